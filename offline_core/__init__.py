@@ -1,0 +1,1 @@
+"""The pipeline without an orchestrator: episodes, storage, policies, recording, pruning, learning, evaluation."""

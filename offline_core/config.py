@@ -1,0 +1,40 @@
+"""What all parameter models share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offline_core.errors import ConfigError
+
+
+class Config(BaseModel):
+    """Parameters of one stage: frozen, checked on construction, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class EnvironmentSpec(Config):
+    """A gymnasium environment by name."""
+
+    id: str = Field("CartPole-v1", title="Environment id", description="A gymnasium id, or module:id to import first.")
+    kwargs: dict[str, Any] = Field(
+        {}, title="Environment arguments", description='Keyword arguments for gymnasium.make, as JSON: {"gravity": 9.8}.'
+    )
+
+
+AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
+
+
+def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
+    """`model(**values)` whose error lists, in the user's words, every parameter that is wrong.
+
+    Raises:
+        ConfigError: one or more parameters are unknown or out of bounds.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc'])) or model.__name__}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
+        raise ConfigError("\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])) from error

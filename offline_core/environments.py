@@ -1,0 +1,64 @@
+"""Gymnasium vector environments, made one way everywhere: vectorised where the environment offers it, NEXT_STEP autoreset.
+
+NEXT_STEP means: the step after an episode's end ignores its action and returns the first observation of the next episode
+with reward 0. That step is no transition; whoever records or learns skips it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from offline_core.config import EnvironmentSpec
+from offline_core.errors import ConfigError, EnvironmentNotFoundError
+
+Spaces = tuple[gym.Space[Any], gym.Space[Any]]
+
+
+def make_vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
+    """`num_envs` copies of the environment, stepped together.
+
+    Raises:
+        EnvironmentNotFoundError: gymnasium has no such id.
+        ConfigError: the environment cannot be made with these arguments.
+    """
+    spec = _spec(environment)
+    if spec.vector_entry_point is not None:
+        env = _make(environment, num_envs, gym.VectorizeMode.VECTOR_ENTRY_POINT)
+        if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
+            return env
+        env.close()
+    return _make(environment, num_envs, gym.VectorizeMode.SYNC, vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP})
+
+
+def spaces_of(environment: EnvironmentSpec) -> Spaces:
+    """(observation space, action space) of a single copy; see `make_vector_env` for what it raises."""
+    env = make_vector_env(environment, 1)
+    try:
+        return env.single_observation_space, env.single_action_space
+    finally:
+        env.close()
+
+
+def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
+    try:
+        module, _, _ = environment.id.rpartition(":")
+        if module:
+            __import__(module)
+        return gym.spec(environment.id.rpartition(":")[2])
+    except ImportError as error:
+        raise EnvironmentNotFoundError(f"Environment {environment.id!r}: cannot import {module!r}: {error}.") from error
+    except gym.error.Error as error:
+        raise EnvironmentNotFoundError(
+            f"Gymnasium knows no environment {environment.id!r}: {error} "
+            "Install the package that brings it and name its module as well, for example 'ale_py:ALE/Pong-v5'."
+        ) from error
+
+
+def _make(environment: EnvironmentSpec, num_envs: int, mode: gym.VectorizeMode, **kwargs: Any) -> VectorEnv:
+    try:
+        return gym.make_vec(environment.id, num_envs=num_envs, vectorization_mode=mode, **kwargs, **environment.kwargs)
+    except (gym.error.Error, TypeError, ValueError, ImportError, AttributeError) as error:
+        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error}") from error

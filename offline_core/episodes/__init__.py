@@ -1,0 +1,16 @@
+"""What an experience is: columns, spaces, `Episode`, its bytes, and the step table. Imports neither Ray nor Torch."""
+
+from offline_core.episodes.codec import decode, encode
+from offline_core.episodes.episode import Episode
+from offline_core.episodes.spaces import space_from_json, space_to_json
+from offline_core.episodes.table import episodes_to_table, table_to_episodes
+
+__all__ = [
+    "Episode",
+    "decode",
+    "encode",
+    "episodes_to_table",
+    "space_from_json",
+    "space_to_json",
+    "table_to_episodes",
+]

@@ -1,0 +1,51 @@
+"""The canonical column names: RLlib's, so that its files and ours are the same tables."""
+
+EPS_ID = "eps_id"
+T = "t"
+AGENT_ID = "agent_id"
+MODULE_ID = "module_id"
+OBS = "obs"
+ACTIONS = "actions"
+REWARDS = "rewards"
+NEW_OBS = "new_obs"
+TERMINATEDS = "terminateds"
+TRUNCATEDS = "truncateds"
+INFOS = "infos"
+
+ACTION_LOGP = "action_logp"
+ACTION_DIST_INPUTS = "action_dist_inputs"
+WEIGHTS_SEQ_NO = "weights_seq_no"
+
+# Only in our own tables, and only where there is something to keep: what belongs to the episode and not to a step
+# stands in its first row, null elsewhere.
+RESET_INFOS = "reset_infos"
+CUSTOM_DATA = "custom_data"
+
+STEP_COLUMNS = (
+    EPS_ID,
+    AGENT_ID,
+    MODULE_ID,
+    T,
+    OBS,
+    ACTIONS,
+    REWARDS,
+    NEW_OBS,
+    TERMINATEDS,
+    TRUNCATEDS,
+    INFOS,
+    RESET_INFOS,
+    CUSTOM_DATA,
+)
+"""What a step table may hold by itself; every other column of one is an extra model output."""
+
+ITEM = "item"
+"""The one column RLlib reads from episode files: msgpack bytes, one episode a row."""
+
+LENGTH = "length"
+RETURN = "return"
+T_STARTED = "t_started"
+TERMINATED = "terminated"
+TRUNCATED = "truncated"
+
+EPISODE_METADATA = (EPS_ID, T_STARTED, LENGTH, RETURN, TERMINATED, TRUNCATED)
+"""Plain columns beside `item`, so that episodes are chosen without opening their bytes."""

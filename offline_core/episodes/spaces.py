@@ -1,0 +1,115 @@
+"""Gymnasium spaces ⇄ JSON, in the very maps that RLlib stores inside its episodes."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import json
+import zlib
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from offline_core.errors import SpaceError
+
+MAX_BOUNDS_BYTES = 256 * 2**20
+"""Bounds that unpack to more than this are refused: a few bytes can claim terabytes."""
+
+
+def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
+    """A JSON-able map naming the space; `space_from_json` gives the space back.
+
+    Raises:
+        SpaceError: the space is none of Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple, Text.
+    """
+    match space:
+        case spaces.Box():
+            return {
+                "space": "box",
+                "low": _pack(space.low),
+                "high": _pack(space.high),
+                "shape": list(space.shape),
+                "dtype": np.dtype(space.dtype).str,
+            }
+        case spaces.Discrete():
+            return {"space": "discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiBinary():
+            n = space.n
+            return {"space": "multi-binary", "n": int(n) if isinstance(n, int | np.integer) else [int(i) for i in n]}
+        case spaces.MultiDiscrete():
+            packed = {"space": "multi-discrete", "nvec": _pack(space.nvec), "dtype": np.dtype(space.dtype).str}
+            return packed | ({"start": _pack(space.start)} if space.start.any() else {})
+        case spaces.Tuple():
+            return {"space": "tuple", "spaces": [space_to_json(child) for child in space.spaces]}
+        case spaces.Dict():
+            return {"space": "dict", "spaces": {key: space_to_json(child) for key, child in space.spaces.items()}}
+        case spaces.Text():
+            return {
+                "space": "text",
+                "min_length": int(space.min_length),
+                "max_length": int(space.max_length),
+                "charset": "".join(sorted(space.character_set)),
+            }
+    raise SpaceError(
+        f"{type(space).__name__} spaces cannot be stored. "
+        "Wrap the environment so that it offers Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple or Text."
+    )
+
+
+def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
+    """The space that `space_to_json` (or RLlib) described.
+
+    Raises:
+        SpaceError: the map is incomplete or names a space that is unknown.
+    """
+    try:
+        return _from_json(json.dumps(value))
+    except SpaceError:
+        raise
+    except Exception as error:  # whatever a foreign map is wrong about
+        raise SpaceError(f"A stored space cannot be read: {error!r} in {str(value)[:200]}.") from error
+
+
+@functools.lru_cache(maxsize=256)  # every episode of a file repeats the same two spaces
+def _from_json(text: str) -> gym.Space[Any]:
+    return _build(json.loads(text))
+
+
+def _build(value: dict[str, Any]) -> gym.Space[Any]:
+    match value["space"]:
+        case "box":
+            dtype = np.dtype(value["dtype"])
+            shape = tuple(value["shape"])
+            low, high = (_unpack(value[bound]).reshape(shape) for bound in ("low", "high"))
+            return spaces.Box(low=low, high=high, shape=shape, dtype=dtype.type)
+        case "discrete":
+            return spaces.Discrete(n=value["n"], start=value["start"])
+        case "multi-binary":
+            return spaces.MultiBinary(value["n"])
+        case "multi-discrete":
+            start = _unpack(value["start"]) if "start" in value else None
+            return spaces.MultiDiscrete(_unpack(value["nvec"]), dtype=np.dtype(value["dtype"]).type, start=start)
+        case "tuple":
+            return spaces.Tuple([_build(child) for child in value["spaces"]])
+        case "dict":
+            return spaces.Dict({key: _build(child) for key, child in value["spaces"].items()})
+        case "text":
+            return spaces.Text(value["max_length"], min_length=value["min_length"], charset=value["charset"])
+    raise SpaceError(f"Spaces of kind {value['space']!r} are unknown here.")
+
+
+def _pack(array: np.ndarray) -> str:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return base64.b64encode(zlib.compress(buffer.getvalue())).decode("ascii")
+
+
+def _unpack(text: str) -> np.ndarray:
+    decompressor = zlib.decompressobj()
+    data = decompressor.decompress(base64.b64decode(text), MAX_BOUNDS_BYTES)
+    if decompressor.unconsumed_tail:
+        raise SpaceError(f"The bounds of a stored space unpack to more than {MAX_BOUNDS_BYTES} bytes; refused.")
+    return np.load(io.BytesIO(data), allow_pickle=False)  # type: ignore[no-any-return]

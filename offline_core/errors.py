@@ -1,0 +1,122 @@
+"""Every error this package raises on purpose.
+
+    OfflineError
+    ├── ConfigError                a parameter, or a combination of them, cannot work
+    │   └── EnvironmentNotFoundError   gymnasium knows no environment of that id
+    ├── DataError                  experience is not what it has to be
+    │   ├── EpisodeError           an episode is not whole (lengths, shapes, order)
+    │   ├── SpaceError             a space cannot be stored, or does not fit the data
+    │   ├── SchemaError            a column is missing or has the wrong type
+    │   ├── NonFiniteError         NaN or infinity where a number has to be
+    │   ├── EmptyDatasetError      no episode (left)
+    │   ├── CorruptFileError       a file cannot be read
+    │   └── UnsafeDataError        reading it would run code (pickles)
+    ├── StorageError               a place cannot be read or written
+    │   ├── LocationError          the URI names nothing we can open
+    │   ├── DatasetNotFoundError   no dataset there
+    │   ├── VersionNotFoundError   the dataset has no such version
+    │   └── VersionExistsError     another writer committed that version first
+    ├── CheckpointError            a policy cannot be loaded from there
+    ├── RecorderError              a recorder died more often than it may
+    └── LearningError              training cannot go on
+
+Each message says what is wrong, where (URI, episode, column) and what to do about it.
+"""
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "CorruptFileError",
+    "DataError",
+    "DatasetNotFoundError",
+    "EmptyDatasetError",
+    "EnvironmentNotFoundError",
+    "EpisodeError",
+    "LearningError",
+    "LocationError",
+    "NonFiniteError",
+    "OfflineError",
+    "RecorderError",
+    "SchemaError",
+    "SpaceError",
+    "StorageError",
+    "UnsafeDataError",
+    "VersionExistsError",
+    "VersionNotFoundError",
+]
+
+
+class OfflineError(Exception):
+    """Base of all errors of this package: catch it to catch them all."""
+
+
+class ConfigError(OfflineError, ValueError):
+    """A parameter, or a combination of parameters, cannot work."""
+
+
+class EnvironmentNotFoundError(ConfigError):
+    """Gymnasium knows no environment of that id."""
+
+
+class DataError(OfflineError):
+    """Experience is not what it has to be."""
+
+
+class EpisodeError(DataError):
+    """An episode is not whole: lengths, shapes or order contradict each other."""
+
+
+class SpaceError(DataError):
+    """A space cannot be stored, or does not fit the data."""
+
+
+class SchemaError(DataError):
+    """A column is missing or has the wrong type."""
+
+
+class NonFiniteError(DataError):
+    """NaN or infinity where a number has to be."""
+
+
+class EmptyDatasetError(DataError):
+    """There is no episode (left)."""
+
+
+class CorruptFileError(DataError):
+    """A file cannot be read."""
+
+
+class UnsafeDataError(DataError):
+    """Reading this data would run code."""
+
+
+class StorageError(OfflineError):
+    """A place cannot be read or written."""
+
+
+class LocationError(StorageError):
+    """The URI names nothing we can open."""
+
+
+class DatasetNotFoundError(StorageError):
+    """There is no dataset at that location."""
+
+
+class VersionNotFoundError(StorageError):
+    """The dataset has no such version."""
+
+
+class VersionExistsError(StorageError):
+    """Another writer committed that version first."""
+
+
+class CheckpointError(OfflineError):
+    """A policy cannot be loaded from there."""
+
+
+class LearningError(OfflineError):
+    """Training cannot go on."""
+
+
+class RecorderError(OfflineError):
+    """A recorder died more often than it may."""

@@ -1,0 +1,67 @@
+"""Plays a policy in its environment and reports the returns of whole episodes, none preferred for being short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import make_vector_env
+from offline_core.policies.policy import Policy
+from offline_core.seeding import derive_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Returns and lengths (steps) of played episodes, both of shape (episodes,)."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Mean, standard deviation, minimum and maximum return, mean length, number of episodes."""
+        return {
+            "episode_return_mean": float(self.returns.mean()),
+            "episode_return_std": float(self.returns.std()),
+            "episode_return_min": float(self.returns.min()),
+            "episode_return_max": float(self.returns.max()),
+            "episode_length_mean": float(self.lengths.mean()),
+            "episodes": float(len(self.returns)),
+        }
+
+
+def rollouts(
+    policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int, explore: bool = False, max_envs: int = 128
+) -> Rollouts:
+    """Plays exactly `episodes` episodes; which copy plays how many is fixed before the first step.
+
+    The same (policy, environment, episodes, seed, explore) gives the same returns.
+    """
+    num_envs = min(episodes, max_envs)
+    quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
+    env = make_vector_env(environment, num_envs)
+    try:
+        observations, _ = env.reset(seed=derive_seed(seed, "environment"))
+        done = np.zeros(num_envs, bool)
+        returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
+        finished: list[tuple[np.ndarray, np.ndarray]] = []
+        while quota.any():
+            actions = policy.act(observations, explore=explore, generator=generator).actions if explore else policy.greedy(observations)
+            observations, rewards, terminated, truncated, _ = env.step(actions)
+            is_step = ~done  # a copy that was done resets now; that is no step of an episode
+            returns += np.where(is_step, rewards, 0.0)
+            lengths += is_step
+            done = terminated | truncated
+            if done.any():
+                counts = done & (quota > 0)
+                finished.append((returns[counts], lengths[counts]))
+                quota -= counts
+                returns[done] = 0.0
+                lengths[done] = 0
+    finally:
+        env.close()
+    return Rollouts(np.concatenate([r for r, _ in finished]), np.concatenate([n for _, n in finished]))

@@ -1,0 +1,133 @@
+"""A policy on disk: a JSON file that says everything, and a safetensors file with the weights. No pickle anywhere.
+
+    <uri>/policy.json                    written last, replaced at once: the checkpoint is what it names
+    <uri>/weights-<hash>.safetensors
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import space_from_json, space_to_json
+from offline_core.errors import CheckpointError, StorageError
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy
+from offline_core.provenance import provenance
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation, Parent
+
+POLICY_FILE = "policy.json"
+
+
+class PolicyManifest(BaseModel):
+    """What a checkpoint is and where it comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    checkpoint_version: Literal[1] = 1
+    network: NetworkConfig
+    value_function: bool
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    environment: EnvironmentSpec | None = None
+    operation: Operation
+    parents: list[Parent] = []
+    metrics: dict[str, float] = {}
+    weights_file: str
+    weights_sha256: str
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the weights: 16 hex digits of their SHA-256."""
+        return self.weights_sha256[:16]
+
+    def parent_entry(self, uri: str) -> Parent:
+        """This checkpoint as a parent of what is made with it."""
+        return Parent(kind="checkpoint", uri=Location.of(uri).uri, fingerprint=self.fingerprint)
+
+
+def save_policy(
+    policy: Policy,
+    uri: str,
+    *,
+    operation: Operation,
+    environment: EnvironmentSpec | None = None,
+    parents: list[Parent] | None = None,
+    metrics: dict[str, float] | None = None,
+) -> PolicyManifest:
+    """Writes a checkpoint, replacing the one that may be there at once; a crash leaves the old one whole.
+
+    Raises:
+        StorageError: the place cannot be written.
+    """
+    location = Location.of(uri)
+    weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in policy.state_dict().items()})
+    sha256 = hashlib.sha256(weights).hexdigest()
+    manifest = PolicyManifest(
+        network=policy.network,
+        value_function=policy.value_function,
+        observation_space=space_to_json(policy.observation_space),
+        action_space=space_to_json(policy.action_space),
+        environment=environment,
+        operation=operation,
+        parents=parents or [],
+        metrics=metrics or {},
+        weights_file=f"weights-{sha256[:12]}.safetensors",
+        weights_sha256=sha256,
+    )
+    old = [name for name in location.files(recursive=False) if name.startswith("weights-") and name != manifest.weights_file]
+    location.child(manifest.weights_file).write(weights)
+    location.child(POLICY_FILE).write(manifest.model_dump_json(indent=2).encode())
+    for name in old:
+        location.filesystem.delete_file(location.child(name).path)
+    return manifest
+
+
+def read_policy_manifest(uri: str) -> PolicyManifest:
+    """What `policy.json` says, without loading weights.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    location = Location.of(uri).child(POLICY_FILE)
+    try:
+        return PolicyManifest.model_validate_json(location.read())
+    except StorageError as error:
+        raise CheckpointError(f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'.") from error
+    except ValidationError as error:
+        raise CheckpointError(f"{location.uri} is not a policy checkpoint: {error}") from error
+
+
+def load_policy(uri: str) -> Policy:
+    """The policy at `uri`, in evaluation mode.
+
+    Raises:
+        CheckpointError: there is none, the weights are damaged, or they do not fit the network.
+    """
+    manifest = read_policy_manifest(uri)
+    try:
+        weights = Location.of(uri).child(manifest.weights_file).read()
+    except StorageError as error:
+        raise CheckpointError(f"The weights of policy {uri} are gone: {error}") from error
+    if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
+        raise CheckpointError(f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged.")
+    policy = Policy(
+        space_from_json(manifest.observation_space),
+        space_from_json(manifest.action_space),
+        manifest.network,
+        value_function=manifest.value_function,
+    )
+    try:
+        policy.load_state_dict(safetensors.torch.load(weights))
+    except (RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"The weights of policy {uri} do not fit its network {manifest.network!r}: {error}") from error
+    return policy.eval()

@@ -1,0 +1,220 @@
+"""A dataset: a folder whose versions are committed manifests.
+
+    <uri>/_versions/000001.json      one exclusive create makes a version visible, whole, and only once
+    <uri>/…/<name>-<hash>.parquet    data files; those that no manifest lists are leftovers of a crash
+
+A folder of Parquet files without `_versions` is read as it is: it becomes version 0 of a dataset without history.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import columns, space_from_json, space_to_json
+from offline_core.episodes.table import spaces_of
+from offline_core.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    SchemaError,
+    VersionExistsError,
+    VersionNotFoundError,
+)
+from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics
+
+VERSIONS = "_versions"
+
+
+class DatasetRef(BaseModel):
+    """Names one version of one dataset: what stages pass on instead of data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str = Field(description="The dataset's folder.")
+    version: int = Field(description="The committed version; 0 for a folder without versions.")
+    fingerprint: str = Field(description="Identifies the content of that version.")
+    episodes: int
+    steps: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.uri} version {self.version} ({self.episodes:,} episodes, {self.steps:,} steps, {self.bytes:,} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One version of a dataset, opened: its manifest is read, its data is not."""
+
+    location: Location
+    manifest: Manifest
+
+    @property
+    def ref(self) -> DatasetRef:
+        """The name of this version."""
+        manifest = self.manifest
+        return DatasetRef(
+            uri=self.location.uri,
+            version=manifest.version,
+            fingerprint=manifest.fingerprint,
+            episodes=manifest.statistics.episodes,
+            steps=manifest.statistics.steps,
+            bytes=sum(file.bytes for file in manifest.files),
+        )
+
+    @property
+    def parent_entry(self) -> Parent:
+        """This version as a parent of what is made from it."""
+        ref = self.ref
+        return Parent(kind="dataset", uri=ref.uri, version=ref.version, fingerprint=ref.fingerprint)
+
+    @property
+    def is_foreign(self) -> bool:
+        """It has no manifest of ours: episodes may be there twice, columns packed, metadata missing."""
+        return self.manifest.version == 0
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        return None if self.manifest.observation_space is None else space_from_json(self.manifest.observation_space)
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        return None if self.manifest.action_space is None else space_from_json(self.manifest.action_space)
+
+    @property
+    def paths(self) -> list[str]:
+        """The data files as the filesystem names them, in the order of the manifest."""
+        return [self.location.child(file.path).path for file in self.manifest.files]
+
+
+def versions(uri: str) -> list[int]:
+    """The committed versions of a dataset, oldest first; none if there is no such dataset (yet)."""
+    names = Location.of(uri).child(VERSIONS).files(recursive=False)
+    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+
+def open_dataset(uri: str, version: int | None = None) -> Dataset:
+    """One version of a dataset, the latest if none is named.
+
+    Raises:
+        DatasetNotFoundError: there is neither a dataset nor a folder of Parquet files.
+        VersionNotFoundError: the dataset has no such version.
+        EmptyDatasetError: the folder holds no Parquet file.
+        CorruptFileError: the manifest, or a file of a folder without one, cannot be read.
+    """
+    location = Location.of(uri)
+    known = versions(uri)
+    if not known and version in (None, 0):
+        return _open_foreign(location)
+    wanted = known[-1] if version is None and known else version
+    if wanted not in known:
+        raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
+    data = location.child(f"{VERSIONS}/{wanted:06d}.json").read()
+    try:
+        return Dataset(location, Manifest.model_validate_json(data))
+    except ValidationError as error:
+        raise CorruptFileError(f"Manifest {wanted:06d}.json of {uri} cannot be read: {error}. Open an older version.") from error
+
+
+def commit(
+    uri: str,
+    files: Sequence[FileEntry],
+    *,
+    format: Format,
+    operation: Operation,
+    statistics: Statistics,
+    parents: Sequence[Parent] = (),
+    environment: EnvironmentSpec | None = None,
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
+    version: int | None = None,
+) -> Dataset:
+    """Makes `files`, already written below `uri`, visible as the next version (or as `version`): the only way to add one.
+
+    Raises:
+        EmptyDatasetError: there is nothing to commit.
+        VersionExistsError: another writer committed that version first; nothing of either is lost.
+    """
+    if not files:
+        raise EmptyDatasetError(f"Nothing was written to {uri}, so there is no version to commit.")
+    location = Location.of(uri)
+    number = (versions(uri) or [0])[-1] + 1 if version is None else version
+    manifest = Manifest(
+        version=number,
+        format=format,
+        operation=operation,
+        parents=list(parents),
+        environment=environment,
+        observation_space=None if observation_space is None else space_to_json(observation_space),
+        action_space=None if action_space is None else space_to_json(action_space),
+        statistics=statistics,
+        files=list(files),
+    )
+    try:
+        location.child(f"{VERSIONS}/{number:06d}.json").create(manifest.model_dump_json(indent=2).encode())
+    except VersionExistsError as error:
+        raise VersionExistsError(
+            f"Version {number} of {uri} was committed by another writer in the meantime; yours is not lost, its files are "
+            "there. Run again to commit it as the next version, and give two writers two output folders."
+        ) from error
+    return Dataset(location, manifest)
+
+
+def _open_foreign(location: Location) -> Dataset:
+    if not location.is_folder():
+        raise DatasetNotFoundError(f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'.")
+    names = [name for name in location.files() if name.endswith(".parquet") and not os.path.basename(name).startswith(TEMPORARY)]
+    if not names:
+        raise EmptyDatasetError(f"{location.uri} holds neither committed versions nor Parquet files.")
+    schemas: dict[str, pa.Schema] = {}
+    files = []
+    for name in names:
+        metadata = read_footer(location.child(name))
+        schemas[name] = metadata.schema.to_arrow_schema()
+        entry = FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=_size(location.child(name)), sha256="")
+        files.append(entry)
+    formats: dict[Format, list[str]] = {}
+    for name, schema in schemas.items():
+        formats.setdefault("episodes" if columns.ITEM in schema.names else "table", []).append(name)
+    if len(formats) > 1:
+        raise SchemaError(
+            f"{location.uri} mixes episode files ({formats['episodes'][0]}, …) with table files ({formats['table'][0]}, …); "
+            "keep each kind in a folder of its own."
+        )
+    observation_space, action_space = spaces_of(next(iter(schemas.values())))
+    manifest = Manifest(
+        version=0,
+        format=next(iter(formats)),
+        operation=Operation(name="foreign"),
+        observation_space=None if observation_space is None else space_to_json(observation_space),
+        action_space=None if action_space is None else space_to_json(action_space),
+        statistics=Statistics(),
+        files=files,
+    )
+    return Dataset(location, manifest)
+
+
+def read_footer(location: Location) -> pq.FileMetaData:
+    """The footer of one Parquet file.
+
+    Raises:
+        CorruptFileError: it is truncated or no Parquet file.
+    """
+    try:
+        with storage_errors("read", location.uri):
+            return pq.read_metadata(location.path, filesystem=location.filesystem)
+    except pa.ArrowException as error:
+        raise CorruptFileError(f"{location.uri} is no readable Parquet file (truncated?): {error}. Delete or replace it.") from error
+
+
+def _size(location: Location) -> int:
+    return int(location.filesystem.get_file_info(location.path).size)

@@ -1,0 +1,111 @@
+"""The manifest of one dataset version: which files, what is in them, and what they came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.config import EnvironmentSpec
+from offline_core.provenance import provenance
+
+Format = Literal["episodes", "table"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a later version of this program may say more
+
+
+class Summary(_Record):
+    """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
+
+    count: int = 0
+    mean: float = 0.0
+    std: float = 0.0
+    min: float | None = None
+    max: float | None = None
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Summary:
+        if len(values) == 0:
+            return cls()
+        numbers = values.astype(np.float64)
+        return cls(
+            count=len(numbers),
+            mean=float(numbers.mean()),
+            std=float(numbers.std()),
+            min=float(numbers.min()),
+            max=float(numbers.max()),
+        )
+
+
+class Statistics(_Record):
+    """What a dataset holds."""
+
+    episodes: int = 0
+    steps: int = 0
+    terminated: int = 0
+    truncated: int = 0
+    returns: Summary = Summary()
+    lengths: Summary = Summary()
+
+
+class FileEntry(_Record):
+    """One data file; `path` is relative to the dataset's folder."""
+
+    path: str
+    rows: int
+    episodes: int
+    steps: int
+    bytes: int
+    sha256: str
+
+
+class Parent(_Record):
+    """A dataset version or checkpoint that this one was made from."""
+
+    kind: Literal["dataset", "checkpoint"]
+    uri: str
+    version: int | None = None
+    fingerprint: str
+
+
+class Operation(_Record):
+    """What made it: the name, the version of its behaviour, and the parameters."""
+
+    name: str
+    version: int = 1
+    config: dict[str, Any] = {}
+
+
+class Manifest(_Record):
+    """One committed version of a dataset."""
+
+    manifest_version: Literal[1] = 1
+    version: int
+    format: Format
+    operation: Operation
+    parents: list[Parent] = []
+    environment: EnvironmentSpec | None = None
+    observation_space: dict[str, Any] | None = None
+    action_space: dict[str, Any] | None = None
+    statistics: Statistics
+    files: list[FileEntry]
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the content and how it was made, not where it lies or when: 16 hex digits of a SHA-256."""
+        parents = [(parent.kind, parent.fingerprint) for parent in self.parents]
+        files = [(file.path, file.sha256) for file in self.files]
+        return digest([self.format, self.operation.model_dump(mode="json"), parents, files])
+
+
+def digest(value: Any) -> str:
+    """16 hex digits that identify a JSON-able value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,261 @@
+"""The one writer of Parquet files: rolls by rows and bytes, names files by their content, leaves nothing half done."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from offline_core.config import Config
+from offline_core.episodes import Episode, columns, encode, episodes_to_table, nested
+from offline_core.episodes.table import space_metadata
+from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
+
+ROW_GROUP_BYTES = 4 * 2**20
+"""Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
+
+
+class FilesConfig(Config):
+    """Size and compression of data files."""
+
+    max_rows_per_file: int | None = Field(
+        None, ge=1, title="Rows per file", description="Start a new file after this many rows (episodes, or steps of a table)."
+    )
+    max_bytes_per_file: int = Field(128 * 2**20, ge=2**16, description="Start a new file before it grows beyond this.")
+    compression: Literal["zstd", "lz4", "snappy", "none"] = Field("zstd", description="Parquet codec.")
+    compression_level: int | None = Field(
+        None, ge=1, le=22, title="Compression level", description="For zstd; higher is smaller and slower to write. None: 1."
+    )
+
+
+class EpisodeWriter:
+    """Writes episodes, in either format, into files `<prefix>-<number>-<hash>.parquet` below `root`.
+
+    Use as a context manager; after a clean end `files` and `statistics` say what was written. After an error nothing
+    remains of the file that was open. Files are complete the moment they carry their name, but belong to no dataset
+    until a manifest lists them.
+    """
+
+    def __init__(self, root: Location, prefix: str, *, format: Format, config: FilesConfig = FilesConfig()) -> None:
+        self.root = root
+        self.prefix = prefix
+        self.format = format
+        self.config = config
+        self.files: list[FileEntry] = []
+        self._open: _OpenFile | None = None
+        self._chosen: list[dict[str, np.ndarray]] = []
+
+    def __enter__(self) -> EpisodeWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._finish()
+        elif self._open is not None:
+            self._open.abandon()
+
+    @property
+    def statistics(self) -> Statistics:
+        """Of all episodes written so far."""
+        return statistics_of(self._chosen)
+
+    def write(self, episodes: Sequence[Episode]) -> None:
+        """Appends episodes, whole, in this order."""
+        if not episodes:
+            return
+        if self.format == "episodes":
+            self.write_rows(episode_rows(episodes))
+            return
+        lengths = [len(episode) for episode in episodes]
+        metadata = episode_metadata(episodes)
+        per_row = sum(array.nbytes for array in _arrays(episodes[0])) / max(1, lengths[0])
+        for start, stop in _groups(np.array(lengths), np.array(lengths) * per_row, self.config):
+            rows = episodes_to_table(episodes[start:stop])
+            self._append(rows, _slice(metadata, start, stop))
+
+    def write_rows(self, rows: pa.Table) -> None:
+        """Appends rows of the episode format (as `episode_rows` makes them) without opening their bytes."""
+        metadata = {name: rows[name].to_numpy() for name in columns.EPISODE_METADATA}
+        sizes = pc.binary_length(rows[columns.ITEM]).to_numpy()
+        for start, stop in _groups(np.ones(len(sizes), int), sizes, self.config):
+            self._append(rows.slice(start, stop - start), _slice(metadata, start, stop))
+
+    def write_table(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
+        """Appends rows of the table format; `metadata` has one entry an episode, in the order of the rows."""
+        lengths = metadata[columns.LENGTH]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        per_row = rows.nbytes / max(1, rows.num_rows)
+        for start, stop in _groups(lengths, lengths * per_row, self.config):
+            part = rows.slice(offsets[start], offsets[stop] - offsets[start])
+            self._append(part, _slice(metadata, start, stop))
+
+    def _append(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
+        if self._open is not None and not self._open.has_room(rows, self.config):
+            self._finish()
+        if self._open is None:
+            name = f"{self.prefix}-{len(self.files):06d}"
+            self._open = _OpenFile(self.root, name, rows.schema, self.config)
+        self._open.append(rows, metadata)
+        self._chosen.append(metadata)
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            self.files.append(self._open.finish())
+            self._open = None
+
+
+def episode_rows(episodes: Sequence[Episode]) -> pa.Table:
+    """Rows of the episode format: column `item` and the metadata that episodes are chosen by."""
+    metadata = episode_metadata(episodes)
+    arrays: dict[str, Any] = {columns.ITEM: pa.array([encode(episode) for episode in episodes], pa.binary())}
+    arrays |= {name: pa.array(values, pa.string() if name == columns.EPS_ID else None) for name, values in metadata.items()}
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    first = episodes[0]
+    schema = pa.schema(fields, metadata=space_metadata(first.observation_space, first.action_space))
+    return pa.Table.from_arrays(list(arrays.values()), schema=schema)
+
+
+def episode_metadata(episodes: Sequence[Episode]) -> dict[str, np.ndarray]:
+    """One array per name in `columns.EPISODE_METADATA`, one entry an episode."""
+    return {
+        columns.EPS_ID: np.array([e.eps_id for e in episodes], object),
+        columns.T_STARTED: np.array([e.t_started for e in episodes], np.int64),
+        columns.LENGTH: np.array([len(e) for e in episodes], np.int64),
+        columns.RETURN: np.array([e.return_ for e in episodes], np.float64),
+        columns.TERMINATED: np.array([e.terminated for e in episodes], bool),
+        columns.TRUNCATED: np.array([e.truncated for e in episodes], bool),
+    }
+
+
+def statistics_of(metadata: Sequence[dict[str, np.ndarray]]) -> Statistics:
+    """Statistics of episodes by their metadata, in the order given."""
+    if not metadata:
+        return Statistics()
+    joined = {name: np.concatenate([part[name] for part in metadata]) for name in columns.EPISODE_METADATA}
+    return Statistics(
+        episodes=len(joined[columns.LENGTH]),
+        steps=int(joined[columns.LENGTH].sum()),
+        terminated=int(joined[columns.TERMINATED].sum()),
+        truncated=int(joined[columns.TRUNCATED].sum()),
+        returns=Summary.of(joined[columns.RETURN]),
+        lengths=Summary.of(joined[columns.LENGTH]),
+    )
+
+
+class _OpenFile:
+    """A Parquet file under a temporary name."""
+
+    def __init__(self, root: Location, name: str, schema: pa.Schema, config: FilesConfig) -> None:
+        self.root = root
+        self.name = name
+        self.temporary = root.child(name).parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+        self.rows = self.episodes = self.steps = 0
+        text = [field.name for field in schema if pa.types.is_string(field.type)]
+        level = (config.compression_level or 1) if config.compression == "zstd" else None
+        with storage_errors("write", self.temporary.uri):
+            root.filesystem.create_dir(self.temporary.parent.path, recursive=True)
+            self.sink = _HashingSink(root.filesystem.open_output_stream(self.temporary.path))
+            self.writer = pq.ParquetWriter(
+                self.sink,
+                schema,
+                compression=config.compression,
+                compression_level=level,
+                use_dictionary=text,
+                write_statistics=[name for name in schema.names if name != columns.ITEM],
+            )
+
+    def has_room(self, rows: pa.Table, config: FilesConfig) -> bool:
+        too_many = config.max_rows_per_file is not None and self.rows + rows.num_rows > config.max_rows_per_file
+        return not too_many and self.sink.tell() + rows.nbytes <= config.max_bytes_per_file
+
+    def append(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
+        try:
+            with storage_errors("write", self.temporary.uri):
+                self.writer.write_table(rows, row_group_size=rows.num_rows)
+        except BaseException:
+            self.abandon()
+            raise
+        self.rows += rows.num_rows
+        self.episodes += len(metadata[columns.LENGTH])
+        self.steps += int(metadata[columns.LENGTH].sum())
+
+    def finish(self) -> FileEntry:
+        try:
+            with storage_errors("write", self.temporary.uri):
+                self.writer.close()
+                self.sink.close()
+                sha256 = self.sink.sha256.hexdigest()
+                path = f"{self.name}-{sha256[:12]}.parquet"
+                self.root.filesystem.move(self.temporary.path, self.root.child(path).path)
+        except BaseException:
+            self.abandon()
+            raise
+        return FileEntry(
+            path=path, rows=self.rows, episodes=self.episodes, steps=self.steps, bytes=self.sink.tell(), sha256=sha256
+        )
+
+    def abandon(self) -> None:
+        for close in (self.writer.close, self.sink.close):
+            with contextlib.suppress(Exception):  # the error that brought us here is the one to see
+                close()
+        with contextlib.suppress(OSError):
+            self.root.filesystem.delete_file(self.temporary.path)
+
+
+class _HashingSink:
+    """A file object that hashes what passes through, so that no file is read again to be named."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self.stream = stream
+        self.sha256 = hashlib.sha256()
+        self._size = 0
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.stream.closed)
+
+    def write(self, data: Any) -> int:
+        self.stream.write(data)
+        self.sha256.update(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tuple[int, int]]:
+    """Consecutive episodes that share a row group: (start, stop) pairs, cut by bytes and by rows, never inside one."""
+    limit = config.max_rows_per_file or np.iinfo(np.int64).max
+    groups, start, group_rows, group_bytes = [], 0, 0, 0.0
+    for i, (count, size) in enumerate(zip(rows.tolist(), sizes.tolist(), strict=True)):
+        if i > start and (group_rows + count > limit or group_bytes + size > ROW_GROUP_BYTES):
+            groups.append((start, i))
+            start, group_rows, group_bytes = i, 0, 0.0
+        group_rows += count
+        group_bytes += size
+    return [*groups, (start, len(rows))] if len(rows) else groups
+
+
+def _slice(metadata: dict[str, np.ndarray], start: int, stop: int) -> dict[str, np.ndarray]:
+    return {name: values[start:stop] for name, values in metadata.items()}
+
+
+def _arrays(episode: Episode) -> list[np.ndarray]:
+    trees = (episode.observations, episode.observations, episode.actions, episode.rewards, episode.extras)
+    return [array for tree in trees for array in nested.leaves(tree)]
