@@ -42,6 +42,11 @@ def spaces_of(environment: EnvironmentSpec) -> Spaces:
         env.close()
 
 
+def reward_threshold(environment: EnvironmentSpec) -> float | None:
+    """The mean return at which the environment counts as solved, if it says so."""
+    return _spec(environment).reward_threshold
+
+
 def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
     try:
         module, _, _ = environment.id.rpartition(":")

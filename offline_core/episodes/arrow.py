@@ -6,16 +6,19 @@ struct. Everything is non-null, so that reading is a matter of looking at the va
 
 from __future__ import annotations
 
-import re
+import json
+import math
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes.nested import Nested
+from offline_core.episodes.unpickle import load_array
 from offline_core.errors import SchemaError, SpaceError
 
-_TUPLE_FIELD = re.compile(r"_\d+")
+_RAY_TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 
 
 def to_arrow(tree: Nested, what: str) -> pa.Array:
@@ -25,29 +28,29 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
         SpaceError: a dtype or shape that Arrow cannot hold.
     """
     if isinstance(tree, dict):
-        if tree and all(map(_TUPLE_FIELD.fullmatch, tree)):
+        if _is_tuple(tree):
             raise SpaceError(f"The keys {sorted(tree)} of {what} stand for a tuple here; rename one of them.")
         return _struct({str(key): to_arrow(child, f"{what}/{key}") for key, child in tree.items()}, what)
     if isinstance(tree, tuple):
-        return _struct({f"_{i}": to_arrow(child, f"{what}/{i}") for i, child in enumerate(tree)}, what)
+        arrays = [to_arrow(child, f"{what}/{i}") for i, child in enumerate(tree)]
+        return _struct(dict(zip(_tuple_keys(tree), arrays, strict=True)), what)
     array = np.asarray(tree)
-    if array.dtype.kind not in "biufSU" or array.dtype == np.longdouble:
+    if array.dtype.kind not in "biufU" or array.dtype == np.longdouble:
         raise SpaceError(f"{what} have dtype {array.dtype}; only numbers, booleans and text can be stored.")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim == 1:
         return pa.array(array)
-    if array.dtype.kind in "SU" or 0 in array.shape[1:]:
+    if array.dtype.kind == "U" or 0 in array.shape[1:]:
         raise SpaceError(f"{what} have {array.dtype} values of shape {array.shape[1:]} a step, which cannot be a column.")
-    size = int(np.prod(array.shape[1:]))
     values = pa.array(np.ascontiguousarray(array).reshape(-1))
-    list_type = pa.list_(pa.field("item", values.type, nullable=False), size)
-    storage = pa.FixedSizeListArray.from_arrays(values, type=list_type)
-    tensor = pa.fixed_shape_tensor(values.type, array.shape[1:])
-    return pa.ExtensionArray.from_storage(tensor, storage.cast(tensor.storage_type))
+    storage = pa.FixedSizeListArray.from_arrays(values, math.prod(array.shape[1:]))
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(values.type, array.shape[1:]), storage)
 
 
-def from_arrow(array: pa.Array | pa.ChunkedArray, what: str) -> Nested:
+def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:
     """The nested arrays in an Arrow array: ours, or lists and Ray tensors as other tools write them.
+
+    `metadata` is that of the array's field; it is where the shape of Ray's tensors stands in a process without Ray.
 
     Raises:
         SchemaError: the column has nulls, ragged lists or a type that holds no numbers or text.
@@ -59,34 +62,75 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str) -> Nested:
     if array.null_count:
         raise SchemaError(f"Column {what!r} has {array.null_count} nulls among {len(array)} rows; fill or drop them first.")
     kind = array.type
-    if pa.types.is_struct(kind):
-        children = {field.name: from_arrow(array.field(i), f"{what}/{field.name}") for i, field in enumerate(kind)}
-        if children and all(map(_TUPLE_FIELD.fullmatch, children)):
-            return tuple(children[f"_{i}"] for i in range(len(children)))
-        return children
     if isinstance(kind, pa.FixedShapeTensorType):
-        shape = tuple(kind.shape)
-        return _numpy(array.storage.flatten()).reshape(len(array), *shape)
-    if isinstance(kind, pa.BaseExtensionType):
-        # Ray's tensors, when Ray has registered its types in this process.
-        return from_arrow(array.storage, what).reshape(len(array), *getattr(kind, "shape", (-1,)))
+        tensor = _reshape(from_arrow(array.storage, what), kind.shape, what)
+        return tensor if kind.permutation is None else tensor.transpose(0, *(1 + axis for axis in kind.permutation))
+    if isinstance(kind, pa.BaseExtensionType):  # Ray's, when Ray has registered its types in this process
+        return _extension(array.storage, kind.extension_name, getattr(kind, "shape", None), what)
+    if metadata and b"ARROW:extension:name" in metadata:
+        name = metadata[b"ARROW:extension:name"].decode()
+        return _extension(array, name, _stored_shape(metadata.get(b"ARROW:extension:metadata"), name), what)
+    if pa.types.is_struct(kind):
+        children = {f.name: from_arrow(array.field(i), f"{what}/{f.name}", f.metadata) for i, f in enumerate(kind)}
+        return tuple(children[key] for key in _tuple_keys(children)) if _is_tuple(children) else children
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        values = from_arrow(array.flatten(), what)
-        widths = np.diff(array.offsets.to_numpy()) if not pa.types.is_fixed_size_list(kind) else np.array([kind.list_size])
-        if len(widths) and (widths != widths[0]).any():
-            raise SchemaError(f"Column {what!r} has lists of {widths.min()} to {widths.max()} values; every step needs the same.")
-        return values.reshape(len(array), *((-1,) if len(array) else (0,)), *values.shape[1:])
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _lists(array, what)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return np.asarray(array.to_pylist(), dtype=np.str_)
     if pa.types.is_dictionary(kind):
         return from_arrow(array.dictionary_decode(), what)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise SchemaError(f"Column {what!r} has type {kind}, neither numbers nor text.")
-    return _numpy(array)
+    return array.to_numpy(zero_copy_only=False)
 
 
-def _numpy(array: pa.Array) -> np.ndarray:
-    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+def read_column(table: pa.Table, name: str) -> Nested:
+    """The nested arrays in a column of `table`; see `from_arrow`."""
+    return from_arrow(table[name], name, table.schema.field(name).metadata)
+
+
+def _lists(array: pa.Array, what: str) -> np.ndarray:
+    values = from_arrow(array.flatten(), what)
+    if not isinstance(values, np.ndarray):
+        raise SchemaError(f"Column {what!r} has type {array.type}: lists of numbers can be read, lists of structs cannot.")
+    if pa.types.is_fixed_size_list(array.type):
+        return values.reshape(len(array), array.type.list_size, *values.shape[1:])
+    widths = np.diff(array.offsets.to_numpy())
+    if (widths != widths[:1]).any():
+        raise SchemaError(f"Column {what!r} has lists of {widths.min()} to {widths.max()} values; all steps need the same.")
+    return values.reshape(len(array), widths[0] if len(array) else 0, *values.shape[1:])
+
+
+def _extension(storage: pa.Array, name: str, shape: Sequence[int] | None, what: str) -> Nested:
+    if name.startswith("ray.") and name not in _RAY_TENSORS:
+        raise SchemaError(f"Column {what!r} has Ray's type {name}; write it with one shape for all steps, as numbers.")
+    values = from_arrow(storage, what)
+    return values if shape is None else _reshape(values, shape, what)
+
+
+def _stored_shape(stored: bytes | None, name: str) -> Sequence[int] | None:
+    if stored is None or name not in _RAY_TENSORS:
+        return None
+    try:
+        return json.loads(stored)  # type: ignore[no-any-return]
+    except ValueError:  # Ray 2.49 to 2.54 pickled the tuple
+        return load_array(stored).tolist()  # type: ignore[no-any-return]
+
+
+def _reshape(values: np.ndarray, shape: Sequence[int], what: str) -> np.ndarray:
+    try:
+        return values.reshape(len(values), *shape)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"Column {what!r} claims steps of shape {shape} and has others: {error}.") from error
+
+
+def _tuple_keys(children: Sized) -> list[str]:
+    return [f"_{i}" for i in range(len(children))]
+
+
+def _is_tuple(children: Mapping[str, Any]) -> bool:
+    """Whether a struct of these fields is how a tuple is stored."""
+    return bool(children) and children.keys() == set(_tuple_keys(children))
 
 
 def _struct(children: dict[str, pa.Array], what: str) -> pa.Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import gymnasium as gym
 import msgpack
 import msgpack_numpy
 import numpy as np
@@ -36,9 +37,7 @@ def encode(episode: Episode) -> bytes:
 
     items = episode.lookback + len(episode) + 1
     infos = [{}] * items if episode.infos is None else list(episode.infos)
-    spaces = [
-        None if space is None else space_to_json(space) for space in (episode.observation_space, episode.action_space)
-    ]
+    spaces = [None if space is None else space_to_json(space) for space in (episode.observation_space, episode.action_space)]
     state = {
         "id_": episode.eps_id,
         "agent_id": episode.agent_id,
@@ -79,7 +78,7 @@ def decode(data: bytes) -> Episode:
         return _from_state(eps_id, state)
     except DataError as error:
         raise type(error)(f"Episode {eps_id}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except Exception as error:  # whatever a foreign state is wrong about, down to nesting too deep to walk
         raise CorruptFileError(f"Episode {eps_id} cannot be read: {error!r}.") from error
 
 
@@ -98,6 +97,8 @@ def _state(data: bytes) -> dict[str, Any]:
                 state[key] = None if _EMPTY_INFOS.fullmatch(infos) else unpack(infos)
             else:
                 state[key] = unpacker.unpack()
+        if unpacker.tell() != len(data):
+            raise CorruptFileError(f"{len(data)} bytes hold an episode of {unpacker.tell()}; the rest belongs to nothing.")
     except DataError:
         raise
     except Exception as error:  # msgpack raises a dozen kinds, and hostile bytes more
@@ -120,7 +121,9 @@ def pack(value: Any, *, where: str) -> bytes:
     try:
         return msgpack.packb(value, default=_encode_numpy)  # type: ignore[no-any-return]
     except (TypeError, ValueError, OverflowError) as error:
-        raise EpisodeError(f"{where} holds a value that cannot be stored: {error}. Infos take numbers, text, arrays, lists, dicts.") from error
+        raise EpisodeError(
+            f"{where} holds a value that cannot be stored: {error}. Infos take numbers, text, arrays, lists, dicts."
+        ) from error
 
 
 def unpack(data: bytes) -> Any:
@@ -151,7 +154,7 @@ def _decode_numpy(value: dict[Any, Any]) -> Any:
     if b"nd" in value:
         return _array(value[b"nd"], value[b"type"], value.get(b"kind", b""), value.get(b"shape"), value[b"data"])
     if b"complex" in value:
-        return complex(value[b"data"].decode())
+        return complex(value[b"data"])
     if "nd" in value and "type" in value and "data" in value:
         return _array(value["nd"], value["type"], value.get("kind", b""), value.get("shape"), value["data"])
     return value
@@ -161,10 +164,8 @@ def _array(is_array: bool, dtype: Any, kind: Any, shape: Any, data: Any) -> Any:
     if kind in (b"O", "O"):
         return load_array(data)
     if kind in (b"V", "V"):
-        dtype = [tuple(part.decode() if isinstance(part, bytes) else part for part in entry) for entry in dtype]
-    elif isinstance(dtype, bytes):
-        dtype = dtype.decode()
-    resolved = np.dtype(dtype)
+        dtype = [_record_field(entry) for entry in dtype]
+    resolved = np.dtype(_text(dtype))
     if resolved.hasobject:
         raise UnsafeDataError(f"A stored array has dtype {resolved}, Python objects; refused.")
     if isinstance(data, str):
@@ -173,33 +174,45 @@ def _array(is_array: bool, dtype: Any, kind: Any, shape: Any, data: Any) -> Any:
     return array.reshape(shape) if is_array else array[0]
 
 
+def _record_field(entry: list[Any]) -> tuple[Any, ...]:
+    """(name, type, shape if any) as numpy wants it: msgpack has made lists of the tuples in it."""
+    name, kind, *shape = entry
+    return (
+        _text(name),
+        [_record_field(inner) for inner in kind] if isinstance(kind, list) else _text(kind),
+        *map(tuple, shape),
+    )
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _from_state(eps_id: str, state: dict[str, Any]) -> Episode:
     observation_space, action_space = (_space(state, key) for key in ("observation", "action"))
     lookback = int(state["observations"].get("lookback") or 0)
-    extras = {str(name): _tree(buffer, lookback, str(name)) for name, buffer in (state.get("extra_model_outputs") or {}).items()}
+    buffers = state.get("extra_model_outputs") or {}
     infos = state["infos"]["data"] if state["infos"] else ()
-    t_started = int(state.get("t_started") or 0)
-    actions = _tree(state["actions"], lookback, "actions", action_space)
     rewards = state["rewards"]["data"]
     episode = Episode(
         eps_id=eps_id,
-        observations=_tree(state["observations"], lookback, "observations", observation_space),
-        actions=actions,
+        observations=_tree(state["observations"], "observations", observation_space),
+        actions=_tree(state["actions"], "actions", action_space),
         rewards=rewards if isinstance(rewards, np.ndarray) else np.asarray(rewards, np.float64),
-        infos=infos if any(infos) else None,
-        extras=extras,
+        infos=_checked_infos(infos) if any(infos) else None,
+        extras={str(name): _tree(buffer, str(name)) for name, buffer in buffers.items()},
         terminated=bool(state["is_terminated"]),
         truncated=bool(state["is_truncated"]),
-        t_started=t_started,
+        t_started=int(state.get("t_started") or 0),
         lookback=lookback,
         observation_space=observation_space,
         action_space=action_space,
         agent_id=_optional_text(state.get("agent_id")),
         module_id=_optional_text(state.get("module_id")),
-        custom_data=state.get("custom_data") or {},
+        custom_data=dict(state.get("custom_data") or {}),
     )
-    if len(rewards) < lookback:
-        raise EpisodeError(f"a lookback of {lookback} is longer than the {len(rewards)} rewards.")
+    if problems := episode.length_problems():
+        raise EpisodeError(f"{'; '.join(problems)}.")
     for what in ("actions", "rewards", "infos"):
         buffer = state[what]
         if buffer and int(buffer.get("lookback") or 0) != lookback:
@@ -212,14 +225,27 @@ def _space(state: dict[str, Any], which: str) -> Any:
     return None if stored is None else space_from_json(stored)
 
 
-def _tree(buffer: dict[str, Any], lookback: int, what: str, space: Any = None) -> Nested:
+def _checked_infos(infos: Any) -> list[dict[str, Any]]:
+    if strange := next((info for info in infos if not isinstance(info, dict)), None):
+        raise EpisodeError(f"infos hold {type(strange).__name__} where a dict has to be.")
+    return list(infos)
+
+
+def _tree(buffer: dict[str, Any], what: str, space: Any = None) -> Nested:
     data = buffer["data"]
     if not buffer.get("finalized"):
-        if data:
-            return nested.stack(data, what)
-        shape = () if space is None or space.shape is None else space.shape
-        return np.empty((0, *shape), getattr(space, "dtype", None) or np.float32)
+        return nested.stack(data, what) if data else _nothing(space)
     return _tuples(data, what)
+
+
+def _nothing(space: gym.Space[Any] | None) -> Nested:
+    """The arrays of no steps at all."""
+    match space:
+        case gym.spaces.Dict():
+            return {key: _nothing(child) for key, child in space.spaces.items()}
+        case gym.spaces.Tuple():
+            return tuple(map(_nothing, space.spaces))
+    return np.empty((0, *(getattr(space, "shape", None) or ())), getattr(space, "dtype", None) or np.float32)
 
 
 def _tuples(data: Any, what: str) -> Nested:

@@ -24,7 +24,7 @@ class Episode:
     items, which give context (frame stacks, recurrent states) and are not steps of this piece. Nothing is copied on
     construction, slicing or access: arrays are views and are not written to.
 
-    Equality compares contents (NaN equals NaN), not spaces.
+    Equality compares contents (NaN equals NaN, no infos equal empty ones), not spaces.
     """
 
     eps_id: str
@@ -65,7 +65,7 @@ class Episode:
         return (
             all(getattr(self, name) == getattr(other, name) for name in plain)
             and all(nested.equal(getattr(self, name), getattr(other, name)) for name in arrays)
-            and _same(self.infos, other.infos)
+            and _same(_kept(self.infos), _kept(other.infos))
             and _same(self.custom_data, other.custom_data)
         )
 
@@ -203,19 +203,14 @@ class Episode:
             custom_data=self.custom_data | other.custom_data,
         )
 
-    def validate(self) -> Episode:
-        """This episode, if it is whole.
-
-        Raises:
-            EpisodeError: lengths or spaces contradict each other; the message lists all that is wrong.
-            NonFiniteError: an observation, action or reward is NaN, or a reward or action is infinite.
-        """
-        items = self.lookback + len(self)
+    def length_problems(self) -> list[str]:
+        """What is wrong with the lengths of the arrays, if anything: a cheap part of `validate`."""
+        if self.rewards.ndim != 1 or self.rewards.dtype.kind not in "biuf":
+            return [f"rewards have shape {self.rewards.shape} and dtype {self.rewards.dtype}, not one number a step"]
+        if not 0 <= self.lookback <= len(self.rewards):
+            return [f"a lookback of {self.lookback} does not fit into {len(self.rewards)} rewards"]
+        items = len(self.rewards)
         problems = []
-        if self.rewards.ndim != 1:
-            problems.append(f"rewards have shape {self.rewards.shape} and not one number a step")
-        if self.lookback < 0 or len(self) < 0:
-            problems.append(f"a lookback of {self.lookback} is longer than the {len(self.rewards)} rewards")
         expected = {"observations": (self.observations, items + 1), "actions": (self.actions, items)}
         expected |= {f"extra {name}": (tree, items) for name, tree in self.extras.items()}
         for what, (tree, count) in expected.items():
@@ -228,6 +223,16 @@ class Episode:
                 problems.append(f"{found} {what} for {len(self)} steps and a lookback of {self.lookback}; {count} expected")
         if self.infos is not None and len(self.infos) != items + 1:
             problems.append(f"{len(self.infos)} infos; {items + 1} expected")
+        return problems
+
+    def validate(self) -> Episode:
+        """This episode, if it is whole.
+
+        Raises:
+            EpisodeError: lengths or spaces contradict each other; the message lists all that is wrong.
+            NonFiniteError: an observation, action or reward is NaN, or a reward or action is infinite.
+        """
+        problems = self.length_problems()
         problems += _space_problems("observations", self.observations, self.observation_space)
         problems += _space_problems("actions", self.actions, self.action_space)
         if problems:
@@ -249,7 +254,11 @@ class Episode:
 
 
 def _not_finite(array: np.ndarray) -> np.ndarray:
-    return ~np.isfinite(array)
+    return ~np.isfinite(array)  # type: ignore[no-any-return]
+
+
+def _kept(infos: Sequence[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    return list(infos) if infos is not None and any(infos) else None
 
 
 def _same(left: Any, right: Any) -> bool:

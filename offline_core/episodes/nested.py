@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import gymnasium as gym
 import numpy as np
 import optree
 
@@ -33,6 +34,15 @@ def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
     """`{"obs/position": array, …}`: one entry a leaf, named by its path; a bare array keeps the prefix as its name."""
     paths, arrays, _ = optree.tree_flatten_with_path(tree)
     return {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
+
+
+def unflatten(columns: dict[str, Any], prefix: str, space: gym.Space[Any]) -> Nested:
+    """The nested value of `space` out of the entries that `flatten(…, prefix)` made."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: unflatten(columns, f"{prefix}{PATH_SEPARATOR}{key}", child) for key, child in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(unflatten(columns, f"{prefix}{PATH_SEPARATOR}{i}", child) for i, child in enumerate(space.spaces))
+    return columns[prefix]
 
 
 def length(tree: Nested, what: str) -> int:

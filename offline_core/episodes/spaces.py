@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import json
+import reprlib
 import zlib
 from typing import Any
 
@@ -35,16 +36,19 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
                 "dtype": np.dtype(space.dtype).str,
             }
         case spaces.Discrete():
-            return {"space": "discrete", "n": int(space.n), "start": int(space.start)}
+            discrete = {"space": "discrete", "n": int(space.n), "start": int(space.start)}
+            return discrete if space.dtype == np.int64 else discrete | {"dtype": np.dtype(space.dtype).str}
         case spaces.MultiBinary():
             n = space.n
             return {"space": "multi-binary", "n": int(n) if isinstance(n, int | np.integer) else [int(i) for i in n]}
         case spaces.MultiDiscrete():
             packed = {"space": "multi-discrete", "nvec": _pack(space.nvec), "dtype": np.dtype(space.dtype).str}
-            return packed | ({"start": _pack(space.start)} if space.start.any() else {})
+            return packed | ({"start": space.start.tolist()} if space.start.any() else {})
         case spaces.Tuple():
             return {"space": "tuple", "spaces": [space_to_json(child) for child in space.spaces]}
         case spaces.Dict():
+            if not all(isinstance(key, str) for key in space.spaces):
+                raise SpaceError(f"The keys of a Dict space have to be text, found {list(space.spaces)}; wrap the environment.")
             return {"space": "dict", "spaces": {key: space_to_json(child) for key, child in space.spaces.items()}}
         case spaces.Text():
             return {
@@ -70,7 +74,7 @@ def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
     except SpaceError:
         raise
     except Exception as error:  # whatever a foreign map is wrong about
-        raise SpaceError(f"A stored space cannot be read: {error!r} in {str(value)[:200]}.") from error
+        raise SpaceError(f"A stored space cannot be read: {error!r} in {reprlib.repr(value)}.") from error
 
 
 @functools.lru_cache(maxsize=256)  # every episode of a file repeats the same two spaces
@@ -86,16 +90,17 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
             low, high = (_unpack(value[bound]).reshape(shape) for bound in ("low", "high"))
             return spaces.Box(low=low, high=high, shape=shape, dtype=dtype.type)
         case "discrete":
-            return spaces.Discrete(n=value["n"], start=value["start"])
+            dtype = np.dtype(value.get("dtype", np.int64))
+            return spaces.Discrete(n=value["n"], start=value.get("start", 0), dtype=dtype.type)
         case "multi-binary":
             return spaces.MultiBinary(value["n"])
         case "multi-discrete":
-            start = _unpack(value["start"]) if "start" in value else None
-            return spaces.MultiDiscrete(_unpack(value["nvec"]), dtype=np.dtype(value["dtype"]).type, start=start)
+            dtype = np.dtype(value["dtype"])
+            return spaces.MultiDiscrete(_unpack(value["nvec"]), dtype=dtype.type, start=value.get("start"))
         case "tuple":
             return spaces.Tuple([_build(child) for child in value["spaces"]])
         case "dict":
-            return spaces.Dict({key: _build(child) for key, child in value["spaces"].items()})
+            return spaces.Dict([(key, _build(child)) for key, child in value["spaces"].items()])  # a dict would be sorted
         case "text":
             return spaces.Text(value["max_length"], min_length=value["min_length"], charset=value["charset"])
     raise SpaceError(f"Spaces of kind {value['space']!r} are unknown here.")

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.episodes import columns, nested
-from offline_core.episodes.arrow import from_arrow, to_arrow
+from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.episode import Episode
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.spaces import space_from_json, space_to_json
-from offline_core.errors import EpisodeError, SchemaError
+from offline_core.errors import EpisodeError, SchemaError, SpaceError
 
 _SPACE_KEYS = {"observation": b"offline.observation_space", "action": b"offline.action_space"}
 
 
 def episodes_to_table(episodes: Sequence[Episode]) -> pa.Table:
-    """The steps of `episodes`, in that order.
+    """The steps of `episodes`, in that order; consecutive pieces of one episode are one again when they are read.
 
     Raises:
         EpisodeError: there is none, one has no steps, or they differ in structure or extras.
@@ -101,7 +101,7 @@ def table_to_episodes(table: pa.Table) -> list[Episode]:
     """The episodes of a step table whose rows are sorted by episode and time.
 
     Raises:
-        SchemaError: a column is missing.
+        SchemaError: a column is missing, or holds what it cannot hold: nulls, ragged lists, text for numbers.
         EpisodeError: rows are out of order, an end stands inside an episode, or `new_obs` contradicts the next `obs`.
     """
     required = set(columns.STEP_COLUMNS[:10]) - {columns.AGENT_ID, columns.MODULE_ID}
@@ -109,68 +109,83 @@ def table_to_episodes(table: pa.Table) -> list[Episode]:
         raise SchemaError(f"A step table needs the columns {sorted(missing)}; it has {table.column_names}.")
     if table.num_rows == 0:
         return []
-    ids = table[columns.EPS_ID].combine_chunks()
+    ids = _ids(table)
     changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
     ends = np.concatenate([starts[1:], [len(ids)]]) - 1
-    lengths = ends - starts + 1
     eps_ids: list[str] = ids.take(pa.array(starts)).to_pylist()
-    t = from_arrow(table[columns.T], columns.T)
-    inside = np.ones(len(ids), bool)
-    inside[starts] = False
-    _check_order(eps_ids, t, inside, starts)
+    if len(set(eps_ids)) != len(eps_ids):
+        twice = next(eps_id for i, eps_id in enumerate(eps_ids) if eps_id in eps_ids[:i])
+        raise EpisodeError(f"The rows of episode {twice} are not together; sort the table by eps_id and t.")
+    follows = np.delete(np.arange(len(ids)), starts)  # the rows that are not the first of their episode
 
-    obs, new_obs = (from_arrow(table[name], name) for name in (columns.OBS, columns.NEW_OBS))
-    observations = nested.map_leaves(lambda a, b: _with_last(a, b, inside, starts, ends), obs, new_obs)
-    actions = from_arrow(table[columns.ACTIONS], columns.ACTIONS)
-    rewards = from_arrow(table[columns.REWARDS], columns.REWARDS)
-    terminateds, truncateds = (from_arrow(table[n], n) for n in (columns.TERMINATEDS, columns.TRUNCATEDS))
-    if (early := np.flatnonzero((terminateds | truncateds)[:-1] & inside[1:])).size:
-        episode = int(np.searchsorted(starts, early[0], side="right")) - 1
-        raise EpisodeError(f"Episode {eps_ids[episode]} goes on after it ended at step {t[early[0]]}.")
-    names = [name for name in table.column_names if name not in columns.STEP_COLUMNS]
-    extras = {name: from_arrow(table[name], name) for name in names}
-    infos = [unpack(cell) for cell in table[columns.INFOS].to_pylist()] if columns.INFOS in table.column_names else None
-    first_rows = {
-        name: [{} if cell is None else unpack(cell) for cell in table[name].take(pa.array(starts)).to_pylist()]
-        for name in (columns.RESET_INFOS, columns.CUSTOM_DATA)
-        if name in table.column_names
-    }
-    per_episode = {
-        name: table[name].take(pa.array(starts)).to_pylist() if name in table.column_names else [None] * len(starts)
-        for name in (columns.AGENT_ID, columns.MODULE_ID)
-    }
+    t = _one_a_step(table, columns.T, "iu")
+    rewards = _one_a_step(table, columns.REWARDS, "biuf")
+    terminateds, truncateds = (_one_a_step(table, n, "biuf").astype(bool) for n in (columns.TERMINATEDS, columns.TRUNCATEDS))
+    if (row := _first(follows, t[follows] != t[follows - 1] + 1)) is not None:
+        raise EpisodeError(f"Episode {ids[row]} jumps from step {t[row - 1]} to {t[row]}; sort the table, or find the rows.")
+    if (row := _first(follows, (terminateds | truncateds)[follows - 1])) is not None:
+        raise EpisodeError(f"Episode {ids[row]} goes on after it ended at step {t[row - 1]}.")
+
+    def with_last(obs: np.ndarray, new_obs: np.ndarray) -> np.ndarray:
+        """All observations of all episodes, T+1 of each, in one array: episode i starts at starts[i] + i."""
+        if obs.shape != new_obs.shape:
+            raise SchemaError(f"Columns obs and new_obs have steps of shapes {obs.shape[1:]} and {new_obs.shape[1:]}.")
+        now, before = obs[follows], new_obs[follows - 1]
+        if not nested.array_equal(now, before):
+            differ = ((now != before) & ((now == now) | (before == before))).reshape(len(now), -1).any(axis=1)
+            row = int(follows[np.argmax(differ)])
+            raise EpisodeError(f"Episode {ids[row]}: new_obs of step {t[row - 1]} is not obs of step {t[row]}.")
+        every = np.empty((len(obs) + len(starts), *obs.shape[1:]), np.promote_types(obs.dtype, new_obs.dtype))
+        every[np.arange(len(obs)) + np.repeat(np.arange(len(starts)), ends - starts + 1)] = obs
+        every[ends + np.arange(len(starts)) + 1] = new_obs[ends]
+        return every
+
+    obs, new_obs = (read_column(table, name) for name in (columns.OBS, columns.NEW_OBS))
+    try:
+        observations = nested.map_leaves(with_last, obs, new_obs)
+    except ValueError as error:
+        raise SchemaError(f"Columns obs and new_obs differ in structure: {error}.") from error
+    actions = read_column(table, columns.ACTIONS)
+    extras = {name: read_column(table, name) for name in table.column_names if name not in columns.STEP_COLUMNS}
+    infos = _maps(table, columns.INFOS) if columns.INFOS in table.column_names else None
     observation_space, action_space = spaces_of(table.schema)
 
+    names = {columns.AGENT_ID, columns.MODULE_ID, columns.RESET_INFOS, columns.CUSTOM_DATA} & set(table.column_names)
+    first_rows = table.select(sorted(names)).take(pa.array(starts))
+    reset_infos, custom_data = (
+        _maps(first_rows, name) if name in names else [{} for _ in starts]
+        for name in (columns.RESET_INFOS, columns.CUSTOM_DATA)
+    )
+    agent_ids, module_ids = (
+        first_rows[name].to_pylist() if name in names else [None] * len(starts)
+        for name in (columns.AGENT_ID, columns.MODULE_ID)
+    )
+
     def episode(i: int) -> Episode:
-        rows = slice(starts[i], starts[i] + lengths[i])
-        with_last = slice(starts[i] + i, starts[i] + i + lengths[i] + 1)
-        own_infos = None
-        if infos is not None:
-            own_infos = [first_rows.get(columns.RESET_INFOS, [{}] * len(starts))[i], *infos[rows]]
+        start, stop = int(starts[i]), int(ends[i]) + 1
+        own_infos = None if infos is None else [reset_infos[i], *infos[start:stop]]
         return Episode(
             eps_id=eps_ids[i],
-            observations=nested.map_leaves(lambda array: array[with_last], observations),
-            actions=nested.map_leaves(lambda array: array[rows], actions),
-            rewards=rewards[rows],
+            observations=nested.map_leaves(lambda array: array[start + i : stop + i + 1], observations),
+            actions=nested.map_leaves(lambda array: array[start:stop], actions),
+            rewards=rewards[start:stop],
             infos=own_infos if own_infos is not None and any(own_infos) else None,
-            extras=nested.map_leaves(lambda array: array[rows], extras),
-            terminated=bool(terminateds[ends[i]]),
-            truncated=bool(truncateds[ends[i]]),
-            t_started=int(t[starts[i]]),
+            extras=nested.map_leaves(lambda array: array[start:stop], extras),
+            terminated=bool(terminateds[stop - 1]),
+            truncated=bool(truncateds[stop - 1]),
+            t_started=int(t[start]),
             observation_space=observation_space,
             action_space=action_space,
-            agent_id=per_episode[columns.AGENT_ID][i],
-            module_id=per_episode[columns.MODULE_ID][i],
-            custom_data=first_rows.get(columns.CUSTOM_DATA, [{}] * len(starts))[i],
+            agent_id=agent_ids[i],
+            module_id=module_ids[i],
+            custom_data=custom_data[i],
         )
 
     return [episode(i) for i in range(len(starts))]
 
 
-def space_metadata(
-    observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
-) -> dict[bytes, bytes] | None:
+def space_metadata(observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None) -> dict[bytes, bytes] | None:
     """Schema metadata that keeps the spaces with the table."""
     both = {"observation": observation_space, "action": action_space}
     found = {_SPACE_KEYS[k]: json.dumps(space_to_json(s)).encode() for k, s in both.items() if s is not None}
@@ -181,25 +196,42 @@ def spaces_of(schema: pa.Schema) -> tuple[gym.Space[Any] | None, gym.Space[Any] 
     """(observation space, action space) that `space_metadata` stored, None where there is none."""
     metadata = schema.metadata or {}
     stored = (metadata.get(_SPACE_KEYS[which]) for which in ("observation", "action"))
-    observation, action = (None if text is None else space_from_json(json.loads(text)) for text in stored)
+    try:
+        observation, action = (None if text is None else space_from_json(json.loads(text)) for text in stored)
+    except ValueError as error:
+        raise SpaceError(f"The spaces in the metadata of a table cannot be read: {error}.") from error
     return observation, action
 
 
-def _check_order(eps_ids: list[str], t: np.ndarray, inside: np.ndarray, starts: np.ndarray) -> None:
-    if len(set(eps_ids)) != len(eps_ids):
-        twice = next(eps_id for i, eps_id in enumerate(eps_ids) if eps_id in eps_ids[:i])
-        raise EpisodeError(f"The rows of episode {twice} are not together; sort the table by eps_id and t.")
-    if (jumps := np.flatnonzero((np.diff(t) != 1) & inside[1:])).size:
-        episode = int(np.searchsorted(starts, jumps[0], side="right")) - 1
-        raise EpisodeError(f"Episode {eps_ids[episode]} jumps from step {t[jumps[0]]} to {t[jumps[0] + 1]}; sort, or find the rows.")
+def _ids(table: pa.Table) -> pa.Array:
+    column = table[columns.EPS_ID]
+    if column.null_count:
+        raise SchemaError(f"Column {columns.EPS_ID!r} has {column.null_count} nulls; every step has to belong to an episode.")
+    try:
+        return column.cast(pa.string()).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"Column {columns.EPS_ID!r} has type {column.type}, which cannot name episodes.") from error
 
 
-def _with_last(obs: np.ndarray, new_obs: np.ndarray, inside: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """All observations of all episodes, T+1 of each, in one array: episode i starts at starts[i] + i."""
-    follows = np.flatnonzero(inside)
-    if not nested.array_equal(obs[follows], new_obs[follows - 1]):
-        raise EpisodeError("Column new_obs is not the obs of the next row everywhere; the rows do not belong together.")
-    every = np.empty((len(obs) + len(starts), *obs.shape[1:]), np.promote_types(obs.dtype, new_obs.dtype))
-    every[np.arange(len(obs)) + np.cumsum(~inside) - 1] = obs
-    every[ends + np.arange(len(starts)) + 1] = new_obs[ends]
-    return every
+def _one_a_step(table: pa.Table, name: str, kinds: str) -> np.ndarray:
+    values = read_column(table, name)
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
+        wanted = "integer" if kinds == "iu" else "number"
+        raise SchemaError(f"Column {name!r} has type {table[name].type}; it has to hold one {wanted} a step.")
+    return values
+
+
+def _first(rows: np.ndarray, wrong: np.ndarray) -> int | None:
+    """The first of `rows` that is wrong."""
+    found = np.flatnonzero(wrong)
+    return int(rows[found[0]]) if found.size else None
+
+
+def _maps(table: pa.Table, name: str) -> list[dict[Any, Any]]:
+    """A column of dicts, as we pack them or as structs; null is an empty one."""
+    kind, cells = table[name].type, table[name].to_pylist()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        cells = [None if cell is None else unpack(cell) for cell in cells]
+    if not all(cell is None or isinstance(cell, dict) for cell in cells):
+        raise SchemaError(f"Column {name!r} has type {kind}; it has to hold dicts: msgpack bytes, or structs.")
+    return [cell or {} for cell in cells]

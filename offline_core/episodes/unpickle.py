@@ -1,18 +1,24 @@
 """Rebuilds numpy arrays out of foreign pickles without ever running what is in them.
 
 RLlib pickles object arrays inside episodes (msgpack-numpy does it for it) and whole columns of old recordings.
-A pickle is a program; this one interpreter knows six functions, all of them harmless, and refuses every other name.
+A pickle is a program; this one interpreter knows seven names and refuses every other. Behind all of them stand our own
+objects, because numpy's `__setstate__` believes what it is told: a dtype that claims to hold no objects, or to be larger
+than its bytes, reads memory that is not its own.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from offline_core.errors import UnsafeDataError
+
+MAX_REPEATED_BYTES = 2**30
+"""A pickle can name one array many times; what grows beyond this in that way is refused."""
 
 
 def load_array(data: bytes) -> np.ndarray:
@@ -25,55 +31,105 @@ def load_array(data: bytes) -> np.ndarray:
     """
     try:
         value = _ArrayUnpickler(io.BytesIO(data)).load()
+        return _joined(value, (len(value),)) if isinstance(value, list | tuple) else _plain(value)
     except UnsafeDataError:
         raise
     except Exception as error:  # a hostile or broken pickle may raise anything
         raise UnsafeDataError(f"A pickled value could not be rebuilt as a numpy array: {error}.") from error
-    return _plain(value)
 
 
 def _plain(value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray | np.generic | int | float | bool | list):
-        try:
-            array = np.asarray(value)
-            if array.dtype.hasobject:
-                array = np.array([np.asarray(item) for item in array.ravel().tolist()])
-        except ValueError:
-            array = np.empty(0, object)
-        if array.dtype.kind in "biufcSU":
+    if isinstance(value, _Array):
+        return value.values
+    if isinstance(value, np.ndarray | np.generic | int | float | str):
+        array = np.asarray(value)
+        if not array.dtype.hasobject:
             return array
     raise UnsafeDataError(f"A pickled value holds {type(value).__name__} objects and not numbers; refused.")
 
 
-def _reconstruct(subtype: type, shape: tuple[int, ...], typecode: bytes) -> np.ndarray:
-    if subtype is not np.ndarray or shape != (0,):
-        raise UnsafeDataError("A pickled array is not a plain numpy array; refused.")
-    return np.ndarray(shape, typecode)
+def _joined(items: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
+    arrays = [_plain(item) for item in items]
+    if sum(array.nbytes for array in arrays) > MAX_REPEATED_BYTES:
+        raise UnsafeDataError(f"A pickled array unfolds to more than {MAX_REPEATED_BYTES} bytes; refused.")
+    joined = np.array(arrays)
+    return joined.reshape(*shape, *joined.shape[1:])
 
 
-def _frombuffer(buffer: Any, dtype: np.dtype, shape: tuple[int, ...], order: str) -> np.ndarray:
-    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+class _Dtype:
+    """Stands for a dtype; of the state that follows its name in a pickle, only the byte order is heeded."""
+
+    def __init__(self, name: str, align: bool = False, copy: bool = False) -> None:
+        self.dtype = np.dtype(name)
+        if self.dtype.kind not in "biufcSUO":
+            raise UnsafeDataError(f"A pickled array has dtype {self.dtype}, neither numbers nor text; refused.")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+    def read(self, buffer: Any) -> np.ndarray:
+        return np.frombuffer(buffer, self.dtype) if len(buffer) else np.empty(0, self.dtype)
 
 
-def _scalar(dtype: np.dtype, data: bytes) -> Any:
-    return np.frombuffer(data, dtype=dtype, count=1)[0]
+class _Array:
+    """Stands for an empty array until its state says what is in it: bytes, or a list of objects."""
+
+    values: np.ndarray
+
+    def __init__(self, subtype: Any, shape: tuple[int, ...], typecode: bytes) -> None:
+        if subtype is not _NDARRAY:
+            raise UnsafeDataError("A pickled array is not a plain numpy array; refused.")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, shape, dtype, is_fortran, data = state
+        if dtype.dtype.hasobject:
+            self.values = _joined(data, shape)
+        else:
+            self.values = dtype.read(data).reshape(shape, order="F" if is_fortran else "C")
+
+
+class _Function:
+    """A function that can only be called: of a plain one, a pickle could change the defaults."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise UnsafeDataError("A pickled value wants to change a function; refused.")
+
+
+def _frombuffer(buffer: Any, dtype: _Dtype, shape: Any, order: str, axis_order: Any = None) -> np.ndarray:
+    if order == "K":  # numpy 2.3 and later: the bytes lie in the order of these axes
+        return dtype.read(buffer).reshape(shape).transpose(axis_order)
+    return dtype.read(buffer).reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> Any:
+    return dtype.read(data)[0]
 
 
 def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1" if encoding == "latin1" else "ascii")
 
 
+_NDARRAY = "numpy.ndarray"
+
 _ALLOWED = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _encode,
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _Function(_encode),
+    ("__builtin__", "bytes"): _Function(lambda: b""),  # an empty array, in the protocol of `ndarray.dumps`
 } | {
-    (f"numpy.{core}.{module}", name): function
+    (f"numpy.{core}.{module}", name): value
     for core in ("core", "_core")
-    for module, name, function in (
-        ("multiarray", "_reconstruct", _reconstruct),
-        ("multiarray", "scalar", _scalar),
-        ("numeric", "_frombuffer", _frombuffer),
+    for module, name, value in (
+        ("multiarray", "_reconstruct", _Array),
+        ("multiarray", "scalar", _Function(_scalar)),
+        ("numeric", "_frombuffer", _Function(_frombuffer)),
     )
 }
 

@@ -40,7 +40,7 @@ class FilesConfig(Config):
 class EpisodeWriter:
     """Writes episodes, in either format, into files `<prefix>-<number>-<hash>.parquet` below `root`.
 
-    Use as a context manager; after a clean end `files` and `statistics` say what was written. After an error nothing
+    Use as a context manager; after a clean end `files` and `metadata` say what was written. After an error nothing
     remains of the file that was open. Files are complete the moment they carry their name, but belong to no dataset
     until a manifest lists them.
     """
@@ -52,7 +52,7 @@ class EpisodeWriter:
         self.config = config
         self.files: list[FileEntry] = []
         self._open: _OpenFile | None = None
-        self._chosen: list[dict[str, np.ndarray]] = []
+        self.metadata: list[dict[str, np.ndarray]] = []
 
     def __enter__(self) -> EpisodeWriter:
         return self
@@ -62,11 +62,6 @@ class EpisodeWriter:
             self._finish()
         elif self._open is not None:
             self._open.abandon()
-
-    @property
-    def statistics(self) -> Statistics:
-        """Of all episodes written so far."""
-        return statistics_of(self._chosen)
 
     def write(self, episodes: Sequence[Episode]) -> None:
         """Appends episodes, whole, in this order."""
@@ -105,7 +100,7 @@ class EpisodeWriter:
             name = f"{self.prefix}-{len(self.files):06d}"
             self._open = _OpenFile(self.root, name, rows.schema, self.config)
         self._open.append(rows, metadata)
-        self._chosen.append(metadata)
+        self.metadata.append(metadata)
 
     def _finish(self) -> None:
         if self._open is not None:

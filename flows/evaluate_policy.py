@@ -1,0 +1,20 @@
+"""Flow: put a finished policy to the test."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.result import EvaluationResult
+from tasks.evaluate_policy import evaluate_policy as evaluate_policy_task
+
+
+@flow(name="evaluate-policy", flow_run_name="evaluate-{config.episodes}-{config.seed}")
+def evaluate_policy(policy: str = "runs/policy/best", config: EvaluationConfig = EvaluationConfig()) -> EvaluationResult:
+    """Plays a policy in its environment, on start states that no other stage has seen.
+
+    Args:
+        policy: Checkpoint of the policy to play.
+        config: How many episodes, and where.
+    """
+    return evaluate_policy_task(config, policy=policy)

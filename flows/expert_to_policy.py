@@ -1,0 +1,116 @@
+"""Flow: the whole chain, from nothing to a policy that was learned from recordings alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prefect import flow, task
+from pydantic import BaseModel, ConfigDict
+
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.result import EvaluationResult
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.result import ExpertResult
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import PruningResult
+from offline_core.ray_session import ray_session
+from offline_core.recording.config import RecordingConfig
+from offline_core.reporting.cards import times_card
+from offline_core.storage.dataset import DatasetRef
+from offline_core.storage.location import Location
+from tasks.artifacts import publish
+from tasks.evaluate_policy import evaluate_policy
+from tasks.prune_dataset import prune_dataset
+from tasks.record_episodes import record_episodes
+from tasks.train_expert import train_expert
+from tasks.train_policy import train_policy
+
+
+class ExpertToPolicyResult(BaseModel):
+    """What the chain came to, stage by stage."""
+
+    model_config = ConfigDict(frozen=True)
+
+    expert: ExpertResult
+    recording: DatasetRef
+    pruning: PruningResult
+    training: TrainingResult
+    evaluation: EvaluationResult
+    seconds: dict[str, float]
+    """Wall time of each stage, and of all."""
+
+
+@flow(name="expert-to-policy", flow_run_name="expert-to-policy-{expert.environment.id}-{seed}")
+def expert_to_policy(
+    root: str = "runs/demo",
+    seed: int = 0,
+    expert: ExpertConfig = ExpertConfig(),
+    recording: RecordingConfig = RecordingConfig(),
+    pruning: PruningConfig = PruningConfig(),
+    training: TrainingConfig = TrainingConfig(),
+    evaluation: EvaluationConfig = EvaluationConfig(),
+) -> ExpertToPolicyResult:
+    """Trains an expert, records it, prunes the recording, clones a policy from it and evaluates the clone.
+
+    Args:
+        root: Folder for everything the run makes.
+        seed: Seed of every stage; the seeds inside the stages' parameters are not used.
+        expert: The environment, and how the expert learns to master it.
+        recording: How the expert's episodes are recorded.
+        pruning: Which of them are kept.
+        training: How the policy is learned from them.
+        evaluation: How the policy is put to the test.
+    """
+    place = Location.of(root)
+    seeded = {"seed": seed}
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        seconds[name] = time.perf_counter() - start
+
+    with stage("all"), ray_session():
+        with stage("train expert"):
+            expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
+        with stage("record episodes"):
+            recorded = record_episodes(
+                recording.model_copy(update=seeded), policy=expert_result.checkpoint, output=place.child("recording").uri
+            )
+        with stage("prune"):
+            pruned = prune_dataset(pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri)
+        with stage("train policy"):
+            trained = train_policy(
+                training.model_copy(update=seeded),
+                dataset=pruned.dataset.uri,
+                version=pruned.dataset.version,
+                output=place.child("policy").uri,
+            )
+        with stage("evaluate"):
+            evaluated = evaluate_policy(evaluation.model_copy(update=seeded), policy=trained.checkpoint)
+    result = ExpertToPolicyResult(
+        expert=expert_result, recording=recorded, pruning=pruned, training=trained, evaluation=evaluated, seconds=seconds
+    )
+    summarize(result)
+    return result
+
+
+@task(name="summarize")
+def summarize(result: ExpertToPolicyResult) -> None:
+    """Leaves one card for the whole chain as an artifact."""
+    stages = {name: value for name, value in result.seconds.items() if name != "all"}
+    rows = {
+        "Environment": result.evaluation.environment,
+        "Expert": f"return {result.expert.metrics['episode_return_mean']:.1f}",
+        "Recorded": str(result.recording),
+        "Kept": f"{result.pruning.after.episodes:,} episodes",
+        "Policy": f"{result.training.checkpoint}, {result.training.updates:,} updates",
+        "Policy's return": f"{result.evaluation.metrics['episode_return_mean']:.1f}",
+        "Seconds": result.seconds["all"],
+    }
+    publish(times_card("Expert to policy", rows=rows, seconds=stages), key="expert-to-policy-card")

@@ -1,0 +1,27 @@
+"""Flow: keep the episodes worth learning from."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import PruningResult
+from tasks.prune_dataset import prune_dataset as prune_dataset_task
+
+
+@flow(name="prune-dataset")
+def prune_dataset(
+    dataset: str = "runs/recording",
+    output: str = "runs/pruned",
+    version: int | None = None,
+    config: PruningConfig = PruningConfig(),
+) -> PruningResult:
+    """Copies the episodes that meet some conditions into the next version of a dataset.
+
+    Args:
+        dataset: Folder of the dataset to read.
+        output: Folder of the dataset to write.
+        version: Version to read; the latest if none is given.
+        config: Which episodes to keep.
+    """
+    return prune_dataset_task(config, dataset=dataset, output=output, version=version)

@@ -1,0 +1,125 @@
+"""Parameters from files and `name=value` settings to a flow's models, and results back to people."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from offline_core.config import parse
+from offline_core.errors import ConfigError
+from offline_core.storage.location import Location
+
+
+def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:
+    """Nested values of a YAML or JSON file, overridden by `a.b=value` settings whose values are YAML.
+
+    Raises:
+        ConfigError: the file is no mapping, or a setting has no `=`.
+    """
+    values: dict[str, Any] = {}
+    if config_file is not None:
+        try:
+            loaded = yaml.safe_load(Location.of(config_file).read())
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{config_file} is no YAML: {error}") from error
+        if not isinstance(loaded, dict):
+            raise ConfigError(f"{config_file} has to hold names and values, found {type(loaded).__name__}.")
+        values = loaded
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"The setting {setting!r} is not NAME=VALUE, such as optimizer.batch_size=2048.")
+        *groups, last = name.strip().split(".")
+        place = values
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"The setting {setting!r} goes into {group!r}, which is a value and no group.")
+        try:
+            place[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            place[last] = text
+    return values
+
+
+def arguments_of(flow: Callable[..., Any], values: dict[str, Any], *, show: bool) -> dict[str, BaseModel]:
+    """The models among the flow's parameters, with `values` filled in; with `show`, prints them instead and exits.
+
+    Raises:
+        ConfigError: a group or a parameter is unknown or out of bounds; the message lists all.
+    """
+    hints = typing.get_type_hints(flow)
+    models = {name: hints[name] for name in inspect.signature(flow).parameters if _is_model(hints[name])}
+    if show:
+        for name, model in models.items():
+            sys.stdout.writelines(_described(model, name if len(models) > 1 else None))
+        raise SystemExit(0)
+    if unknown := sorted(values.keys() - models.keys()):
+        raise ConfigError(f"There is no group of parameters {', '.join(unknown)}; there are {', '.join(models)}.")
+    return {name: parse(model, values.get(name) or {}) for name, model in models.items()}
+
+
+def print_result(result: BaseModel) -> None:
+    """The numbers and names in a result, as a table; long lists stay out."""
+    table = Table(show_header=False, box=None)
+    for name, value in _plain(result.model_dump(mode="json")):
+        table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value))
+    Console().print(table)
+
+
+def print_chain(result: Any) -> None:
+    """What each stage of the chain took and came to."""
+    expert, training, played = result.expert.metrics, result.training, result.evaluation.metrics
+    outcomes = {
+        "train expert": f"mean return {expert['episode_return_mean']:.1f} over {expert['episodes']:.0f} greedy episodes",
+        "record episodes": str(result.recording),
+        "prune": f"{result.pruning.after.episodes:,} of {result.pruning.before.episodes:,} episodes kept",
+        "train policy": f"{training.updates:,} updates on {training.steps:,} steps, {training.checkpoint}",
+        "evaluate": f"mean return {played['episode_return_mean']:.1f} over {played['episodes']:.0f} greedy episodes, new seeds",
+        "all": "",
+    }
+    table = Table("stage", "seconds", "result", title="Expert to policy")
+    table.columns[1].justify = "right"
+    for name, seconds in result.seconds.items():
+        if name != "all":
+            table.add_row(name, f"{seconds:.1f}", outcomes[name])
+    table.add_section()
+    table.add_row("all", f"{result.seconds['all']:.1f}", "Ray's start and end included")
+    Console().print(table)
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
+
+
+def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iterator[str]:
+    """YAML of the defaults, each with its description as a comment."""
+    indent = "  " * depth
+    if name is not None:
+        yield f"{indent}{name}:\n"
+        indent += "  "
+    for key, info in model.model_fields.items():
+        yield f"{indent}# {info.description}\n"
+        if _is_model(info.annotation):
+            yield from _described(typing.cast(type[BaseModel], info.annotation), key, len(indent) // 2)
+        else:
+            default = info.get_default(call_default_factory=True)
+            value = default.model_dump(mode="json") if isinstance(default, BaseModel) else default
+            text = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+            yield f"{indent}{key}: {text}\n"
+
+
+def _plain(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from _plain(item, f"{prefix}{name}.")
+        elif not isinstance(item, list):
+            yield f"{prefix}{name}", item

@@ -1,0 +1,29 @@
+"""Flow: learn a policy from a dataset."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
+from offline_core.ray_session import ray_session
+from tasks.train_policy import train_policy as train_policy_task
+
+
+@flow(name="train-policy", flow_run_name="train-{config.algorithm}-{config.seed}")
+def train_policy(
+    dataset: str = "runs/recording",
+    output: str = "runs/policy",
+    version: int | None = None,
+    config: TrainingConfig = TrainingConfig(),
+) -> TrainingResult:
+    """Learns a policy from recorded experience.
+
+    Args:
+        dataset: Folder of the dataset, or of RLlib's episode files.
+        output: Folder for checkpoints and metrics.
+        version: Version to read; the latest if none is given.
+        config: Algorithm, network, optimizer, evaluation and compute.
+    """
+    with ray_session():
+        return train_policy_task(config, dataset=dataset, output=output, version=version)

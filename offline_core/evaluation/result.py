@@ -1,0 +1,18 @@
+"""What comes of an evaluation."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class EvaluationResult(BaseModel):
+    """How a policy played."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    checkpoint: str
+    environment: str
+    metrics: dict[str, float]
+    returns: list[float] = Field(description="Of each episode.")
+    lengths: list[int] = Field(description="Of each episode, in steps.")
+    seconds: float

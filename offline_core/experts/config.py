@@ -1,0 +1,47 @@
+"""Parameters of the training of an expert."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from offline_core.config import Config, EnvironmentSpec
+from offline_core.policies.config import NetworkConfig
+
+
+class PPOConfig(Config):
+    """How one rollout changes the policy (Schulman et al. 2017, "Proximal Policy Optimization Algorithms")."""
+
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Step size of Adam.")
+    num_epochs: int = Field(10, ge=1, le=1_000, description="How often each step of a rollout is learned from.")
+    minibatch_size: int = Field(
+        512, ge=1, le=10_000_000, description="Steps a gradient is averaged over, at most: rollouts are cut into equal parts."
+    )
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount of the rewards, per step.")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="Advantages: 0 trusts the value function, 1 the rewards that came.")
+    clip_range: float = Field(0.2, gt=0, le=10, description="A step's probability is pushed up or down by this share at most.")
+    entropy_coefficient: float = Field(0.0, ge=0, le=100, description="Weight of the bonus for acting at random.")
+    value_coefficient: float = Field(0.5, ge=0, le=100, description="Weight of the value function's loss.")
+    max_gradient_norm: float = Field(0.5, gt=0, description="Longer gradients are scaled down to this length.")
+
+
+class ExpertConfig(Config):
+    """Which environment the expert is made for, when it is good enough, and how it learns."""
+
+    environment: EnvironmentSpec = Field(
+        EnvironmentSpec(), title="Environment", description="Where the expert learns and is evaluated."
+    )
+    network: NetworkConfig = Field(
+        NetworkConfig(), title="Network", description="The layers of the policy and of its value function."
+    )
+    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from what it did.")
+    seed: int = Field(0, ge=0, description="Same parameters and seed: same expert, to the bit.")
+    total_steps: int = Field(500_000, ge=1, le=10**12, description="Environment steps after which training ends in any case.")
+    target_return: float | None = Field(
+        None,
+        title="Target return",
+        description="Stop at this mean greedy return. None: the environment's own threshold, if it has one.",
+    )
+    num_envs: int = Field(64, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
+    rollout_steps: int = Field(64, ge=2, le=1_000_000, description="Steps of each copy between two updates of the policy.")
+    evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")
+    evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Greedy episodes of an evaluation.")

@@ -1,0 +1,31 @@
+"""Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def advantages(
+    rewards: Tensor, values: Tensor, *, terminated: Tensor, truncated: Tensor, gamma: float, gae_lambda: float
+) -> Tensor:
+    """How much better each action was than the value function expected: (T, N), for T steps of N copies.
+
+    An episode that was terminated is worth nothing afterwards; one that was truncated, or goes on after the last step,
+    is worth the value of the observation it stopped at. No episode knows of the next one. What stands at the steps
+    that only reset a copy (gymnasium's NEXT_STEP autoreset) means nothing, and changes nothing elsewhere.
+
+    Arguments:
+        rewards: (T, N).
+        values: (T + 1, N), of the observation before each step and after the last; after a step that ended an episode,
+            of the observation it ended with.
+        terminated, truncated: (T, N), bool.
+    """
+    deltas = rewards + gamma * values[1:] * ~terminated - values[:-1]
+    decays = gamma * gae_lambda * ~(terminated | truncated)
+    result = torch.empty_like(deltas)
+    running = torch.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        running = torch.addcmul(deltas[t], decays[t], running, out=result[t])
+    return result

@@ -1,0 +1,116 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347): the loss, and the update of one rollout."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from offline_core.episodes import nested
+from offline_core.episodes.nested import Nested
+from offline_core.errors import LearningError
+from offline_core.experts.config import PPOConfig
+from offline_core.experts.gae import advantages
+from offline_core.experts.rollout import Rollout
+from offline_core.policies.policy import Policy
+
+
+class Batch(NamedTuple):
+    """B steps to learn from, in any order."""
+
+    observations: Nested
+    """(B, …)."""
+    actions: Tensor
+    """(B, *action shape)."""
+    log_probs: Tensor
+    """(B,), under the policy that chose the actions."""
+    advantages: Tensor
+    """(B,), mean 0 and standard deviation 1 over the rollout."""
+    returns: Tensor
+    """(B,), what the value function should say."""
+
+
+class Losses(NamedTuple):
+    """Scalars of one minibatch."""
+
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+    approx_kl: Tensor
+    """From the policy that played to the present one: mean of r - 1 - log r (Schulman 2020, "Approximating KL Divergence")."""
+
+
+class PPO:
+    """Improves one policy, in place, a rollout at a time."""
+
+    def __init__(self, policy: Policy, config: PPOConfig, *, seed: int) -> None:
+        self.policy = policy
+        self.config = config
+        self.updates = 0
+        self.generator = torch.Generator().manual_seed(seed)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learns `num_epochs` times from each step of the rollout; returns the mean of each of the `Losses`.
+
+        Raises:
+            LearningError: a loss or a gradient is NaN or infinite.
+        """
+        self.updates += 1
+        batch = make_batch(self.policy, rollout, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        minibatches = -(-len(batch.returns) // self.config.minibatch_size)
+        history = []
+        for _ in range(self.config.num_epochs):
+            for index in torch.randperm(len(batch.returns), generator=self.generator).chunk(minibatches):
+                losses, gradient_norm = self._step(nested.map_leaves(lambda leaf, index=index: leaf[index], batch))
+                history.append(torch.stack([*losses, gradient_norm]))
+        means = torch.stack(history).mean(dim=0)
+        if not means.isfinite().all():
+            raise LearningError(
+                f"Update {self.updates} of the expert met a loss or gradient that is NaN or infinite: "
+                f"{dict(zip(Losses._fields, means.tolist(), strict=False))}. Try a lower ppo.learning_rate than "
+                f"{self.config.learning_rate:g}, and see that the environment's observations and rewards are finite."
+            )
+        return dict(zip(Losses._fields, means.tolist(), strict=False))
+
+    def _step(self, batch: Batch) -> tuple[Losses, Tensor]:
+        losses = ppo_losses(self.policy, batch, clip_range=self.config.clip_range)
+        total = (
+            losses.policy_loss
+            + self.config.value_coefficient * losses.value_loss
+            - self.config.entropy_coefficient * losses.entropy
+        )
+        self.optimizer.zero_grad()
+        total.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_gradient_norm)
+        self.optimizer.step()
+        return Losses(*(loss.detach() for loss in losses)), norm
+
+
+def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float) -> Losses:
+    """The clipped surrogate (equation 7), the value function's squared error, the entropy, and how far the policy moved."""
+    inputs, values = policy.inputs_and_values(batch.observations)
+    log_ratio = policy.head.log_prob(inputs, batch.actions) - batch.log_probs
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+    return Losses(
+        policy_loss=-torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean(),
+        value_loss=(values - batch.returns).square().mean(),
+        entropy=policy.head.entropy(inputs).mean(),
+        approx_kl=(ratio - 1 - log_ratio).mean(),
+    )
+
+
+@torch.no_grad()
+def make_batch(policy: Policy, rollout: Rollout, *, gamma: float, gae_lambda: float) -> Batch:
+    """The rollout's B ≤ T·N real steps, with advantages and returns as the policy's value function sees them now."""
+    values = policy.values(rollout.flat_observations).reshape(-1, rollout.rewards.shape[1])
+    advantage = advantages(
+        rollout.rewards, values, terminated=rollout.terminated, truncated=rollout.truncated, gamma=gamma, gae_lambda=gae_lambda
+    )
+    observations = nested.map_leaves(lambda leaf: leaf[:-1], rollout.observations)
+    everything = Batch(observations, rollout.actions, rollout.log_probs, advantage, advantage + values[:-1])
+    batch: Batch = nested.map_leaves(lambda leaf: leaf[rollout.is_step], everything)
+    centered = batch.advantages - batch.advantages.mean()
+    return batch._replace(advantages=centered / (batch.advantages.std(correction=0) + 1e-8))

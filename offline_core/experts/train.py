@@ -1,0 +1,143 @@
+"""Makes an expert: plays, learns and evaluates until the policy is good enough."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from gymnasium.vector import VectorEnv
+from pydantic import BaseModel, ConfigDict
+from tqdm import tqdm
+
+from offline_core.environments import make_vector_env, reward_threshold
+from offline_core.evaluation.rollouts import rollouts
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.ppo import PPO
+from offline_core.experts.rollout import Player
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.policy import Policy
+from offline_core.seeding import derive_seed
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+
+logger = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+OnEvaluation = Callable[[dict[str, float]], None]
+"""Is given each line of `metrics.jsonl` as soon as there is one."""
+
+
+class ExpertResult(BaseModel):
+    """What became of a training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint: str
+    """URI of the best policy."""
+    reached_target: bool
+    target_return: float | None
+    metrics: dict[str, float]
+    """Of the best policy's evaluation."""
+    env_steps: int
+    """Environment steps learned from; resets are none."""
+    seconds: float
+    curve: list[tuple[int, float]]
+    """(environment steps, mean greedy return) of each evaluation."""
+
+
+def train_expert(config: ExpertConfig, output: str, *, on_evaluation: OnEvaluation | None = None) -> ExpertResult:
+    """Trains with PPO until the mean greedy return reaches the target, or the steps are used up.
+
+    The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.
+
+        <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
+        <output>/metrics.jsonl   one line an evaluation
+
+    Raises:
+        ConfigError: there is no such environment, or no policy for its spaces; nothing is written.
+        StorageError: `output` cannot be written; found before training.
+        LearningError: the loss became NaN or infinite.
+    """
+    started = time.perf_counter()
+    env = make_vector_env(config.environment, config.num_envs)
+    try:
+        policy = _new_policy(config, env)
+        location = Location.of(output).make_folder()
+        target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
+        best: dict[str, float] = {}
+        lines: list[dict[str, float]] = []
+        with tqdm(total=config.total_steps, desc="expert", unit="step", disable=None) as bar:
+            for number, (env_steps, losses) in enumerate(_learn(policy, env, config), start=1):
+                bar.update(min(env_steps, config.total_steps) - bar.n)
+                if number % config.evaluation_interval and env_steps < config.total_steps:
+                    continue
+                metrics = _evaluate(policy, config)
+                score = metrics["episode_return_mean"]
+                lines.append(
+                    {"env_steps": env_steps, "episode_return_mean": score, **losses, "seconds": time.perf_counter() - started}
+                )
+                bar.set_postfix({"return": score})
+                if on_evaluation:
+                    on_evaluation(lines[-1])
+                if not best or score > best["episode_return_mean"]:
+                    best = metrics
+                    _save(policy, config, location.child("best"), metrics)
+                if target is not None and score >= target:
+                    break
+    finally:
+        env.close()
+    location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in lines).encode())
+    result = ExpertResult(
+        checkpoint=location.child("best").uri,
+        reached_target=target is None or best["episode_return_mean"] >= target,
+        target_return=target,
+        metrics=best,
+        env_steps=env_steps,
+        seconds=time.perf_counter() - started,
+        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
+    )
+    _report(result)
+    return result
+
+
+def _new_policy(config: ExpertConfig, env: VectorEnv) -> Policy:
+    spaces = (env.single_observation_space, env.single_action_space)
+    return Policy(*spaces, config.network, value_function=True, seed=derive_seed(config.seed, "weights"))
+
+
+def _learn(policy: Policy, env: VectorEnv, config: ExpertConfig) -> Iterator[tuple[int, dict[str, float]]]:
+    """Improves the policy, and yields (environment steps so far, losses) after each rollout, until the steps are used up."""
+    player = Player(env, seed=config.seed)
+    ppo = PPO(policy, config.ppo, seed=derive_seed(config.seed, "minibatches"))
+    env_steps = 0
+    while env_steps < config.total_steps:
+        rollout = player.play(policy, config.rollout_steps)
+        losses = ppo.update(rollout)
+        env_steps += int(rollout.is_step.sum())
+        yield env_steps, losses
+        if config.network.normalize_observations:  # not before: the update has to see what the playing policy saw
+            policy.encoder.update_statistics(rollout.flat_observations)
+
+
+def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
+    seed = derive_seed(config.seed, "evaluation")
+    return rollouts(policy, config.environment, episodes=config.evaluation_episodes, seed=seed).metrics
+
+
+def _save(policy: Policy, config: ExpertConfig, location: Location, metrics: dict[str, float]) -> None:
+    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json"))
+    save_policy(policy, location.uri, operation=operation, environment=config.environment, metrics=metrics)
+
+
+def _report(result: ExpertResult) -> None:
+    score = result.metrics["episode_return_mean"]
+    summary = f"a mean return of {score:.1f} after {result.env_steps} steps and {result.seconds:.1f} s: {result.checkpoint}"
+    if result.reached_target:
+        logger.info(f"The expert has {summary}")
+    else:
+        logger.warning(
+            f"The expert did not reach the target return of {result.target_return:g}: the best one has {summary}. "
+            "Give it more total_steps, another seed, or a lower target_return."
+        )

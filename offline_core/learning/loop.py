@@ -1,0 +1,147 @@
+"""The training loop: batch, update, now and then a look at how the policy plays."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+from torch import Tensor
+from tqdm import tqdm
+
+from offline_core.errors import LearningError
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.evaluations import Evaluation, Evaluations, Weights, snapshot
+from offline_core.learning.feed import Feed, FlatBatch
+from offline_core.learning.learner import Learner
+from offline_core.learning.metrics import MetricsLog
+
+
+class TrainingLoop:
+    """Runs until the target is reached or the epochs are over.
+
+    Evaluations play beside the training, so the loop is a little ahead of them. What comes of the run does not depend on
+    by how much: the best policy is the first that reached the target (else the best of all), and the run counts as having
+    ended there.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        learner: Learner,
+        evaluations: Evaluations | None,
+        metrics: MetricsLog,
+        target_return: float | None,
+    ) -> None:
+        self.config = config
+        self.learner = learner
+        self.evaluations = evaluations
+        self.metrics = metrics
+        self.target_return = target_return
+        self.best: Evaluation | None = None
+        self.reached_target = False
+        self.last_weights: Weights = {}
+        self.last_metrics: dict[str, float] = {}
+        self.curve: list[tuple[int, float]] = []
+        self.losses: list[tuple[int, float]] = []
+        self.updates = self.steps = 0
+        self.update_seconds = self.data_wait_seconds = 0.0
+
+    def run(self, feed: Feed) -> None:
+        """Trains; afterwards `best`, `last_weights` and the counters say what came of it.
+
+        Raises:
+            LearningError: the loss is no number any more.
+        """
+        optimizer, interval = self.config.optimizer, self.config.evaluation.interval_updates
+        total = None if feed.steps is None else optimizer.max_epochs * math.ceil(feed.steps / optimizer.batch_size)
+        with tqdm(total=total, desc="train", unit="update", disable=None) as bar:
+            window = _Window()
+            for batch in self._timed(feed):
+                begin = time.perf_counter()
+                window.add(self.learner.update(batch), len(next(iter(batch.values()))))
+                self.update_seconds += time.perf_counter() - begin
+                self.updates += 1
+                bar.update()
+                if self.updates % interval == 0:
+                    self._report(window)
+                    window = _Window()
+                    if self._evaluate(bar):
+                        return
+            if window.updates:
+                self._report(window)
+                self._submit()
+            self.last_weights = snapshot(self.learner.policy)
+            self._collect(bar, wait=True)
+
+    def _timed(self, feed: Feed) -> Iterator[FlatBatch]:
+        for epoch in range(self.config.optimizer.max_epochs):
+            batches = feed.batches(epoch)
+            while True:
+                begin = time.perf_counter()
+                batch = next(batches, None)
+                self.data_wait_seconds += time.perf_counter() - begin
+                if batch is None:
+                    break
+                yield batch
+
+    def _report(self, window: _Window) -> None:
+        means = window.means()
+        if not all(map(math.isfinite, means.values())):
+            raise LearningError(
+                f"After {self.updates} updates {', '.join(k for k, v in means.items() if not math.isfinite(v))} is no number "
+                "any more. Lower the learning rate, or set a gradient norm to clip to."
+            )
+        self.steps += window.steps
+        self.losses.append((self.updates, means["loss"]))
+        busy = self.update_seconds + self.data_wait_seconds
+        self.metrics.add(
+            self.updates,
+            means
+            | {
+                "steps": self.steps,
+                "update_seconds": self.update_seconds,
+                "data_wait_seconds": self.data_wait_seconds,
+                "steps_per_second": self.steps / busy,
+            },
+        )
+
+    def _evaluate(self, bar: tqdm) -> bool:
+        self._submit()
+        return self._collect(bar, wait=False)
+
+    def _submit(self) -> None:
+        if self.evaluations is not None:
+            self.evaluations.submit(self.updates)
+
+    def _collect(self, bar: tqdm, *, wait: bool) -> bool:
+        """Takes in what has been evaluated; True if that ends the run."""
+        for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None else ():
+            mean = evaluation.rollouts.metrics["episode_return_mean"]
+            self.curve.append((evaluation.updates, mean))
+            self.metrics.add(evaluation.updates, {"episode_return_mean": mean})
+            bar.set_postfix({"return": f"{mean:.1f}"})
+            if self.best is None or mean > self.best.rollouts.metrics["episode_return_mean"]:
+                self.best = evaluation
+            self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
+            if self.target_return is not None and mean >= self.target_return:
+                self.reached_target = True
+                return True
+        return False
+
+
+class _Window:
+    """Sums of the metrics since the last report, added up as tensors so that nothing waits for a number."""
+
+    def __init__(self) -> None:
+        self.updates = self.steps = 0
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, metrics: dict[str, Tensor], steps: int) -> None:
+        self.updates += 1
+        self.steps += steps
+        for name, value in metrics.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def means(self) -> dict[str, float]:
+        return {name: float(total) / self.updates for name, total in self._sums.items()}

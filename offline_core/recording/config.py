@@ -1,0 +1,30 @@
+"""Parameters of a recording."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from offline_core.config import Config, EnvironmentSpec
+from offline_core.storage.manifest import Format
+from offline_core.storage.writer import FilesConfig
+
+
+class RecordingConfig(Config):
+    """How many episodes a policy plays, by how many recorders, and how they are kept."""
+
+    episodes: int = Field(500, ge=1, le=100_000_000, description="Complete episodes a round, all recorders together.")
+    rounds: int = Field(1, ge=1, le=100_000, description="How often that many episodes are recorded.")
+    format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
+    explore: bool = Field(True, description="Sample actions from the policy; otherwise always take the most likely one.")
+    seed: int = Field(0, ge=0, description="Same seed, recorders and copies: same data.")
+    num_recorders: int = Field(2, ge=1, le=10_000, description="Actors that play in parallel.")
+    cpus_per_recorder: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each; fractions share a core.")
+    envs_per_recorder: int = Field(32, ge=1, le=65_536, description="Copies of the environment that each recorder steps together.")
+    keep_action_distribution: bool = Field(
+        True, description="Record action_logp and action_dist_inputs, which off-policy estimates need."
+    )
+    max_recorder_restarts: int = Field(3, ge=0, le=1_000, description="How often a recorder that died is replaced.")
+    environment: EnvironmentSpec | None = Field(
+        None, title="Environment", description="Where to play; None: where the policy was trained."
+    )
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")

@@ -1,0 +1,88 @@
+"""Plays one assignment: a number of episodes, in chunks, with one vector environment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import make_vector_env
+from offline_core.episodes import Episode, nested
+from offline_core.policies.policy import Policy
+from offline_core.recording.cutter import Chunk, EpisodeCutter
+from offline_core.seeding import derive_seed
+
+CHUNK_BYTES = 64 * 2**20
+"""Memory for observations before finished episodes are cut out and handed on."""
+MAX_CHUNK_STEPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The episodes that one recorder plays in one round."""
+
+    round: int
+    recorder: int
+    episodes: int
+
+
+def assignments(*, rounds: int, episodes: int, num_recorders: int) -> list[Assignment]:
+    """Who plays what, fixed before anything is played: each round's episodes shared out as evenly as can be."""
+    shares = [episodes // num_recorders + (recorder < episodes % num_recorders) for recorder in range(num_recorders)]
+    return [Assignment(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(shares) if share]
+
+
+def play(
+    policy: Policy,
+    environment: EnvironmentSpec,
+    assignment: Assignment,
+    *,
+    identity: str,
+    num_envs: int,
+    seed: int,
+    explore: bool,
+    keep_action_distribution: bool = True,
+) -> Iterator[list[Episode]]:
+    """Yields the assignment's episodes as they end, exactly as many as assigned, each complete.
+
+    The same arguments give the same episodes, wherever and whenever they are played. `identity` (of the policy) goes
+    into the episodes' ids, so that two policies recorded with one seed can be told apart.
+    """
+    num_envs = min(num_envs, assignment.episodes)
+    seed = derive_seed(seed, "recording", assignment.round, assignment.recorder)
+    quota = assignment.episodes // num_envs + (np.arange(num_envs) < assignment.episodes % num_envs)
+    env = make_vector_env(environment, num_envs)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
+    spaces = (env.single_observation_space, env.single_action_space)
+    cutter = EpisodeCutter(quota, eps_id=lambda copy, k: _eps_id(identity, environment.id, seed, copy, k), spaces=spaces)
+    try:
+        observations, info = env.reset(seed=derive_seed(seed, "environment"))
+        step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(observations)))
+        chunk_steps = int(np.clip(CHUNK_BYTES // step_bytes, 1, MAX_CHUNK_STEPS))
+        remaining = quota.copy()
+        while remaining.any():
+            steps: list[tuple[Any, ...]] = []
+            seen, infos = [observations], [info]
+            while len(steps) < chunk_steps and remaining.any():
+                chosen = policy.act(observations, explore=explore, generator=generator)
+                observations, rewards, terminated, truncated, info = env.step(chosen.actions)
+                extras = chosen.extras if keep_action_distribution else {}
+                steps.append((chosen.actions, rewards, terminated, truncated, extras))
+                seen.append(observations)
+                infos.append(info)
+                remaining -= (terminated | truncated) & (remaining > 0)
+            actions, rewards, terminated, truncated, extras = nested.map_leaves(lambda *leaves: np.stack(leaves), *steps)
+            stacked = nested.map_leaves(lambda *leaves: np.stack(leaves), *seen)
+            yield cutter.cut(Chunk(stacked, actions, rewards, terminated, truncated, extras, infos))
+    finally:
+        env.close()
+
+
+def _eps_id(*parts: str | int) -> str:
+    """32 hex digits, as RLlib's ids are, but the same in every run."""
+    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,123 @@
+"""Records episodes of a policy: shares the work out, watches over it, and commits one dataset version at the end."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import Spaces, spaces_of
+from offline_core.episodes import space_from_json
+from offline_core.errors import ConfigError, RecorderError
+from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.ray_session import fetch, ray_session
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.player import assignments
+from offline_core.storage.dataset import DatasetRef, commit
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.writer import statistics_of
+
+if TYPE_CHECKING:
+    from offline_core.recording.recorder import Written
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+
+_HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts"}
+"""Parameters that do not change what is recorded, and so are no part of what identifies it."""
+
+
+def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
+    """Plays `policy` for `rounds` times `episodes` complete episodes and commits them as the next version of `output`.
+
+    The version appears when all rounds are done: whole, or not at all. After a failure the files already written are
+    leftovers that no manifest lists; the same recording writes them again under the same names.
+
+    Arguments:
+        policy: URI of a checkpoint.
+        output: URI of the dataset's folder, created if need be.
+
+    Raises:
+        CheckpointError: there is no policy to play.
+        ConfigError: the environment cannot be made or does not fit the policy.
+        StorageError: the output cannot be written; checked before anything is played.
+        RecorderError: a recorder died more often than `max_recorder_restarts`.
+    """
+    manifest = read_policy_manifest(policy)
+    environment = config.environment or manifest.environment
+    if environment is None:
+        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    spaces = spaces_of(environment)
+    _check_spaces(policy, environment.id, spaces)
+    Location.of(output).make_folder()
+    with ray_session():
+        written = _record_all(config, Location.of(policy).uri, environment, Location.of(output).uri)
+    dataset = commit(
+        output,
+        [file for part in written for file in part.files],
+        format=config.format,
+        operation=Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST)),
+        statistics=statistics_of([metadata for part in written for metadata in part.metadata]),
+        parents=[manifest.parent_entry(policy)],
+        environment=environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    log.info("Recorded %s", dataset.ref)
+    return dataset.ref
+
+
+def _record_all(config: RecordingConfig, policy: str, environment: EnvironmentSpec, output: str) -> list[Written]:
+    import ray
+
+    from offline_core.recording.recorder import Recorder
+
+    work = assignments(rounds=config.rounds, episodes=config.episodes, num_recorders=config.num_recorders)
+    actor = ray.remote(
+        num_cpus=config.cpus_per_recorder,
+        max_restarts=config.max_recorder_restarts,
+        max_task_retries=config.max_recorder_restarts,
+        concurrency_groups={"progress": 1},
+    )(Recorder)
+    recorders = [actor.remote(policy, environment, config, output) for _ in range(min(config.num_recorders, len(work)))]
+    try:
+        pending = results = [recorders[item.recorder].record.remote(item) for item in work]
+        with tqdm(total=config.rounds * config.episodes, desc="record", unit="episode", disable=None) as bar:
+            while pending:
+                done, pending = ray.wait(pending, timeout=POLL_SECONDS, fetch_local=False)
+                fetch(done)  # the first error ends the recording
+                bar.update(sum(_progress(recorder) for recorder in recorders) - bar.n)
+            bar.update(bar.total - bar.n)
+        return list(fetch(results))
+    except ray.exceptions.RayActorError as error:
+        raise RecorderError(
+            f"A recorder died {config.max_recorder_restarts + 1} times while recording to {output}; nothing was committed. "
+            f"Too little memory is the usual reason: lower envs_per_recorder or num_recorders. Ray says: {error}"
+        ) from error
+    finally:
+        for recorder in recorders:
+            ray.kill(recorder)
+
+
+def _progress(recorder: Any) -> int:
+    import ray
+
+    try:
+        return int(ray.get(recorder.episodes.remote(), timeout=POLL_SECONDS))
+    except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+        return 0  # starting, or being replaced
+
+
+def _check_spaces(policy: str, environment: str, found: Spaces) -> None:
+    manifest = read_policy_manifest(policy)
+    for what, stored, space in zip(
+        ("observation", "action"), (manifest.observation_space, manifest.action_space), found, strict=True
+    ):
+        if space_from_json(stored) != space:
+            raise ConfigError(
+                f"Policy {policy} has the {what} space {space_from_json(stored)}, environment {environment} has {space}."
+            )

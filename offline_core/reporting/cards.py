@@ -1,0 +1,52 @@
+"""The card of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from offline_core.reporting import figures
+from offline_core.reporting.card import Card
+
+Curve = Sequence[tuple[int, float]]
+
+
+def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
+    """Rows about the episodes of an evaluation."""
+    if not metrics:
+        return {"Return": "never played: no environment"}
+    mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
+    return {
+        "Return": f"{mean:.1f} ± {std:.1f} ({metrics['episode_return_min']:.1f} to {metrics['episode_return_max']:.1f})",
+        "Episodes played": int(metrics["episodes"]),
+        "Steps per episode": metrics["episode_length_mean"],
+    }
+
+
+def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | None) -> Card:
+    """How an expert came about."""
+    figure, (axes,) = figures.new_figure(1)
+    figures.curve(axes, curve, x="environment steps", y="mean greedy return", target=target)
+    return Card("Expert", rows, figures.png(figure))
+
+
+def episodes_card(title: str, *, rows: Mapping[str, object], returns: Mapping[str, object], lengths: Mapping[str, object]) -> Card:
+    """What a dataset holds: histograms of return and length, one colour a group of episodes."""
+    figure, (left, right) = figures.new_figure(2)
+    figures.histogram(left, returns, x="return")  # type: ignore[arg-type]
+    figures.histogram(right, lengths, x="steps per episode")  # type: ignore[arg-type]
+    return Card(title, rows, figures.png(figure))
+
+
+def training_card(*, rows: Mapping[str, object], losses: Curve, curve: Curve, target: float | None) -> Card:
+    """How a policy was learned."""
+    figure, (left, right) = figures.new_figure(2)
+    figures.curve(left, losses, x="updates", y="loss")
+    figures.curve(right, curve, x="updates", y="mean greedy return", target=target)
+    return Card("Policy", rows, figures.png(figure))
+
+
+def times_card(title: str, *, rows: Mapping[str, object], seconds: Mapping[str, float]) -> Card:
+    """What a chain of stages came to, and where its time went."""
+    figure, (axes,) = figures.new_figure(1)
+    figures.bars(axes, seconds, x="seconds")
+    return Card(title, rows, figures.png(figure))

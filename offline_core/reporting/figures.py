@@ -1,0 +1,67 @@
+"""Pictures for the cards, drawn with matplotlib into PNG bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES, HEIGHT_INCHES = 4.5, 2.9
+MAX_BINS = 40
+
+
+def curve(axes: Axes, points: Sequence[tuple[int, float]], *, x: str, y: str, target: float | None = None) -> None:
+    """A line through (x, y) points, with the target as a dashed one."""
+    if points:
+        axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
+    if target is not None:
+        axes.axhline(target, color="tab:green", linestyle="--", linewidth=1)
+        axes.annotate(f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+
+
+def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *, x: str) -> None:
+    """Counts of one number per episode, one colour a group, all with the same bins."""
+    everything = np.concatenate([np.asarray(values, np.float64) for values in groups.values()])
+    low, high = (everything.min(), everything.max()) if len(everything) else (0.0, 1.0)
+    if high - low < 1e-9 * max(1.0, abs(high)):
+        low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
+    bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1)
+    for (name, values), color in zip(groups.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
+        axes.hist(np.asarray(values), bins=bins, alpha=0.6, label=name, color=color if len(groups) > 1 else "tab:blue")
+    if len(groups) > 1:
+        axes.legend(fontsize=8)
+    axes.set(xlabel=x, ylabel="episodes")
+    axes.grid(alpha=0.3)
+
+
+def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
+    """Horizontal bars, one a name, the first on top."""
+    names = list(values)[::-1]
+    drawn = axes.barh(names, [values[name] for name in names], color="tab:blue")
+    axes.bar_label(drawn, fmt="%.1f", padding=3, fontsize=8)
+    axes.margins(x=0.15)
+    axes.set(xlabel=x)
+
+
+def new_figure(columns: int) -> tuple[Figure, list[Axes]]:
+    """A figure with that many pictures side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)
+    return figure, list(axes[0])
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()

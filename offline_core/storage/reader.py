@@ -1,0 +1,136 @@
+"""Reads datasets: as episodes in this process, or as a lazy `ray.data.Dataset` for everything larger."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offline_core.episodes import Episode, columns, decode, table_to_episodes
+from offline_core.errors import CorruptFileError, DataError, EmptyDatasetError, SchemaError
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.location import storage_errors
+
+if TYPE_CHECKING:
+    import ray.data
+
+log = logging.getLogger(__name__)
+
+
+def ray_dataset(dataset: Dataset, names: Sequence[str]) -> ray.data.Dataset:
+    """The rows of a dataset with the columns `names`, read lazily, in the order of the manifest.
+
+    Raises:
+        SchemaError: the dataset lacks one of the columns.
+    """
+    import ray.data
+
+    present = schema_of(dataset).names
+    if missing := [name for name in names if name not in present]:
+        raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+    read: ray.data.Dataset = ray.data.read_parquet(
+        dataset.paths, filesystem=dataset.location.filesystem, columns=list(names), file_extensions=None
+    )
+    read.context.execution_options.preserve_order = True
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A part of a data file that can be read alone; in files of ours it holds whole episodes."""
+
+    uri: str
+    num_rows: int
+    _file: pq.ParquetFile
+    _number: int
+
+    def read(self, names: Sequence[str] | None = None) -> pa.Table:
+        """Its rows, with the columns `names` or all."""
+        with _readable(self.uri):
+            return self._file.read_row_group(self._number, columns=None if names is None else list(names))
+
+
+def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
+    """The row groups of a dataset in the order of the manifest, none of them read yet.
+
+    Raises:
+        CorruptFileError: a file is truncated or damaged; the message names it.
+    """
+    for entry in dataset.manifest.files:
+        location = dataset.location.child(entry.path)
+        with _readable(location.uri):
+            file = pq.ParquetFile(location.path, filesystem=location.filesystem)
+        with file:
+            for number in range(file.num_row_groups):
+                yield RowGroup(location.uri, file.metadata.row_group(number).num_rows, file, number)
+
+
+def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a dataset, one table a row group; see `row_groups`."""
+    return (group.read(names) for group in row_groups(dataset))
+
+
+def episodes(dataset: Dataset) -> Iterator[Episode]:
+    """The episodes of a dataset of ours, or of RLlib's episode files, each once, checked.
+
+    Episodes whose id was there before are left out and counted in the log.
+
+    Raises:
+        CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
+    """
+    if dataset.manifest.format == "table" and dataset.is_foreign:
+        raise SchemaError(f"{dataset.location.uri} is a table without our manifest; read its steps with `step_tables`.")
+    seen: set[str] = set()
+    duplicates = 0
+    for table in tables(dataset):
+        try:
+            if dataset.manifest.format == "episodes":
+                found = [decode(item) for item in table[columns.ITEM].to_pylist()]
+            else:
+                found = table_to_episodes(table)
+        except DataError as error:
+            raise type(error)(f"{dataset.location.uri}: {error}") from error
+        for episode in found:
+            if episode.eps_id in seen:
+                duplicates += 1
+                continue
+            seen.add(episode.eps_id)
+            yield episode.validate()
+    if duplicates:
+        log.warning("%s: left out %d episodes that were there already, kept %d", dataset.location.uri, duplicates, len(seen))
+
+
+def schema_of(dataset: Dataset) -> pa.Schema:
+    """The Arrow schema of the first file."""
+    for entry in dataset.manifest.files:
+        location = dataset.location.child(entry.path)
+        with _readable(location.uri):
+            return pq.read_schema(location.path, filesystem=location.filesystem)
+    raise EmptyDatasetError(f"{dataset.location.uri} has no files.")
+
+
+def spaces_of(dataset: Dataset) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+    """(observation space, action space): from the manifest, else from the first episode, else None."""
+    if dataset.observation_space is not None and dataset.action_space is not None:
+        return dataset.observation_space, dataset.action_space
+    if dataset.manifest.format == "episodes":
+        first = next(tables(dataset, [columns.ITEM]), None)
+        if first is not None and first.num_rows:
+            episode = decode(first[columns.ITEM][0].as_py())
+            return episode.observation_space, episode.action_space
+    return dataset.observation_space, dataset.action_space
+
+
+@contextlib.contextmanager
+def _readable(uri: str) -> Iterator[None]:
+    try:
+        with storage_errors("read", uri):
+            yield
+    except pa.ArrowException as error:
+        raise CorruptFileError(f"{uri} cannot be read (truncated?): {error}. Delete or replace it.") from error
