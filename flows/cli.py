@@ -21,7 +21,9 @@ app = typer.Typer(
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more."),
+    typer.Option(
+        "--set", "-s", metavar="NAME=VALUE", help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more."
+    ),
 ]
 ConfigFile = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="Parameters as YAML or JSON.")]
 ShowConfig = Annotated[bool, typer.Option("--show-config", help="Print all parameters with what they mean, and stop.")]

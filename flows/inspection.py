@@ -24,13 +24,17 @@ def print_dataset(uri: str, version: int | None) -> None:
     facts = Table(show_header=False, box=None)
     facts.add_row("dataset", dataset.location.uri)
     facts.add_row("versions", ", ".join(map(str, versions(uri))) or "none: a folder of Parquet files")
-    facts.add_row("shown", f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC")
+    facts.add_row(
+        "shown", f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC"
+    )
     facts.add_row("format", manifest.format)
     facts.add_row("made by", f"{manifest.operation.name} {_code(dataset)}")
     if dataset.is_foreign:
         facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")
     else:
-        facts.add_row("episodes", f"{statistics.episodes:,} ({statistics.terminated:,} terminated, {statistics.truncated:,} truncated)")
+        facts.add_row(
+            "episodes", f"{statistics.episodes:,} ({statistics.terminated:,} terminated, {statistics.truncated:,} truncated)"
+        )
         facts.add_row("steps", f"{statistics.steps:,}")
         facts.add_row("return", _summary(statistics.returns))
         facts.add_row("length", _summary(statistics.lengths))

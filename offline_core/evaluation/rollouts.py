@@ -50,7 +50,11 @@ def rollouts(
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
         finished: list[tuple[np.ndarray, np.ndarray]] = []
         while quota.any():
-            actions = policy.act(observations, explore=explore, generator=generator).actions if explore else policy.greedy(observations)
+            actions = (
+                policy.act(observations, explore=explore, generator=generator).actions
+                if explore
+                else policy.greedy(observations)
+            )
             observations, rewards, terminated, truncated, _ = env.step(actions)
             is_step = ~done  # a copy that was done resets now; that is no step of an episode
             returns += np.where(is_step, rewards, 0.0)

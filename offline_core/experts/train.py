@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from gymnasium.vector import VectorEnv
-from pydantic import BaseModel, ConfigDict
 from tqdm import tqdm
 
 from offline_core.environments import make_vector_env, reward_threshold
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import PPO
+from offline_core.experts.result import ExpertResult
 from offline_core.experts.rollout import Player
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -27,24 +27,6 @@ logger = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 OnEvaluation = Callable[[dict[str, float]], None]
 """Is given each line of `metrics.jsonl` as soon as there is one."""
-
-
-class ExpertResult(BaseModel):
-    """What became of a training."""
-
-    model_config = ConfigDict(frozen=True)
-
-    checkpoint: str
-    """URI of the best policy."""
-    reached_target: bool
-    target_return: float | None
-    metrics: dict[str, float]
-    """Of the best policy's evaluation."""
-    env_steps: int
-    """Environment steps learned from; resets are none."""
-    seconds: float
-    curve: list[tuple[int, float]]
-    """(environment steps, mean greedy return) of each evaluation."""
 
 
 def train_expert(config: ExpertConfig, output: str, *, on_evaluation: OnEvaluation | None = None) -> ExpertResult:

@@ -27,7 +27,9 @@ class EvaluationDuringTraining(Config):
     interval_updates: int = Field(200, ge=1, description="Play after every so many updates.")
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
     target_return: float | None = Field(
-        None, title="Target return", description="Stop at this mean return. None: the environment's own threshold, if it has one."
+        None,
+        title="Target return",
+        description="Stop at this mean return. None: the environment's own threshold, if it has one.",
     )
 
 

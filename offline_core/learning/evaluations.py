@@ -15,6 +15,7 @@ from offline_core.policies.policy import Policy
 from offline_core.ray_session import fetch
 
 MAX_PENDING = 2
+GRACE_SECONDS = 10.0
 
 Weights = dict[str, np.ndarray]
 
@@ -36,7 +37,7 @@ class Evaluation:
 class Evaluations:
     """What is evaluated does not depend on how long it takes: all weights sent are played, the oldest first.
 
-    The actor goes when this object goes; a game that nobody waits for any more is played to its end at most.
+    The actor goes when this object goes.
     """
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
@@ -69,3 +70,10 @@ class Evaluations:
             result = fetch(reference)
             self._pending.popleft()
             yield Evaluation(updates, weights, result)
+
+    def close(self) -> None:
+        """Waits a little for what is still being played, so that the actor does not die in the middle of it."""
+        import ray
+
+        if self._pending:
+            ray.wait([reference for _, _, reference in self._pending], num_returns=len(self._pending), timeout=GRACE_SECONDS)

@@ -70,7 +70,13 @@ def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spa
         log.info("%s stays in memory: %s bytes of %s allowed", source.location.uri, f"{needed:,}", f"{limit:,}")
         return ResidentFeed(mapped, batch_size=batch_size, seed=config.seed, expected_steps=source.manifest.statistics.steps)
     window = compute.shuffle_window_steps
-    log.info("%s is streamed: %s bytes, %s allowed; shuffled within %s steps", source.location.uri, f"{needed:,}", f"{limit:,}", window)
+    log.info(
+        "%s is streamed: %s bytes, %s allowed; shuffled within %s steps",
+        source.location.uri,
+        f"{needed:,}",
+        f"{limit:,}",
+        window,
+    )
     return StreamingFeed(mapped, batch_size=batch_size, seed=config.seed, window_steps=window)
 
 

@@ -62,10 +62,13 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         if environment is not None:
             seed = derive_seed(config.seed, "evaluation")
             evaluations = Evaluations(policy, environment, episodes=config.evaluation.episodes, seed=seed)
+            stack.callback(evaluations.close)
         feed = make_feed(source, config, algorithm, spaces)
         metrics = MetricsLog(folder)
         stack.callback(metrics.close)
-        loop = TrainingLoop(config, Learner(policy, algorithm.loss, config.optimizer), evaluations, metrics, _target(config, environment))
+        loop = TrainingLoop(
+            config, Learner(policy, algorithm.loss, config.optimizer), evaluations, metrics, _target(config, environment)
+        )
         if config.network.normalize_observations:
             for batch in feed.batches(0):
                 policy.encoder.update_statistics(loop.learner.nested(batch)[columns.OBS])

@@ -1,7 +1,7 @@
 """A policy on disk: a JSON file that says everything, and a safetensors file with the weights. No pickle anywhere.
 
-    <uri>/policy.json                    written last, replaced at once: the checkpoint is what it names
-    <uri>/weights-<hash>.safetensors
+<uri>/policy.json                    written last, replaced at once: the checkpoint is what it names
+<uri>/weights-<hash>.safetensors
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
     try:
         return PolicyManifest.model_validate_json(location.read())
     except StorageError as error:
-        raise CheckpointError(f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'.") from error
+        raise CheckpointError(
+            f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
+        ) from error
     except ValidationError as error:
         raise CheckpointError(f"{location.uri} is not a policy checkpoint: {error}") from error
 
@@ -119,7 +121,9 @@ def load_policy(uri: str) -> Policy:
     except StorageError as error:
         raise CheckpointError(f"The weights of policy {uri} are gone: {error}") from error
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
-        raise CheckpointError(f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged.")
+        raise CheckpointError(
+            f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged."
+        )
     policy = Policy(
         space_from_json(manifest.observation_space),
         space_from_json(manifest.action_space),

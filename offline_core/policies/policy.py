@@ -82,7 +82,9 @@ class Policy(nn.Module):
     def values(self, observations: Nested) -> Tensor:
         """Values (B,) of nested observation tensors (B, …)."""
         encoded = self.encoder(observations)
-        return cast(Tensor, self.value(self.value_hidden(self.hidden(encoded) if self.network.share_layers else encoded)).squeeze(1))
+        return cast(
+            Tensor, self.value(self.value_hidden(self.hidden(encoded) if self.network.share_layers else encoded)).squeeze(1)
+        )
 
     @torch.inference_mode()
     def act(self, observations: Nested, *, explore: bool, generator: Generator | None = None) -> Actions:

@@ -59,8 +59,10 @@ def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:
             return
     if not isinstance(tree, np.ndarray) or tree.shape[1:] != space.shape:
         shape = tree.shape[1:] if isinstance(tree, np.ndarray) else type(tree).__name__
-        raise SpaceError(f"Column {name} has shape {shape} a step; the space {space} has {space.shape}. Are two datasets mixed?")
+        raise SpaceError(
+            f"Column {name} has shape {shape} a step; the space {space} has {space.shape}. Are two datasets mixed?"
+        )
     if isinstance(space, gym.spaces.Discrete) and len(tree):
-        low, high = int(tree.min()), int(tree.max())
-        if low < space.start or high >= space.start + space.n:
+        low, high, first = int(tree.min()), int(tree.max()), int(space.start)
+        if low < first or high >= first + int(space.n):
             raise SpaceError(f"Column {name} has values from {low} to {high}, outside {space}.")

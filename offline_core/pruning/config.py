@@ -18,7 +18,11 @@ class PruningConfig(Config):
         "return >= 400 and length <= 500.",
     )
     keep_top_fraction: float | None = Field(
-        None, ge=1e-6, le=1.0, title="Top fraction", description="Of those, keep this share with the highest return, rounded up."
+        None,
+        ge=1e-6,
+        le=1.0,
+        title="Top fraction",
+        description="Of those, keep this share with the highest return, rounded up.",
     )
     columns: list[str] | None = Field(
         None, title="Columns", description="Table format only: keep these columns beside the ones every table needs."

@@ -55,7 +55,7 @@ def prune_dataset(config: PruningConfig, *, dataset: str, output: str, version: 
     index = episode_index(source)
     keep = chosen(index, config)
     if not keep.any():
-        best = index[columns.RETURN].max()
+        best = float(index[columns.RETURN].to_numpy().max())
         raise EmptyDatasetError(
             f"None of the {len(index):,} episodes of {source.ref} meets the conditions {_conditions(config)}; "
             f"the highest return is {best}. Nothing was written."
@@ -94,7 +94,9 @@ def chosen(index: pl.DataFrame, config: PruningConfig) -> np.ndarray:
         try:
             condition = index.select(pl.sql_expr(config.where).alias("keep"))["keep"]
         except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"The condition {config.where!r} cannot be used: {error}. Columns are {', '.join(index.columns)}.") from error
+            raise ConfigError(
+                f"The condition {config.where!r} cannot be used: {error}. Columns are {', '.join(index.columns)}."
+            ) from error
         if condition.dtype != pl.Boolean:
             raise ConfigError(f"The condition {config.where!r} gives {condition.dtype} and not true or false.")
         keep &= condition.fill_null(False).to_numpy()

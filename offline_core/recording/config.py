@@ -19,7 +19,9 @@ class RecordingConfig(Config):
     seed: int = Field(0, ge=0, description="Same seed, recorders and copies: same data.")
     num_recorders: int = Field(2, ge=1, le=10_000, description="Actors that play in parallel.")
     cpus_per_recorder: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each; fractions share a core.")
-    envs_per_recorder: int = Field(32, ge=1, le=65_536, description="Copies of the environment that each recorder steps together.")
+    envs_per_recorder: int = Field(
+        32, ge=1, le=65_536, description="Copies of the environment that each recorder steps together."
+    )
     keep_action_distribution: bool = Field(
         True, description="Record action_logp and action_dist_inputs, which off-policy estimates need."
     )

@@ -86,12 +86,13 @@ def _record_all(config: RecordingConfig, policy: str, environment: EnvironmentSp
     recorders = [actor.remote(policy, environment, config, output) for _ in range(min(config.num_recorders, len(work)))]
     try:
         pending = results = [recorders[item.recorder].record.remote(item) for item in work]
-        with tqdm(total=config.rounds * config.episodes, desc="record", unit="episode", disable=None) as bar:
+        total = config.rounds * config.episodes
+        with tqdm(total=total, desc="record", unit="episode", disable=None) as bar:
             while pending:
                 done, pending = ray.wait(pending, timeout=POLL_SECONDS, fetch_local=False)
                 fetch(done)  # the first error ends the recording
                 bar.update(sum(_progress(recorder) for recorder in recorders) - bar.n)
-            bar.update(bar.total - bar.n)
+            bar.update(total - bar.n)
         return list(fetch(results))
     except ray.exceptions.RayActorError as error:
         raise RecorderError(

@@ -41,7 +41,7 @@ class Recorder:
         self._root = Location.of(root_uri)
         self._episodes = 0
 
-    @ray.method(concurrency_group="progress")
+    @ray.method(concurrency_group="progress")  # type: ignore[untyped-decorator]
     def episodes(self) -> int:
         """How many episodes were played so far (asked from outside while `record` runs)."""
         return self._episodes

@@ -29,7 +29,9 @@ def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | Non
     return Card("Expert", rows, figures.png(figure))
 
 
-def episodes_card(title: str, *, rows: Mapping[str, object], returns: Mapping[str, object], lengths: Mapping[str, object]) -> Card:
+def episodes_card(
+    title: str, *, rows: Mapping[str, object], returns: Mapping[str, object], lengths: Mapping[str, object]
+) -> Card:
     """What a dataset holds: histograms of return and length, one colour a group of episodes."""
     figure, (left, right) = figures.new_figure(2)
     figures.histogram(left, returns, x="return")  # type: ignore[arg-type]

@@ -22,7 +22,9 @@ def curve(axes: Axes, points: Sequence[tuple[int, float]], *, x: str, y: str, ta
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
     if target is not None:
         axes.axhline(target, color="tab:green", linestyle="--", linewidth=1)
-        axes.annotate(f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8)
+        axes.annotate(
+            f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8
+        )
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
 
@@ -33,7 +35,7 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
     low, high = (everything.min(), everything.max()) if len(everything) else (0.0, 1.0)
     if high - low < 1e-9 * max(1.0, abs(high)):
         low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
-    bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1)
+    bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1).tolist()
     for (name, values), color in zip(groups.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
         axes.hist(np.asarray(values), bins=bins, alpha=0.6, label=name, color=color if len(groups) > 1 else "tab:blue")
     if len(groups) > 1:

@@ -122,7 +122,9 @@ def open_dataset(uri: str, version: int | None = None) -> Dataset:
     try:
         return Dataset(location, Manifest.model_validate_json(data))
     except ValidationError as error:
-        raise CorruptFileError(f"Manifest {wanted:06d}.json of {uri} cannot be read: {error}. Open an older version.") from error
+        raise CorruptFileError(
+            f"Manifest {wanted:06d}.json of {uri} cannot be read: {error}. Open an older version."
+        ) from error
 
 
 def commit(
@@ -171,8 +173,12 @@ def commit(
 
 def _open_foreign(location: Location) -> Dataset:
     if not location.is_folder():
-        raise DatasetNotFoundError(f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'.")
-    names = [name for name in location.files() if name.endswith(".parquet") and not os.path.basename(name).startswith(TEMPORARY)]
+        raise DatasetNotFoundError(
+            f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'."
+        )
+    names = [
+        name for name in location.files() if name.endswith(".parquet") and not os.path.basename(name).startswith(TEMPORARY)
+    ]
     if not names:
         raise EmptyDatasetError(f"{location.uri} holds neither committed versions nor Parquet files.")
     schemas: dict[str, pa.Schema] = {}
@@ -213,7 +219,9 @@ def read_footer(location: Location) -> pq.FileMetaData:
         with storage_errors("read", location.uri):
             return pq.read_metadata(location.path, filesystem=location.filesystem)
     except pa.ArrowException as error:
-        raise CorruptFileError(f"{location.uri} is no readable Parquet file (truncated?): {error}. Delete or replace it.") from error
+        raise CorruptFileError(
+            f"{location.uri} is no readable Parquet file (truncated?): {error}. Delete or replace it."
+        ) from error
 
 
 def _size(location: Location) -> int:

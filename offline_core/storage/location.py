@@ -59,10 +59,10 @@ class Location:
         return Location(posixpath.dirname(self.uri), self.filesystem, posixpath.dirname(self.path))
 
     def is_file(self) -> bool:
-        return self._type() == fs.FileType.File
+        return bool(self._type() == fs.FileType.File)
 
     def is_folder(self) -> bool:
-        return self._type() == fs.FileType.Directory
+        return bool(self._type() == fs.FileType.Directory)
 
     def files(self, *, recursive: bool = True) -> list[str]:
         """Paths relative to this folder of the files below it, sorted; none if there is no folder."""
@@ -142,7 +142,9 @@ def storage_errors(action: str, uri: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise StorageError(f"Cannot {action} {uri}: it is not there.") from error
     except PermissionError as error:
-        raise StorageError(f"Cannot {action} {uri}: no permission. Choose another place or change its owner or mode.") from error
+        raise StorageError(
+            f"Cannot {action} {uri}: no permission. Choose another place or change its owner or mode."
+        ) from error
     except OSError as error:
         hint = {28: "The disk is full: free some space or choose another place.", 122: "Your disk quota is used up."}
         raise StorageError(f"Cannot {action} {uri}: {error}. {hint.get(error.errno or 0, '')}".rstrip()) from error

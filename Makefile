@@ -1,0 +1,45 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+export DO_NOT_TRACK = 1
+export RAY_USAGE_STATS_ENABLED = 0
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,interop]'
+	touch $(STAMP)
+
+install: $(STAMP) ## Set up .venv with the exact versions of constraints.txt
+
+demo: $(STAMP) ## Expert, 500 recorded episodes, pruning, a cloned policy and its evaluation, on CartPole
+	$(BIN)/offline expert-to-policy runs/demo
+
+check: $(STAMP) ## Format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check ## check, and all tests but the slow ones
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: check ## check, and all tests
+	$(BIN)/python -m pytest
+
+bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
+	$(BIN)/python -m benchmarks.pipeline
+
+format: $(STAMP) ## Format and fix what can be fixed by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+.PHONY: help install demo check test test-all bench format clean

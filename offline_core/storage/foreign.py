@@ -1,0 +1,134 @@
+"""Step tables that other programs wrote, RLlib above all, as tables in our columns and types.
+
+RLlib's tables pack observations as base64(lz4(pickle)), carry Ray's own tensor type, have null-typed columns, no `t`, and
+hold rows several times, because every write repeats all earlier ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import posixpath
+from collections.abc import Iterator
+
+import lz4.frame
+import numpy as np
+import pyarrow as pa
+
+from offline_core.episodes import nested
+from offline_core.episodes.arrow import from_arrow, to_arrow
+from offline_core.episodes.unpickle import load_array
+from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.reader import row_groups
+
+PACKED = "BCJNGG"
+"""How base64 of an lz4 frame begins."""
+MAX_VALUE_BYTES = 256 * 2**20
+"""One packed value that unpacks to more is refused."""
+
+
+def step_table(dataset: Dataset) -> tuple[pa.Table, int]:
+    """(all distinct steps in our columns and types, number of duplicate rows left out).
+
+    A row counts as a duplicate as far as another folder of files (RLlib makes one for each write) holds it as often: a
+    step that an episode really took twice stays there twice.
+
+    Raises:
+        DataError: a value cannot be read; the message names the file.
+    """
+    parts, folders = [], []
+    for group in row_groups(dataset):
+        try:
+            part = canonical(group.read())
+        except DataError as error:
+            raise type(error)(f"{group.uri}: {error}") from error
+        parts.append(part)
+        folders += [posixpath.dirname(group.uri)] * part.num_rows
+    try:
+        table = pa.concat_tables(parts).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"The files of {dataset.location.uri} do not have the same columns: {error}") from error
+    keep = _distinct(table, np.unique(folders, return_inverse=True)[1])
+    return table.filter(pa.array(keep)), int((~keep).sum())
+
+
+def canonical(table: pa.Table) -> pa.Table:
+    """The same rows with unpacked values and our types; columns without a type are left out, for they hold nothing."""
+    arrays, fields = [], []
+    for field in table.schema:
+        if pa.types.is_null(field.type):
+            continue
+        array = table[field.name]
+        if pa.types.is_string(field.type) and len(array) and str(array[0]).startswith(PACKED):
+            value = nested.stack(list(_unpacked(array, field.name)), field.name)
+        else:
+            value = _shaped(from_arrow(array, field.name), field)
+        arrays.append(to_arrow(value, field.name))
+        fields.append(pa.field(field.name, arrays[-1].type, nullable=False))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _unpacked(array: pa.ChunkedArray, name: str) -> Iterator[np.ndarray]:
+    for text in array.to_pylist():
+        if not isinstance(text, str) or not text.startswith(PACKED):
+            raise SchemaError(f"Column {name!r} mixes packed arrays with other text: {str(text)[:40]!r}.")
+        yield unpack_value(text)
+
+
+def unpack_value(text: str) -> np.ndarray:
+    """The array that RLlib packed as base64(lz4(pickle)).
+
+    Raises:
+        CorruptFileError: broken base64 or lz4.
+        UnsafeDataError: the pickle is more than an array, or unpacks to too much.
+    """
+    try:
+        decompressor = lz4.frame.LZ4FrameDecompressor()
+        data = decompressor.decompress(base64.b64decode(text, validate=True), max_length=MAX_VALUE_BYTES)
+    except (binascii.Error, RuntimeError, ValueError) as error:
+        raise CorruptFileError(f"A packed value cannot be unpacked: {error}.") from error
+    if not decompressor.eof:
+        if len(data) >= MAX_VALUE_BYTES:
+            raise UnsafeDataError(f"A packed value unpacks to more than {MAX_VALUE_BYTES:,} bytes; refused.")
+        raise CorruptFileError("A packed value is cut off.")
+    return load_array(data)
+
+
+def _shaped(value: nested.Nested, field: pa.Field) -> nested.Nested:
+    """Ray keeps the shape of a tensor column in the field's metadata when its types are not registered."""
+    shape = (field.metadata or {}).get(b"ARROW:extension:metadata")
+    if not isinstance(value, np.ndarray) or shape is None or value.ndim != 2:
+        return value
+    try:
+        return value.reshape(len(value), *json.loads(shape))
+    except (ValueError, TypeError):
+        return value
+
+
+def _distinct(table: pa.Table, folder: np.ndarray) -> np.ndarray:
+    """True for the rows to keep: of equal rows as many as the folder that has most of them holds, the first ones."""
+    leaves = []
+    for name in table.column_names:
+        for array in nested.leaves(from_arrow(table[name], name)):
+            flat = np.ascontiguousarray(array).reshape(len(array), -1)
+            leaves.append(flat.view(np.uint8).reshape(len(array), -1))
+    rows = np.ascontiguousarray(np.concatenate(leaves, axis=1))
+    same = np.unique(rows.view(np.dtype((np.void, rows.shape[1]))).ravel(), return_inverse=True)[1]
+    occurrence = _rank_within(same)
+    occurrence_in_folder = _rank_within(same * (folder.max(initial=0) + 1) + folder)
+    most = np.zeros(same.max(initial=-1) + 1, np.int64)
+    np.maximum.at(most, same, occurrence_in_folder + 1)
+    return occurrence < most[same]
+
+
+def _rank_within(groups: np.ndarray) -> np.ndarray:
+    """For each position, how many earlier positions have the same value."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    ranks = np.arange(len(groups)) - np.repeat(starts, np.diff(np.concatenate([starts, [len(groups)]])))
+    result = np.empty_like(ranks)
+    result[order] = ranks
+    return result
