@@ -20,7 +20,9 @@ class EnvironmentSpec(Config):
 
     id: str = Field("CartPole-v1", title="Environment id", description="A gymnasium id, or module:id to import first.")
     kwargs: dict[str, Any] = Field(
-        {}, title="Environment arguments", description='Keyword arguments for gymnasium.make, as JSON: {"gravity": 9.8}.'
+        {},
+        title="Environment arguments",
+        description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
     )
 
 

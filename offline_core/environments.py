@@ -6,6 +6,7 @@ with reward 0. That step is no transition; whoever records or learns skips it.
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import gymnasium as gym
@@ -56,14 +57,15 @@ def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
     except ImportError as error:
         raise EnvironmentNotFoundError(f"Environment {environment.id!r}: cannot import {module!r}: {error}.") from error
     except gym.error.Error as error:
+        similar = " or ".join(map(repr, difflib.get_close_matches(environment.id.rpartition(":")[2], gym.registry, n=2)))
         raise EnvironmentNotFoundError(
-            f"Gymnasium knows no environment {environment.id!r}: {error} "
-            "Install the package that brings it and name its module as well, for example 'ale_py:ALE/Pong-v5'."
+            f"Gymnasium knows no environment {environment.id!r}. {f'Did you mean {similar}? ' if similar else ''}"
+            "If another package brings it, install that and name its module as well, for example 'ale_py:ALE/Pong-v5'."
         ) from error
 
 
 def _make(environment: EnvironmentSpec, num_envs: int, mode: gym.VectorizeMode, **kwargs: Any) -> VectorEnv:
     try:
         return gym.make_vec(environment.id, num_envs=num_envs, vectorization_mode=mode, **kwargs, **environment.kwargs)
-    except (gym.error.Error, TypeError, ValueError, ImportError, AttributeError) as error:
-        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error}") from error
+    except Exception as error:  # whatever the environment's own code makes of a wrong argument
+        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error!r}") from error

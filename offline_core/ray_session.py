@@ -52,8 +52,9 @@ def _quiet_loggers() -> None:
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    context.raise_original_map_exception = True  # else an error of ours arrives as nothing but text
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what it logs as errors is raised as well
 
 
 def fetch(reference: Any) -> Any:

@@ -15,7 +15,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     """Trains with PPO until the target return is reached; leaves the return curve as an artifact."""
     from offline_core.experts import train as core
 
-    result = core.train_expert(config, output)
+    result = core.train_expert(config, output=output)
     rows = {
         "Environment": config.environment.id,
         "Checkpoint": result.checkpoint,

@@ -8,9 +8,9 @@ import logging
 from tqdm import tqdm
 
 from offline_core.errors import SchemaError
-from offline_core.storage.dataset import Dataset, commit, open_dataset
+from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent, digest
+from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes, spaces_of
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 
@@ -45,7 +45,7 @@ def import_episodes(source: Dataset, *, output: str, files: FilesConfig = FilesC
     if source.manifest.format != "episodes":
         raise SchemaError(f"{source.location.uri} is a table without a manifest of ours; convert it to episodes first.")
     rows = sum(file.rows for file in source.manifest.files)
-    with EpisodeWriter(Location.of(output).make_folder(), "part", format="episodes", config=files) as writer:
+    with EpisodeWriter(prepare_dataset(output), "part", format="episodes", config=files) as writer:
         found = iter(tqdm(episodes(source), total=rows, desc="import", unit="episode", disable=None))
         while batch := list(itertools.islice(found, EPISODES_AT_A_TIME)):
             writer.write(batch)
@@ -59,7 +59,7 @@ def import_episodes(source: Dataset, *, output: str, files: FilesConfig = FilesC
             name="import_episodes", config={"rows": rows, "duplicates": rows - statistics.episodes, "files": files.model_dump()}
         ),
         statistics=statistics,
-        parents=[Parent(kind="dataset", uri=source.location.uri, version=0, fingerprint=digest(source.manifest.fingerprint))],
+        parents=[source.parent_entry],
         observation_space=observation_space,
         action_space=action_space,
     )

@@ -56,9 +56,8 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
         SchemaError: the column has nulls, ragged lists or a type that holds no numbers or text.
     """
     if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # combine_chunks keeps extension arrays chunked when there are none
-            array = pa.array([], type=array.type) if array.num_chunks == 0 else array.chunk(0)
+        chunks = array.chunks or [pa.nulls(0, array.type)]
+        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     if array.null_count:
         raise SchemaError(f"Column {what!r} has {array.null_count} nulls among {len(array)} rows; fill or drop them first.")
     kind = array.type

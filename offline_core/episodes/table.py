@@ -129,8 +129,6 @@ def table_to_episodes(table: pa.Table) -> list[Episode]:
 
     def with_last(obs: np.ndarray, new_obs: np.ndarray) -> np.ndarray:
         """All observations of all episodes, T+1 of each, in one array: episode i starts at starts[i] + i."""
-        if obs.shape != new_obs.shape:
-            raise SchemaError(f"Columns obs and new_obs have steps of shapes {obs.shape[1:]} and {new_obs.shape[1:]}.")
         now, before = obs[follows], new_obs[follows - 1]
         if not nested.array_equal(now, before):
             differ = ((now != before) & ((now == now) | (before == before))).reshape(len(now), -1).any(axis=1)
@@ -142,10 +140,10 @@ def table_to_episodes(table: pa.Table) -> list[Episode]:
         return every
 
     obs, new_obs = (read_column(table, name) for name in (columns.OBS, columns.NEW_OBS))
-    try:
-        observations = nested.map_leaves(with_last, obs, new_obs)
-    except ValueError as error:
-        raise SchemaError(f"Columns obs and new_obs differ in structure: {error}.") from error
+    shapes, new_shapes = (nested.map_leaves(lambda array: array.shape[1:], tree) for tree in (obs, new_obs))
+    if shapes != new_shapes:
+        raise SchemaError(f"Columns obs and new_obs have steps of different shapes: {shapes} and {new_shapes}.")
+    observations = nested.map_leaves(with_last, obs, new_obs)
     actions = read_column(table, columns.ACTIONS)
     extras = {name: read_column(table, name) for name in table.column_names if name not in columns.STEP_COLUMNS}
     infos = _maps(table, columns.INFOS) if columns.INFOS in table.column_names else None

@@ -29,7 +29,7 @@ OnEvaluation = Callable[[dict[str, float]], None]
 """Is given each line of `metrics.jsonl` as soon as there is one."""
 
 
-def train_expert(config: ExpertConfig, output: str, *, on_evaluation: OnEvaluation | None = None) -> ExpertResult:
+def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluation | None = None) -> ExpertResult:
     """Trains with PPO until the mean greedy return reaches the target, or the steps are used up.
 
     The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.

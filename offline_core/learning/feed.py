@@ -40,6 +40,7 @@ class ResidentFeed:
     """
 
     def __init__(self, mapped: ray.data.Dataset, *, batch_size: int, seed: int, expected_steps: int | None) -> None:
+        _keep_order(mapped)
         parts: dict[str, list[np.ndarray]] = {}
         with tqdm(total=expected_steps or None, desc="load", unit="step", disable=None) as bar:
             for batch in mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=2):
@@ -67,6 +68,7 @@ class StreamingFeed:
     """
 
     def __init__(self, mapped: ray.data.Dataset, *, batch_size: int, seed: int, window_steps: int) -> None:
+        _keep_order(mapped)
         self.mapped = mapped
         self.batch_size = batch_size
         self.seed = seed
@@ -87,6 +89,11 @@ class StreamingFeed:
         if steps == 0:
             raise EmptyDatasetError("The dataset holds no steps to learn from.")
         self.steps = steps
+
+
+def _keep_order(mapped: ray.data.Dataset) -> None:
+    """Blocks arrive in the order of the files and not in that of their completion."""
+    mapped.context.execution_options.preserve_order = True
 
 
 def _tensor(array: Any) -> Tensor:

@@ -14,7 +14,7 @@ from offline_core.learning.losses import Algorithm
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.prelearner import PreLearner
 from offline_core.storage.dataset import Dataset
-from offline_core.storage.reader import ray_dataset, spaces_of
+from offline_core.storage.reader import spaces_of
 
 if TYPE_CHECKING:
     from offline_core.learning.feed import Feed
@@ -45,6 +45,7 @@ def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spa
     import ray.data
 
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
+    from offline_core.storage.ray_reader import ray_dataset
 
     compute, batch_size = config.compute, config.optimizer.batch_size
     prelearner: dict[str, Any] = {

@@ -26,6 +26,7 @@ from offline_core.ray_session import ray_session
 from offline_core.seeding import derive_seed
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
+from offline_core.storage.ray_reader import reading
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
             seed = derive_seed(config.seed, "evaluation")
             evaluations = Evaluations(policy, environment, episodes=config.evaluation.episodes, seed=seed)
             stack.callback(evaluations.close)
+        stack.enter_context(reading(source))
         feed = make_feed(source, config, algorithm, spaces)
         metrics = MetricsLog(folder)
         stack.callback(metrics.close)

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_from_json, space_to_json
-from offline_core.errors import CheckpointError, StorageError
+from offline_core.errors import CheckpointError, ConfigError, SpaceError, StorageError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.provenance import provenance
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.manifest import Operation, Parent
 
 POLICY_FILE = "policy.json"
@@ -29,7 +29,8 @@ POLICY_FILE = "policy.json"
 class PolicyManifest(BaseModel):
     """What a checkpoint is and where it comes from."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # Metrics may be NaN, and arguments of an environment infinite: JSON's null could not be read back.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     checkpoint_version: Literal[1] = 1
     network: NetworkConfig
@@ -88,7 +89,8 @@ def save_policy(
     location.child(manifest.weights_file).write(weights)
     location.child(POLICY_FILE).write(manifest.model_dump_json(indent=2).encode())
     for name in old:
-        location.filesystem.delete_file(location.child(name).path)
+        with storage_errors("delete", location.child(name).uri):
+            location.filesystem.delete_file(location.child(name).path)
     return manifest
 
 
@@ -113,7 +115,7 @@ def load_policy(uri: str) -> Policy:
     """The policy at `uri`, in evaluation mode.
 
     Raises:
-        CheckpointError: there is none, the weights are damaged, or they do not fit the network.
+        CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.
     """
     manifest = read_policy_manifest(uri)
     try:
@@ -124,12 +126,15 @@ def load_policy(uri: str) -> Policy:
         raise CheckpointError(
             f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged."
         )
-    policy = Policy(
-        space_from_json(manifest.observation_space),
-        space_from_json(manifest.action_space),
-        manifest.network,
-        value_function=manifest.value_function,
-    )
+    try:
+        policy = Policy(
+            space_from_json(manifest.observation_space),
+            space_from_json(manifest.action_space),
+            manifest.network,
+            value_function=manifest.value_function,
+        )
+    except (SpaceError, ConfigError) as error:
+        raise CheckpointError(f"Policy {uri} is for spaces that no policy can be made for here: {error}") from error
     try:
         policy.load_state_dict(safetensors.torch.load(weights))
     except (RuntimeError, safetensors.SafetensorError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,7 +14,7 @@ from offline_core.errors import ConfigError
 
 
 class Encoder(nn.Module):
-    """Flattens boxes, one-hots discrete values, concatenates dicts (by sorted key) and tuples; normalises if asked to.
+    """Flattens boxes, one-hots discrete values, concatenates dicts and tuples in their space's order; normalises if asked.
 
     The normaliser's statistics are buffers: they travel with the weights, so the same filter acts in training,
     recording, evaluation and export, while the data on disk stays raw.
@@ -69,7 +70,8 @@ def _flatten(value: Any, space: gym.Space[Any]) -> Tensor:
         case gym.spaces.Discrete():
             return functional.one_hot((value.long() - int(space.start)).reshape(-1), int(space.n)).float()
         case gym.spaces.MultiDiscrete():
-            columns = (value.long() - torch.as_tensor(space.start, device=value.device)).reshape(len(value), -1).unbind(dim=1)
+            start = torch.as_tensor(space.start.astype(np.int64), device=value.device)  # torch cannot subtract a uint16
+            columns = (value.long() - start).reshape(len(value), -1).unbind(dim=1)
             sizes = space.nvec.reshape(-1).tolist()
             return torch.cat([functional.one_hot(c, n) for c, n in zip(columns, sizes, strict=True)], dim=1).float()
         case gym.spaces.Dict():

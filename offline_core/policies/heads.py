@@ -97,23 +97,23 @@ class GaussianHead(nn.Module):
     The clipped Gaussian is taken for what it is: an action at a bound has the whole tail beyond it as its probability,
     one inside has the Gaussian's density (Fujita & Maeda 2018, "Clipped Action Policy Gradient"). So what is recorded is
     what the environment got, and its log-probability is right there too. The network works in units where the bounds are
-    -1 and 1; its standard deviation does not depend on the state. Without bounds it is an ordinary Gaussian.
+    -1 and 1; its standard deviation does not depend on the state. Without both bounds, the units are the environment's.
     """
 
     def __init__(self, space: gym.spaces.Box, features: int, *, initial_log_std: float = 0.0) -> None:
         super().__init__()
         self.shape = space.shape
         self.dtype = np.dtype(space.dtype)
-        bounded = torch.from_numpy((space.bounded_below & space.bounded_above).reshape(-1))
-        low = torch.from_numpy(space.low.reshape(-1).astype(np.float32))
-        high = torch.from_numpy(space.high.reshape(-1).astype(np.float32))
+        low, high = _float32_bounds(space)
+        bounded = torch.isfinite(high - low) & (high > low)  # a range beyond float32 is none to scale by, nor is a point
+        center = torch.where(bounded, low + (high - low) / 2, torch.zeros_like(low).clamp(low, high))
         self.low: Tensor
         self.high: Tensor
         self.center: Tensor
         self.half_range: Tensor
         self.register_buffer("low", low, persistent=False)
         self.register_buffer("high", high, persistent=False)
-        self.register_buffer("center", torch.where(bounded, (low + high) / 2, 0.0), persistent=False)
+        self.register_buffer("center", center, persistent=False)
         self.register_buffer("half_range", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
         size = len(low)
         self.mean = nn.Linear(features, size)
@@ -135,13 +135,13 @@ class GaussianHead(nn.Module):
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
-        flat = actions.reshape(len(inputs), -1)
+        flat = actions.reshape(len(inputs), -1).clamp(self.low, self.high)  # an environment would clip foreign ones as well
         z = (flat - mean) * torch.exp(-log_std)
         inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
-        # At a bound z is where the tail begins; log_ndtr is the log of the normal CDF, exact far out in the tail.
         at_low, at_high = flat <= self.low, flat >= self.high
-        tail = torch.special.log_ndtr(torch.where(at_low, z, -z))
-        return torch.where(at_low | at_high, tail, inside).sum(dim=1)
+        tail = _log_normal_cdf(torch.where(at_low, z, -z))  # at a bound z is where the tail begins
+        log_probs = torch.where(at_low | at_high, tail, inside)
+        return log_probs.masked_fill(self.low >= self.high, 0.0).sum(dim=1)  # where there is no choice, it is certain
 
     def entropy(self, inputs: Tensor) -> Tensor:
         """Of the Gaussian before clipping, which is what an entropy bonus is meant to widen."""
@@ -151,4 +151,23 @@ class GaussianHead(nn.Module):
         return actions.numpy().astype(self.dtype, copy=False)
 
     def _actions(self, flat: Tensor) -> Tensor:
+        if self.dtype == np.float16:
+            flat = flat.half().float()  # what the environment will get is what has to be recorded
         return torch.clamp(flat, self.low, self.high).reshape(len(flat), *self.shape)
+
+
+def _log_normal_cdf(z: Tensor) -> Tensor:
+    """log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not: in float32, infinite at -1e6)."""
+    below, above = z.clamp(max=0.0), z.clamp(min=0.0)
+    tail = torch.log(torch.special.erfcx(below * -math.sqrt(0.5)) / 2) - below**2 / 2
+    return torch.where(z < 0, tail, torch.log1p(-torch.special.erfc(above * math.sqrt(0.5)) / 2))
+
+
+def _float32_bounds(space: gym.spaces.Box) -> tuple[Tensor, Tensor]:
+    """(low, high), flat; rounded inwards, so that an action clipped to them lies in a float64 space as well."""
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    with np.errstate(over="ignore"):
+        low32, high32 = low.astype(np.float32), high.astype(np.float32)
+        low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
+        high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+    return torch.from_numpy(low32), torch.from_numpy(high32)

@@ -104,8 +104,8 @@ class Policy(nn.Module):
 
 
 def as_tensors(observations: Nested) -> Nested:
-    """Nested numpy arrays as tensors, by view where numpy owns the memory alone."""
-    return nested.map_leaves(lambda array: torch.from_numpy(np.ascontiguousarray(array)), observations)
+    """Nested numpy arrays as tensors, by view where that may be written to; Arrow's, for one, may not."""
+    return nested.map_leaves(lambda array: torch.from_numpy(np.require(array, requirements=["C", "W"])), observations)
 
 
 def _mlp(inputs: int, network: NetworkConfig) -> nn.Sequential:

@@ -15,9 +15,8 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
 from offline_core.pruning.config import PruningConfig
-from offline_core.storage.dataset import Dataset, DatasetRef, commit
+from offline_core.storage.dataset import Dataset, DatasetRef, commit, prepare_dataset
 from offline_core.storage.episode_index import episode_index
-from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.reader import row_groups, schema_of
 from offline_core.storage.writer import EpisodeWriter, statistics_of
@@ -61,7 +60,7 @@ def prune_dataset(config: PruningConfig, *, dataset: str, output: str, version: 
             f"the highest return is {best}. Nothing was written."
         )
     names = _projection(source, config)
-    with EpisodeWriter(Location.of(output).make_folder(), "part", format=source.manifest.format, config=config.files) as writer:
+    with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
         _copy(source, index, keep, names, writer)
     after = statistics_of(writer.metadata)
     pruned = commit(
@@ -92,7 +91,7 @@ def chosen(index: pl.DataFrame, config: PruningConfig) -> np.ndarray:
     keep = np.ones(len(index), bool)
     if config.where is not None:
         try:
-            condition = index.select(pl.sql_expr(config.where).alias("keep"))["keep"]
+            condition = index.with_columns(pl.sql_expr(config.where).alias("keep"))["keep"]
         except pl.exceptions.PolarsError as error:
             raise ConfigError(
                 f"The condition {config.where!r} cannot be used: {error}. Columns are {', '.join(index.columns)}."
@@ -101,11 +100,11 @@ def chosen(index: pl.DataFrame, config: PruningConfig) -> np.ndarray:
             raise ConfigError(f"The condition {config.where!r} gives {condition.dtype} and not true or false.")
         keep &= condition.fill_null(False).to_numpy()
     if config.keep_top_fraction is not None:
-        count = math.ceil(config.keep_top_fraction * keep.sum())
-        returns = np.where(keep, index[columns.RETURN].to_numpy(), -np.inf)
-        best = np.argsort(-returns, kind="stable")[:count]  # among equals the earlier one
+        candidates = np.flatnonzero(keep)
+        count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001
+        best = np.argsort(-index[columns.RETURN].to_numpy()[candidates], kind="stable")[:count]  # among equals the earlier one
         keep = np.zeros(len(index), bool)
-        keep[best] = True
+        keep[candidates[best]] = True
     return keep
 
 
@@ -117,7 +116,7 @@ def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
     present = schema_of(source).names
     if missing := sorted(set(config.columns) - set(present)):
         raise SchemaError(f"{source.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    return [name for name in present if name in columns.STEP_COLUMNS or name in config.columns]
+    return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
 
 
 def _copy(source: Dataset, index: pl.DataFrame, keep: np.ndarray, names: list[str] | None, writer: EpisodeWriter) -> None:

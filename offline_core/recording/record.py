@@ -15,7 +15,7 @@ from offline_core.policies.checkpoint import read_policy_manifest
 from offline_core.ray_session import fetch, ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
-from offline_core.storage.dataset import DatasetRef, commit
+from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import statistics_of
@@ -53,7 +53,7 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     spaces = spaces_of(environment)
     _check_spaces(policy, environment.id, spaces)
-    Location.of(output).make_folder()
+    prepare_dataset(output)
     with ray_session():
         written = _record_all(config, Location.of(policy).uri, environment, Location.of(output).uri)
     dataset = commit(

@@ -19,7 +19,7 @@ class Card:
     def markdown(self) -> str:
         """One Markdown text with the picture inside it, for places that keep no files."""
         lines = [f"# {self.title}", "", "| | |", "|---|---|"]
-        lines += [f"| {name} | {_text(value)} |" for name, value in self.rows.items()]
+        lines += [f"| {_text(name)} | {_text(value)} |" for name, value in self.rows.items()]
         if self.picture is not None:
             lines += ["", f"![{self.title}](data:image/png;base64,{base64.b64encode(self.picture).decode()})"]
         return "\n".join(lines) + "\n"
@@ -32,4 +32,4 @@ def _text(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) < 1e6 else f"{value:.3g}"
-    return str(value).replace("|", "\\|")
+    return " ".join(str(value).split("\n")).replace("|", "\\|")  # a line break would end the table's row

@@ -20,7 +20,7 @@ def curve(axes: Axes, points: Sequence[tuple[int, float]], *, x: str, y: str, ta
     """A line through (x, y) points, with the target as a dashed one."""
     if points:
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
-    if target is not None:
+    if target is not None and np.isfinite(target):
         axes.axhline(target, color="tab:green", linestyle="--", linewidth=1)
         axes.annotate(
             f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8
@@ -31,24 +31,27 @@ def curve(axes: Axes, points: Sequence[tuple[int, float]], *, x: str, y: str, ta
 
 def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *, x: str) -> None:
     """Counts of one number per episode, one colour a group, all with the same bins."""
-    everything = np.concatenate([np.asarray(values, np.float64) for values in groups.values()])
+    arrays = {name: np.asarray(values, np.float64) for name, values in groups.items()}
+    finite = {name: array[np.isfinite(array)] for name, array in arrays.items()}
+    everything = np.concatenate([np.empty(0), *finite.values()])
+    lost = sum(map(len, arrays.values())) - len(everything)
     low, high = (everything.min(), everything.max()) if len(everything) else (0.0, 1.0)
     if high - low < 1e-9 * max(1.0, abs(high)):
         low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
     bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1).tolist()
-    for (name, values), color in zip(groups.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
-        axes.hist(np.asarray(values), bins=bins, alpha=0.6, label=name, color=color if len(groups) > 1 else "tab:blue")
+    for (name, values), color in zip(finite.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
+        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(groups) > 1 else "tab:blue")
     if len(groups) > 1:
         axes.legend(fontsize=8)
-    axes.set(xlabel=x, ylabel="episodes")
+    axes.set(xlabel=f"{x} ({lost} not finite)" if lost else x, ylabel="episodes")
     axes.grid(alpha=0.3)
 
 
 def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     """Horizontal bars, one a name, the first on top."""
     names = list(values)[::-1]
-    drawn = axes.barh(names, [values[name] for name in names], color="tab:blue")
-    axes.bar_label(drawn, fmt="%.1f", padding=3, fontsize=8)
+    drawn = axes.barh(names, [values[name] if np.isfinite(values[name]) else 0.0 for name in names], color="tab:blue")
+    axes.bar_label(drawn, [f"{values[name]:.1f}" for name in names], padding=3, fontsize=8)
     axes.margins(x=0.15)
     axes.set(xlabel=x)
 

@@ -3,13 +3,17 @@
     <uri>/_versions/000001.json      one exclusive create makes a version visible, whole, and only once
     <uri>/…/<name>-<hash>.parquet    data files; those that no manifest lists are leftovers of a crash
 
-A folder of Parquet files without `_versions` is read as it is: it becomes version 0 of a dataset without history.
+A folder of Parquet files without `_versions` is read as it is: it becomes version 0 of a dataset without history. So
+whoever writes a dataset calls `prepare_dataset` first, lest a crash leave what looks like one of those.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import contextlib
+import functools
+import hashlib
+import posixpath
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,11 +106,22 @@ def versions(uri: str) -> list[int]:
     return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
 
+def prepare_dataset(uri: str) -> Location:
+    """The folder that a dataset is about to be written to: created if need be, marked as one of ours, shown to be writable.
+
+    Raises:
+        StorageError: no permission, no space, or a file is in the way.
+    """
+    location = Location.of(uri)
+    location.child(VERSIONS).make_folder()
+    return location
+
+
 def open_dataset(uri: str, version: int | None = None) -> Dataset:
     """One version of a dataset, the latest if none is named.
 
     Raises:
-        DatasetNotFoundError: there is neither a dataset nor a folder of Parquet files.
+        DatasetNotFoundError: there is neither a dataset nor a folder of Parquet files, or none was committed yet.
         VersionNotFoundError: the dataset has no such version.
         EmptyDatasetError: the folder holds no Parquet file.
         CorruptFileError: the manifest, or a file of a folder without one, cannot be read.
@@ -120,7 +135,7 @@ def open_dataset(uri: str, version: int | None = None) -> Dataset:
         raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
     data = location.child(f"{VERSIONS}/{wanted:06d}.json").read()
     try:
-        return Dataset(location, Manifest.model_validate_json(data))
+        return Dataset(location, Manifest.model_validate_json(data, extra="ignore"))  # down to models that forbid them
     except ValidationError as error:
         raise CorruptFileError(
             f"Manifest {wanted:06d}.json of {uri} cannot be read: {error}. Open an older version."
@@ -176,8 +191,24 @@ def _open_foreign(location: Location) -> Dataset:
         raise DatasetNotFoundError(
             f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'."
         )
+    if location.child(VERSIONS).is_folder():
+        raise DatasetNotFoundError(
+            f"No version of {location.uri} was committed: what writes it is not done, or has failed. Run it (again)."
+        )
+
+    @functools.cache
+    def is_another_dataset(folder: str) -> bool:
+        """Whether a dataset with versions of its own lies there or above: its files are not this one's."""
+        if not folder:
+            return False
+        return location.child(f"{folder}/{VERSIONS}").is_folder() or is_another_dataset(posixpath.dirname(folder))
+
     names = [
-        name for name in location.files() if name.endswith(".parquet") and not os.path.basename(name).startswith(TEMPORARY)
+        name
+        for name in location.files()
+        if name.endswith(".parquet")
+        and not posixpath.basename(name).startswith(TEMPORARY)
+        and not is_another_dataset(posixpath.dirname(name))
     ]
     if not names:
         raise EmptyDatasetError(f"{location.uri} holds neither committed versions nor Parquet files.")
@@ -186,8 +217,8 @@ def _open_foreign(location: Location) -> Dataset:
     for name in names:
         metadata = read_footer(location.child(name))
         schemas[name] = metadata.schema.to_arrow_schema()
-        entry = FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=_size(location.child(name)), sha256="")
-        files.append(entry)
+        size, sha256 = _size_and_hash(location.child(name))
+        files.append(FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=size, sha256=sha256))
     formats: dict[Format, list[str]] = {}
     for name, schema in schemas.items():
         formats.setdefault("episodes" if columns.ITEM in schema.names else "table", []).append(name)
@@ -215,14 +246,28 @@ def read_footer(location: Location) -> pq.FileMetaData:
     Raises:
         CorruptFileError: it is truncated or no Parquet file.
     """
+    with parquet_errors(location.uri):
+        return pq.read_metadata(location.path, filesystem=location.filesystem)
+
+
+@contextlib.contextmanager
+def parquet_errors(uri: str) -> Iterator[None]:
+    """Turns what reading a Parquet file raises into a `StorageError` if the place is to blame, else a `CorruptFileError`."""
     try:
-        with storage_errors("read", location.uri):
-            return pq.read_metadata(location.path, filesystem=location.filesystem)
-    except pa.ArrowException as error:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow's decoders raise OSError without a number
+            with storage_errors("read", uri):
+                raise
         raise CorruptFileError(
-            f"{location.uri} is no readable Parquet file (truncated?): {error}. Delete or replace it."
+            f"{uri} is no readable Parquet file (truncated?): {str(error).strip()}. Delete or replace it."
         ) from error
 
 
-def _size(location: Location) -> int:
-    return int(location.filesystem.get_file_info(location.path).size)
+def _size_and_hash(location: Location) -> tuple[int, str]:
+    size, sha256 = 0, hashlib.sha256()
+    with storage_errors("read", location.uri), location.filesystem.open_input_stream(location.path) as stream:
+        while data := stream.read(2**20):
+            sha256.update(data)
+            size += len(data)
+    return size, sha256.hexdigest()

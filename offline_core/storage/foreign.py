@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import posixpath
 from collections.abc import Iterator
 
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import nested
-from offline_core.episodes.arrow import from_arrow, to_arrow
+from offline_core.episodes.arrow import from_arrow, read_column, to_arrow
 from offline_core.episodes.unpickle import load_array
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.storage.dataset import Dataset
@@ -61,10 +60,11 @@ def canonical(table: pa.Table) -> pa.Table:
         if pa.types.is_null(field.type):
             continue
         array = table[field.name]
-        if pa.types.is_string(field.type) and len(array) and str(array[0]).startswith(PACKED):
+        is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type) or pa.types.is_string_view(field.type)
+        if is_text and len(array) and str(array[0]).startswith(PACKED):
             value = nested.stack(list(_unpacked(array, field.name)), field.name)
         else:
-            value = _shaped(from_arrow(array, field.name), field)
+            value = read_column(table, field.name)
         arrays.append(to_arrow(value, field.name))
         fields.append(pa.field(field.name, arrays[-1].type, nullable=False))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
@@ -94,17 +94,6 @@ def unpack_value(text: str) -> np.ndarray:
             raise UnsafeDataError(f"A packed value unpacks to more than {MAX_VALUE_BYTES:,} bytes; refused.")
         raise CorruptFileError("A packed value is cut off.")
     return load_array(data)
-
-
-def _shaped(value: nested.Nested, field: pa.Field) -> nested.Nested:
-    """Ray keeps the shape of a tensor column in the field's metadata when its types are not registered."""
-    shape = (field.metadata or {}).get(b"ARROW:extension:metadata")
-    if not isinstance(value, np.ndarray) or shape is None or value.ndim != 2:
-        return value
-    try:
-        return value.reshape(len(value), *json.loads(shape))
-    except (ValueError, TypeError):
-        return value
 
 
 def _distinct(table: pa.Table, folder: np.ndarray) -> np.ndarray:

@@ -6,12 +6,14 @@ Paths stay URIs from end to end; nothing here or above joins them with `pathlib`
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -19,6 +21,17 @@ from offline_core.errors import LocationError, StorageError, VersionExistsError
 
 TEMPORARY = ".tmp-"
 """Prefix of files that are still being written; readers never see them, and a crash leaves nothing else behind."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+"""Of two letters at least, for `C:/` is a drive."""
+
+_REMEDIES = {
+    errno.ENOSPC: "The disk is full: free some space or choose another place.",
+    errno.EDQUOT: "Your disk quota is used up: free some space or choose another place.",
+    errno.EROFS: "Choose another place, or mount it for writing.",
+    errno.ENOTDIR: "A file is where a folder has to be: choose another place or move it away.",
+    errno.EEXIST: "A file is where a folder has to be: choose another place or move it away.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +51,18 @@ class Location:
         Raises:
             LocationError: an empty name, or a scheme that cannot be opened.
         """
-        if not uri or not uri.strip():
-            raise LocationError("An empty path names no place; give a folder such as 'runs/cartpole'.")
-        scheme = urlsplit(uri).scheme
-        if scheme == "file":
-            path = fs.FileSystem.from_uri(uri)[1]
-        elif scheme and "://" in uri:
-            raise LocationError(f"{uri!r}: {scheme}:// locations are not supported yet; use a local path or file:// URI.")
-        else:
-            path = os.path.abspath(os.path.expanduser(uri))
+        if not uri or not uri.strip() or "\0" in uri:
+            raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
+        path = os.path.expanduser(uri)
+        if scheme := _SCHEME.match(uri):
+            if scheme[1].lower() != "file":
+                raise LocationError(
+                    f"{uri!r}: {scheme[1]}:// locations are not supported yet; use a local path or file:// URI."
+                )
+            path = unquote(uri[scheme.end() :].removeprefix("//localhost").removeprefix("//"))
+            if not path.startswith("/"):
+                raise LocationError(f"{uri!r} names another machine; a file:// URI has three slashes, as in file:///data/runs.")
+        path = os.path.abspath(path)
         return cls(uri=path, filesystem=fs.LocalFileSystem(), path=path)
 
     def child(self, relative: str) -> Location:
@@ -102,13 +118,8 @@ class Location:
         Raises:
             StorageError: no permission, no space, or a file is in the way.
         """
-        with storage_errors("write to", self.uri):
-            self.filesystem.create_dir(self.path, recursive=True)
-            probe = _join(self.path, f"{TEMPORARY}{uuid.uuid4().hex}")
-            with self.filesystem.open_output_stream(probe) as stream:
-                stream.write(b"writable")
-            self.filesystem.delete_file(probe)
-        return self
+        with self.child("probe")._written(b"writable"):
+            return self
 
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
@@ -126,7 +137,7 @@ class Location:
                     os.fsync(file.fileno())
             yield temporary
         finally:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(OSError):  # it may never have been there, and its error is the one to see
                 os.unlink(temporary)
 
 
@@ -146,5 +157,5 @@ def storage_errors(action: str, uri: str) -> Iterator[None]:
             f"Cannot {action} {uri}: no permission. Choose another place or change its owner or mode."
         ) from error
     except OSError as error:
-        hint = {28: "The disk is full: free some space or choose another place.", 122: "Your disk quota is used up."}
-        raise StorageError(f"Cannot {action} {uri}: {error}. {hint.get(error.errno or 0, '')}".rstrip()) from error
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise StorageError(f"Cannot {action} {uri}: {str(error).rstrip('.')}. {remedy}".rstrip()) from error

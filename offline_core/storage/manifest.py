@@ -17,7 +17,9 @@ Format = Literal["episodes", "table"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")  # a later version of this program may say more
+    # A later version of this program may say more. Returns, and arguments of an environment, may be infinite: JSON's null
+    # could not be read back.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Summary(_Record):
@@ -55,7 +57,7 @@ class Statistics(_Record):
 
 
 class FileEntry(_Record):
-    """One data file; `path` is relative to the dataset's folder."""
+    """One data file; `path` is relative to the dataset's folder. Episodes and steps of a foreign file are not known: 0."""
 
     path: str
     rows: int

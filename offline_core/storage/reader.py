@@ -1,44 +1,21 @@
-"""Reads datasets: as episodes in this process, or as a lazy `ray.data.Dataset` for everything larger."""
+"""Reads datasets in this process: row groups, tables, episodes."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.episodes import Episode, columns, decode, table_to_episodes
-from offline_core.errors import CorruptFileError, DataError, EmptyDatasetError, SchemaError
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.location import storage_errors
-
-if TYPE_CHECKING:
-    import ray.data
+from offline_core.errors import DataError, EmptyDatasetError, SchemaError
+from offline_core.storage.dataset import Dataset, parquet_errors
 
 log = logging.getLogger(__name__)
-
-
-def ray_dataset(dataset: Dataset, names: Sequence[str]) -> ray.data.Dataset:
-    """The rows of a dataset with the columns `names`, read lazily, in the order of the manifest.
-
-    Raises:
-        SchemaError: the dataset lacks one of the columns.
-    """
-    import ray.data
-
-    present = schema_of(dataset).names
-    if missing := [name for name in names if name not in present]:
-        raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    read: ray.data.Dataset = ray.data.read_parquet(
-        dataset.paths, filesystem=dataset.location.filesystem, columns=list(names), file_extensions=None
-    )
-    read.context.execution_options.preserve_order = True
-    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +29,7 @@ class RowGroup:
 
     def read(self, names: Sequence[str] | None = None) -> pa.Table:
         """Its rows, with the columns `names` or all."""
-        with _readable(self.uri):
+        with parquet_errors(self.uri):
             return self._file.read_row_group(self._number, columns=None if names is None else list(names))
 
 
@@ -64,7 +41,7 @@ def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
     """
     for entry in dataset.manifest.files:
         location = dataset.location.child(entry.path)
-        with _readable(location.uri):
+        with parquet_errors(location.uri):
             file = pq.ParquetFile(location.path, filesystem=location.filesystem)
         with file:
             for number in range(file.num_row_groups):
@@ -79,29 +56,31 @@ def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.
 def episodes(dataset: Dataset) -> Iterator[Episode]:
     """The episodes of a dataset of ours, or of RLlib's episode files, each once, checked.
 
-    Episodes whose id was there before are left out and counted in the log.
+    Episodes (or pieces of them) that were there before, going by id and first step, are left out and counted in the log.
 
     Raises:
         CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
     """
     if dataset.manifest.format == "table" and dataset.is_foreign:
         raise SchemaError(f"{dataset.location.uri} is a table without our manifest; read its steps with `step_tables`.")
-    seen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
     duplicates = 0
-    for table in tables(dataset):
+    for group in row_groups(dataset):
         try:
             if dataset.manifest.format == "episodes":
-                found = [decode(item) for item in table[columns.ITEM].to_pylist()]
+                found = [decode(item) for item in group.read([columns.ITEM])[columns.ITEM].to_pylist()]
             else:
-                found = table_to_episodes(table)
+                found = table_to_episodes(group.read())
+            for episode in found:
+                episode.validate()
         except DataError as error:
-            raise type(error)(f"{dataset.location.uri}: {error}") from error
+            raise type(error)(f"{group.uri}: {error}") from error
         for episode in found:
-            if episode.eps_id in seen:
+            if (episode.eps_id, episode.t_started) in seen:
                 duplicates += 1
                 continue
-            seen.add(episode.eps_id)
-            yield episode.validate()
+            seen.add((episode.eps_id, episode.t_started))
+            yield episode
     if duplicates:
         log.warning("%s: left out %d episodes that were there already, kept %d", dataset.location.uri, duplicates, len(seen))
 
@@ -110,7 +89,7 @@ def schema_of(dataset: Dataset) -> pa.Schema:
     """The Arrow schema of the first file."""
     for entry in dataset.manifest.files:
         location = dataset.location.child(entry.path)
-        with _readable(location.uri):
+        with parquet_errors(location.uri):
             return pq.read_schema(location.path, filesystem=location.filesystem)
     raise EmptyDatasetError(f"{dataset.location.uri} has no files.")
 
@@ -120,17 +99,8 @@ def spaces_of(dataset: Dataset) -> tuple[gym.Space[Any] | None, gym.Space[Any] |
     if dataset.observation_space is not None and dataset.action_space is not None:
         return dataset.observation_space, dataset.action_space
     if dataset.manifest.format == "episodes":
-        first = next(tables(dataset, [columns.ITEM]), None)
-        if first is not None and first.num_rows:
+        first = next((table for table in tables(dataset, [columns.ITEM]) if table.num_rows), None)
+        if first is not None:
             episode = decode(first[columns.ITEM][0].as_py())
             return episode.observation_space, episode.action_space
     return dataset.observation_space, dataset.action_space
-
-
-@contextlib.contextmanager
-def _readable(uri: str) -> Iterator[None]:
-    try:
-        with storage_errors("read", uri):
-            yield
-    except pa.ArrowException as error:
-        raise CorruptFileError(f"{uri} cannot be read (truncated?): {error}. Delete or replace it.") from error

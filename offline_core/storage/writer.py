@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +17,16 @@ from pydantic import Field
 from offline_core.config import Config
 from offline_core.episodes import Episode, columns, encode, episodes_to_table, nested
 from offline_core.episodes.table import space_metadata
+from offline_core.errors import SchemaError
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
 from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
+from offline_core.storage.parquet_size import chunk_bytes, footer_bytes, stored_bytes
 
 ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
+
+_OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
+"""Table columns that are there only where there is something in them; a file has them in all rows or in none."""
 
 
 class FilesConfig(Config):
@@ -30,7 +35,9 @@ class FilesConfig(Config):
     max_rows_per_file: int | None = Field(
         None, ge=1, title="Rows per file", description="Start a new file after this many rows (episodes, or steps of a table)."
     )
-    max_bytes_per_file: int = Field(128 * 2**20, ge=2**16, description="Start a new file before it grows beyond this.")
+    max_bytes_per_file: int = Field(
+        128 * 2**20, ge=2**16, description="Start a new file before it grows beyond this; only one episode alone may be larger."
+    )
     compression: Literal["zstd", "lz4", "snappy", "none"] = Field("zstd", description="Parquet codec.")
     compression_level: int | None = Field(
         None, ge=1, le=22, title="Compression level", description="For zstd; higher is smaller and slower to write. None: 1."
@@ -51,8 +58,9 @@ class EpisodeWriter:
         self.format = format
         self.config = config
         self.files: list[FileEntry] = []
-        self._open: _OpenFile | None = None
         self.metadata: list[dict[str, np.ndarray]] = []
+        self._open: _OpenFile | None = None
+        self._types: dict[str, pa.DataType] = {}
 
     def __enter__(self) -> EpisodeWriter:
         return self
@@ -64,7 +72,12 @@ class EpisodeWriter:
             self._open.abandon()
 
     def write(self, episodes: Sequence[Episode]) -> None:
-        """Appends episodes, whole, in this order."""
+        """Appends episodes, whole, in this order.
+
+        Raises:
+            SchemaError: in table format, they differ from earlier ones in the type of a column, or in their extras.
+            StorageError: the file cannot be written.
+        """
         if not episodes:
             return
         if self.format == "episodes":
@@ -94,6 +107,15 @@ class EpisodeWriter:
             self._append(part, _slice(metadata, start, stop))
 
     def _append(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
+        """Writes a row group, or several if one would be too large for a file: `_groups` goes by averages."""
+        episodes = len(metadata[columns.LENGTH])
+        if episodes > 1 and footer_bytes(rows.schema) + stored_bytes(rows) > self.config.max_bytes_per_file:
+            half = episodes // 2
+            cut = half if self.format == "episodes" else int(metadata[columns.LENGTH][:half].sum())
+            self._append(rows.slice(0, cut), _slice(metadata, 0, half))
+            self._append(rows.slice(cut), _slice(metadata, half, episodes))
+            return
+        self._check_types(rows.schema)
         if self._open is not None and not self._open.has_room(rows, self.config):
             self._finish()
         if self._open is None:
@@ -101,6 +123,16 @@ class EpisodeWriter:
             self._open = _OpenFile(self.root, name, rows.schema, self.config)
         self._open.append(rows, metadata)
         self.metadata.append(metadata)
+
+    def _check_types(self, schema: pa.Schema) -> None:
+        types = {field.name: field.type for field in schema if field.name not in _OPTIONAL}
+        self._types = self._types or types
+        for name in sorted(types.keys() | self._types.keys()):
+            if (now := types.get(name, "missing")) != (before := self._types.get(name, "missing")):
+                raise SchemaError(
+                    f"Column {name!r} is {now} where earlier episodes for {self.root.uri} have {before}. "
+                    "Use the episode format, or convert them to one type first."
+                )
 
     def _finish(self) -> None:
         if self._open is not None:
@@ -153,12 +185,15 @@ class _OpenFile:
         self.root = root
         self.name = name
         self.temporary = root.child(name).parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+        self.schema = schema
         self.rows = self.episodes = self.steps = 0
+        self.footer_bytes = footer_bytes(schema)
         text = [field.name for field in schema if pa.types.is_string(field.type)]
         level = (config.compression_level or 1) if config.compression == "zstd" else None
         with storage_errors("write", self.temporary.uri):
             root.filesystem.create_dir(self.temporary.parent.path, recursive=True)
             self.sink = _HashingSink(root.filesystem.open_output_stream(self.temporary.path))
+        with self._whole_or_gone():
             self.writer = pq.ParquetWriter(
                 self.sink,
                 schema,
@@ -170,40 +205,44 @@ class _OpenFile:
 
     def has_room(self, rows: pa.Table, config: FilesConfig) -> bool:
         too_many = config.max_rows_per_file is not None and self.rows + rows.num_rows > config.max_rows_per_file
-        return not too_many and self.sink.tell() + rows.nbytes <= config.max_bytes_per_file
+        size = self.sink.tell() + self.footer_bytes + stored_bytes(rows)
+        return not too_many and size <= config.max_bytes_per_file and rows.schema.equals(self.schema)
 
     def append(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
-        try:
-            with storage_errors("write", self.temporary.uri):
-                self.writer.write_table(rows, row_group_size=rows.num_rows)
-        except BaseException:
-            self.abandon()
-            raise
+        with self._whole_or_gone():
+            self.writer.write_table(rows, row_group_size=rows.num_rows)
+        self.footer_bytes += chunk_bytes(self.schema)
         self.rows += rows.num_rows
         self.episodes += len(metadata[columns.LENGTH])
         self.steps += int(metadata[columns.LENGTH].sum())
 
     def finish(self) -> FileEntry:
-        try:
-            with storage_errors("write", self.temporary.uri):
-                self.writer.close()
-                self.sink.close()
-                sha256 = self.sink.sha256.hexdigest()
-                path = f"{self.name}-{sha256[:12]}.parquet"
-                self.root.filesystem.move(self.temporary.path, self.root.child(path).path)
-        except BaseException:
-            self.abandon()
-            raise
+        with self._whole_or_gone():
+            self.writer.close()
+            self.sink.close()
+            sha256 = self.sink.sha256.hexdigest()
+            path = f"{self.name}-{sha256[:12]}.parquet"
+            self.root.filesystem.move(self.temporary.path, self.root.child(path).path)
         return FileEntry(
             path=path, rows=self.rows, episodes=self.episodes, steps=self.steps, bytes=self.sink.tell(), sha256=sha256
         )
 
     def abandon(self) -> None:
-        for close in (self.writer.close, self.sink.close):
-            with contextlib.suppress(Exception):  # the error that brought us here is the one to see
-                close()
+        with contextlib.suppress(Exception):  # the error that brought us here is the one to see
+            self.writer.close()
+        with contextlib.suppress(Exception):
+            self.sink.close()
         with contextlib.suppress(OSError):
             self.root.filesystem.delete_file(self.temporary.path)
+
+    @contextlib.contextmanager
+    def _whole_or_gone(self) -> Iterator[None]:
+        try:
+            with storage_errors("write", self.temporary.uri):
+                yield
+        except BaseException:
+            self.abandon()
+            raise
 
 
 class _HashingSink:
@@ -237,9 +276,10 @@ class _HashingSink:
 def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tuple[int, int]]:
     """Consecutive episodes that share a row group: (start, stop) pairs, cut by bytes and by rows, never inside one."""
     limit = config.max_rows_per_file or np.iinfo(np.int64).max
+    max_bytes = min(ROW_GROUP_BYTES, config.max_bytes_per_file)
     groups, start, group_rows, group_bytes = [], 0, 0, 0.0
     for i, (count, size) in enumerate(zip(rows.tolist(), sizes.tolist(), strict=True)):
-        if i > start and (group_rows + count > limit or group_bytes + size > ROW_GROUP_BYTES):
+        if i > start and (group_rows + count > limit or group_bytes + size > max_bytes):
             groups.append((start, i))
             start, group_rows, group_bytes = i, 0, 0.0
         group_rows += count

@@ -39,7 +39,7 @@ def shapes(min_dims: int, max_dims: int) -> st.SearchStrategy[tuple[int, ...]]:
 @st.composite
 def boxes(draw: st.DrawFn) -> spaces.Box:
     dtype, shape = np.dtype(draw(st.sampled_from(BOX_DTYPES))), draw(shapes(0, 3))
-    if dtype == bool:
+    if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.bool_)
     if dtype.kind == "f":
         finite = st.floats(-1e4, 1e4, width=16)
@@ -106,7 +106,7 @@ def values(space: gym.Space[Any], count: int, rng: np.random.Generator, *, infin
             letters = sorted(space.character_set)
             return np.array(["".join(rng.choice(letters, length)) for length in lengths], dtype=f"<U{space.max_length}")
     dtype, shape = np.dtype(space.dtype), (count, *(space.shape or ()))
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     bits = np.frombuffer(rng.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape).copy()
     if dtype.kind == "f":

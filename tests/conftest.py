@@ -1,0 +1,60 @@
+"""Fixtures that several rooms share. Nothing here starts Ray or Prefect unless a test asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # small networks, and others may want the second core
+os.environ["DO_NOT_TRACK"] = "1"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ.pop("RAY_ADDRESS", None)
+os.environ.pop("PREFECT_API_URL", None)
+
+RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "rllib"
+
+
+@pytest.fixture(scope="session")
+def rllib_recordings() -> Path:
+    """The folder of recordings made by RLlib itself."""
+    if not RECORDINGS.is_dir():
+        pytest.skip(f"RLlib's recordings are not at {RECORDINGS}")
+    return RECORDINGS
+
+
+@pytest.fixture(scope="session")
+def ray_up() -> Iterator[None]:
+    """One Ray for all tests that need one."""
+    from offline_core.ray_session import ray_session
+
+    with ray_session():
+        yield
+
+
+@pytest.fixture(scope="session")
+def cartpole_policy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of an untrained policy for CartPole."""
+    return _untrained(tmp_path_factory, "CartPole-v1")
+
+
+@pytest.fixture(scope="session")
+def pendulum_policy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of an untrained policy for Pendulum."""
+    return _untrained(tmp_path_factory, "Pendulum-v1")
+
+
+def _untrained(tmp_path_factory: pytest.TempPathFactory, env_id: str) -> str:
+    from offline_core.config import EnvironmentSpec
+    from offline_core.environments import spaces_of
+    from offline_core.policies.checkpoint import save_policy
+    from offline_core.policies.policy import Policy
+    from offline_core.storage.manifest import Operation
+
+    environment = EnvironmentSpec(id=env_id)
+    uri = str(tmp_path_factory.mktemp("policy"))
+    save_policy(Policy(*spaces_of(environment)), uri, operation=Operation(name="untrained"), environment=environment)
+    return uri

@@ -1,0 +1,68 @@
+"""The command line, as somebody would use it: real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.settings import read_values
+from offline_core.errors import ConfigError
+from offline_core.experts.config import ExpertConfig
+
+OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
+VERBS = ["expert-to-policy", "train-expert", "record", "prune", "train", "evaluate", "inspect"]
+
+
+def offline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*OFFLINE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_help_answers_at_once_and_names_every_verb(tmp_path: Path) -> None:
+    code = "import sys; from flows.cli import app; app(['--help'], standalone_mode=False); print(sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    text, modules = shown.rsplit("\n[", 1) if "\n[" in shown else (shown, "")
+    assert all(verb in text for verb in VERBS)
+    for heavy in ("'torch'", "'ray'", "'prefect'", "'gymnasium'", "'pyarrow'"):
+        assert heavy not in modules
+
+
+@pytest.mark.parametrize("verb", ["train-expert", "record", "prune", "train", "evaluate", "expert-to-policy"])
+def test_shown_parameters_can_be_read_back(verb: str, tmp_path: Path) -> None:
+    shown = offline(verb, "--show-config", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    values = yaml.safe_load(shown.stdout)
+    assert isinstance(values, dict) and "# " in shown.stdout
+    if verb == "train-expert":
+        assert ExpertConfig.model_validate(values) == ExpertConfig()
+
+
+def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
+    for arguments, message in [
+        (("inspect", "nowhere"), "DatasetNotFoundError: There is no dataset at"),
+        (("train", "-s", "optimizer.batch_size=none_at_all"), "optimizer.batch_size"),
+        (("train", "-s", "nonsense"), "not NAME=VALUE"),
+        (("train", "-c", "missing.yaml"), "missing.yaml"),
+    ]:
+        shown = offline(*arguments, cwd=tmp_path)
+        assert shown.returncode == 1
+        assert message in shown.stderr
+        assert "Traceback" not in shown.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_override_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("optimizer: {batch_size: 64, max_epochs: 3}\nseed: 1\n")
+    values = read_values(["optimizer.batch_size=128", "where=return >= 400"], str(tmp_path / "config.yaml"))
+    assert values == {"optimizer": {"batch_size": 128, "max_epochs": 3}, "seed": 1, "where": "return >= 400"}
+    with pytest.raises(ConfigError, match="which is a value and no group"):
+        read_values(["seed.x=1"], str(tmp_path / "config.yaml"))
+
+
+def test_inspect_shows_foreign_folders_too(rllib_recordings: Path, tmp_path: Path) -> None:
+    shown = offline("inspect", str(rllib_recordings / "cartpole_episodes"), cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "Box(" in shown.stdout and "Discrete(2)" in shown.stdout and "60" in shown.stdout

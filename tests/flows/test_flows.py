@@ -1,0 +1,110 @@
+"""The flows under a real Prefect server, with real Ray, on real CartPole."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from PIL import Image
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.objects import Artifact, FlowRun
+
+from flows.evaluate_policy import evaluate_policy
+from flows.expert_to_policy import expert_to_policy
+from flows.train_policy import train_policy
+from offline_core.config import EnvironmentSpec, parse
+from offline_core.episodes import Episode
+from offline_core.errors import CheckpointError
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.experts.config import ExpertConfig
+from offline_core.learning.config import TrainingConfig
+from offline_core.pruning.config import PruningConfig
+from offline_core.recording.config import RecordingConfig
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.reader import episodes
+
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
+
+
+def artifacts_of(flow_run_id: UUID) -> list[Artifact]:
+    with get_client(sync_client=True) as client:
+        wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+        return client.read_artifacts(artifact_filter=wanted)
+
+
+def latest_run() -> FlowRun:
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    with get_client(sync_client=True) as client:
+        return client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)[0]
+
+
+def test_from_nothing_to_a_policy(tmp_path: Path) -> None:
+    """The whole chain as one flow run: each stage leaves its result on disk and its card, with a picture, in Prefect."""
+    result = expert_to_policy(
+        root=str(tmp_path),
+        seed=3,
+        recording=RecordingConfig(episodes=60, cpus_per_recorder=0.5),
+        pruning=PruningConfig(where="return >= 100", keep_top_fraction=0.9),
+        training=parse(TrainingConfig, {"compute": {"cpus_per_prelearner": 0.5}}),
+        evaluation=EvaluationConfig(episodes=50),
+    )
+    assert result.expert.metrics["episode_return_mean"] >= 475
+    assert result.evaluation.metrics["episode_return_mean"] >= 450
+
+    recorded = list(episodes(open_dataset(result.recording.uri, result.recording.version)))
+    assert len(recorded) == 60 == len({e.eps_id for e in recorded})
+    assert all(isinstance(e, Episode) and e.is_done for e in recorded)
+    kept = open_dataset(result.pruning.dataset.uri)
+    assert kept.manifest.statistics.episodes == result.pruning.before.episodes - result.pruning.dropped_episodes <= 54
+    assert kept.manifest.parents[0].fingerprint == result.recording.fingerprint
+    assert result.training.dataset == result.pruning.dataset
+
+    run = latest_run()
+    assert run.state is not None and run.state.is_completed()
+    assert run.name == "expert-to-policy-CartPole-v1-3"
+    cards = {card.key: str(card.data) for card in artifacts_of(run.id)}
+    stages = {"expert-card", "recording-card", "pruning-card", "policy-card", "evaluation-card", "expert-to-policy-card"}
+    assert cards.keys() == stages
+    for key, text in cards.items():
+        picture = re.search(r"data:image/png;base64,([^)]+)", text)
+        assert picture is not None, key
+        image = Image.open(io.BytesIO(base64.b64decode(picture.group(1))))
+        assert image.width >= 400 and len(image.getcolors(1 << 20)) > 3, key
+        assert "| Seconds" in text or "| Dataset" in text, key
+
+
+def test_a_target_that_is_never_reached_ends_with_the_best_there_was(tmp_path: Path) -> None:
+    from flows.train_expert import train_expert
+
+    config = ExpertConfig(total_steps=5_000, target_return=500, evaluation_episodes=10)
+    result = train_expert(output=str(tmp_path), config=config)
+    assert not result.reached_target and result.env_steps >= 5_000
+    played = evaluate_policy(policy=result.checkpoint, config=EvaluationConfig(episodes=10))
+    assert len(played.returns) == 10
+    assert latest_run().state.is_completed()
+
+
+def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
+    import ray
+
+    with pytest.raises(CheckpointError, match="no policy at"):
+        evaluate_policy(policy=str(tmp_path / "none"))
+    run = latest_run()
+    assert run.state is not None and run.state.is_failed() and "no policy at" in str(run.state.message)
+    with pytest.raises(Exception, match="no dataset at"):
+        train_policy(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
+    assert not ray.is_initialized()
+
+
+def test_unknown_environment_writes_nothing(tmp_path: Path) -> None:
+    from flows.train_expert import train_expert
+
+    with pytest.raises(Exception, match="NoSuchEnv-v0"):
+        train_expert(output=str(tmp_path / "out"), config=ExpertConfig(environment=EnvironmentSpec(id="NoSuchEnv-v0")))
+    assert not (tmp_path / "out").exists()

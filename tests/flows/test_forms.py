@@ -1,0 +1,65 @@
+"""What Prefect's form shows: every parameter described, bounded where it can be, no trap that reference knows of."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+from prefect import Flow
+from pydantic import BaseModel, SecretStr
+
+from flows.evaluate_policy import evaluate_policy
+from flows.expert_to_policy import expert_to_policy
+from flows.prune_dataset import prune_dataset
+from flows.record_episodes import record_episodes
+from flows.train_expert import train_expert
+from flows.train_policy import train_policy
+
+FLOWS: list[Flow] = [train_expert, record_episodes, prune_dataset, train_policy, evaluate_policy, expert_to_policy]
+
+
+def models(model: type[BaseModel]) -> set[type[BaseModel]]:
+    found = {model}
+    for field in model.model_fields.values():
+        for part in (field.annotation, *typing.get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found |= models(part)
+    return found
+
+
+ALL_MODELS = {
+    found
+    for flow in FLOWS
+    for hint in typing.get_type_hints(flow.fn).values()
+    if isinstance(hint, type) and issubclass(hint, BaseModel) and hint.model_config.get("extra") == "forbid"
+    for found in models(hint)
+    if found.model_config.get("frozen") and not found.__name__.endswith(("Result", "Ref", "Statistics", "Summary"))
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+def test_every_top_level_parameter_has_a_default_and_a_description(flow: Flow) -> None:
+    schema = flow.parameters.model_dump()
+    assert not schema.get("required")
+    for name, entry in schema["properties"].items():
+        assert entry.get("description"), f"{flow.name}: {name}"
+
+
+@pytest.mark.parametrize("model", sorted(ALL_MODELS, key=lambda m: m.__name__), ids=lambda model: model.__name__)
+def test_every_field_is_fit_for_a_form(model: type[BaseModel]) -> None:
+    assert model.model_config["frozen"] and model.model_config["extra"] == "forbid"
+    assert len(model.model_fields) <= 14
+    for name, field in model.model_fields.items():
+        where = f"{model.__name__}.{name}"
+        assert field.description and field.description.endswith((".", "}.")), where
+        assert field.default_factory is None, f"{where}: a factory is invisible in the form"
+        assert field.annotation is not SecretStr, where
+        if type(None) in typing.get_args(field.annotation):
+            assert field.title, f"{where}: an optional field without a title is called 'Field (Optional)'"
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+def test_the_defaults_are_valid_and_wrong_values_are_refused(flow: Flow) -> None:
+    flow.validate_parameters({})
+    with pytest.raises(Exception, match="nonsense"):
+        flow.validate_parameters({"nonsense": 1})

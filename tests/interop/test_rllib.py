@@ -1,0 +1,108 @@
+"""What is written here, RLlib reads; RLlib itself is the judge."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from offline_core.episodes import Episode, columns, encode
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.reader import episodes, tables
+
+if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None or importlib.util.find_spec("scipy") is None:
+    pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_up"),
+    pytest.mark.filterwarnings("ignore"),  # RLlib's own
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str, ray_up: None) -> dict[str, str]:
+    """A recording in each format."""
+    folder = tmp_path_factory.mktemp("interop")
+    for format in ("episodes", "table"):
+        config = RecordingConfig(episodes=40, num_recorders=1, format=format, envs_per_recorder=8)
+        record_episodes(config, policy=cartpole_policy, output=str(folder / format))
+    return {format: str(folder / format) for format in ("episodes", "table")}
+
+
+def as_rllib_reads(item: bytes) -> Any:
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    return SingleAgentEpisode.from_state(msgpack.unpackb(item, object_hook=msgpack_numpy.decode))
+
+
+def assert_same(theirs: Any, ours: Episode) -> None:
+    assert theirs.id_ == ours.eps_id
+    assert len(theirs) == len(ours)
+    np.testing.assert_array_equal(theirs.get_observations(), ours.observations)
+    np.testing.assert_array_equal(theirs.get_actions(), ours.actions)
+    np.testing.assert_array_equal(theirs.get_rewards(), ours.rewards)
+    for name, values in ours.extras.items():
+        np.testing.assert_array_equal(theirs.get_extra_model_outputs(name), values)
+    assert (theirs.is_terminated, theirs.is_truncated, theirs.t_started, theirs.t) == (
+        ours.terminated,
+        ours.truncated,
+        ours.t_started,
+        ours.t,
+    )
+    assert theirs.observation_space == ours.observation_space
+    assert theirs.action_space == ours.action_space
+    assert len(theirs.get_infos()) == len(ours) + 1
+
+
+def test_rllib_loads_every_recorded_episode_as_it_was(recorded: dict[str, str]) -> None:
+    dataset = open_dataset(recorded["episodes"])
+    items = [item for table in tables(dataset, [columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
+    ours = list(episodes(dataset))
+    assert len(items) == len(ours) == 40
+    for item, episode in zip(items, ours, strict=True):
+        assert_same(as_rllib_reads(item), episode)
+
+
+def test_rllib_loads_its_own_recordings_after_they_went_through_here(rllib_recordings: Path) -> None:
+    for folder in ("cartpole_episodes", "pendulum_episodes"):
+        for episode in episodes(open_dataset(str(rllib_recordings / folder))):
+            assert_same(as_rllib_reads(encode(episode)), episode)
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_rllibs_bc_trains_on_a_dataset_written_here(recorded: dict[str, str], format: str) -> None:
+    import gymnasium as gym
+    from ray.rllib.algorithms.bc import BCConfig
+
+    env = gym.make("CartPole-v1")
+    # The folder that episodes are in, not the dataset's: what is no Parquet there is not theirs to read.
+    config = (
+        BCConfig()
+        .environment(observation_space=env.observation_space, action_space=env.action_space)
+        .learners(num_learners=0)
+        .training(train_batch_size_per_learner=64)
+        .offline_data(
+            input_=[f"{recorded[format]}/cartpole-v1"],
+            input_read_episodes=format == "episodes",
+            **({"input_read_batch_size": 20} if format == "episodes" else {}),
+            dataset_num_iters_per_learner=1,
+            map_batches_kwargs={"concurrency": 1, "num_cpus": 0.5},
+        )
+        .evaluation(evaluation_interval=None)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        algorithm = config.build_algo()
+        try:
+            losses = [algorithm.train()["learners"]["default_policy"]["total_loss"] for _ in range(3)]
+        finally:
+            algorithm.stop()
+    assert np.isfinite(losses).all()

@@ -1,0 +1,224 @@
+"""Training from datasets with real Ray: learns, repeats itself, refuses what it cannot learn from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from offline_core.config import EnvironmentSpec, parse
+from offline_core.environments import spaces_of
+from offline_core.episodes import Episode
+from offline_core.errors import (
+    ConfigError,
+    CorruptFileError,
+    DataError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    LearningError,
+    NonFiniteError,
+    SchemaError,
+    StorageError,
+)
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.storage.dataset import commit, open_dataset
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.writer import EpisodeWriter, statistics_of
+
+pytestmark = pytest.mark.usefixtures("ray_up")
+
+CARTPOLE = EnvironmentSpec(id="CartPole-v1")
+SPACES = spaces_of(CARTPOLE)
+
+
+def config(**values: object) -> TrainingConfig:
+    base = {
+        "network": {"hidden_sizes": [16]},
+        "optimizer": {"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01},
+        "evaluation": {"interval_updates": 10, "episodes": 5},
+        "compute": {"cpus_per_prelearner": 0.5},
+    }
+    return parse(TrainingConfig, base | values)
+
+
+def balancing_episodes(count: int = 20, steps: int = 100, *, seed: int = 0) -> list[Episode]:
+    """Made-up states of CartPole and what a simple good controller would do in them."""
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for i in range(count):
+        observations = rng.uniform(-1, 1, (steps + 1, 4)).astype(np.float32) * np.array([2, 1, 0.2, 1], np.float32)
+        actions = (observations[:-1] @ np.array([0.1, 0.3, 5.0, 1.0], np.float32) > 0).astype(np.int64)
+        episodes.append(
+            Episode(
+                eps_id=f"{seed}-{i}",
+                observations=observations,
+                actions=actions,
+                rewards=np.ones(steps),
+                truncated=True,
+                observation_space=SPACES[0],
+                action_space=SPACES[1],
+            )
+        )
+    return episodes
+
+
+def dataset_of(uri: Path, episodes: list[Episode], *, format: str = "episodes", spaces=SPACES, environment=CARTPOLE) -> str:
+    with EpisodeWriter(Location.of(str(uri)), "part", format=format) as writer:
+        writer.write(episodes)
+    commit(
+        str(uri),
+        writer.files,
+        format=format,
+        operation=Operation(name="made up"),
+        statistics=statistics_of(writer.metadata),
+        environment=environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    return str(uri)
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(60, 200), format=format)
+    wanted = config(optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01}, evaluation={"interval_updates": 100, "episodes": 20})
+    result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
+    assert result.reached_target and result.target_return == 475.0
+    assert result.metrics["episode_return_mean"] >= 475.0
+    policy, manifest = load_policy(result.checkpoint), read_policy_manifest(result.checkpoint)
+    assert policy.greedy(np.array([[0, 0, 0.1, 0.5], [0, 0, -0.1, -0.5]], np.float32)).tolist() == [1, 0]
+    assert manifest.environment == CARTPOLE
+    assert manifest.parents == [open_dataset(data).parent_entry]
+    lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines if "loss" in line] == [loss for _, loss in result.losses]
+    assert list((tmp_path / "policy" / "tensorboard").iterdir())
+
+
+def test_same_seed_same_weights_and_losses_however_the_data_is_read(tmp_path: Path) -> None:
+    """One prelearner or two, many rows at a time or few, resident: the same policy to the bit; another seed, another."""
+    episodes = balancing_episodes()
+    data = dataset_of(tmp_path / "data", episodes)
+
+    def train(name: str, **values: object):
+        return train_policy(config(**values), dataset=data, output=str(tmp_path / name))
+
+    first = train("a")
+    again = train("b", compute={"cpus_per_prelearner": 0.25, "prelearners": 2, "rows_per_read_batch": 3})
+    other = train("c", seed=1)
+    weights = [read_policy_manifest(r.last_checkpoint).weights_sha256 for r in (first, again, other)]
+    assert weights[0] == weights[1] != weights[2]
+    assert first.losses == again.losses
+    assert first.curve == again.curve
+    assert first.updates == 16 and first.steps == 2 * 2000 and first.epochs == 2.0
+
+
+def test_what_does_not_fit_in_memory_is_streamed_every_step_of_it(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes())
+    streaming = {"cpus_per_prelearner": 0.5, "resident_bytes": 0, "shuffle_window_steps": 512}
+    results = [train_policy(config(compute=streaming), dataset=data, output=str(tmp_path / name)) for name in "ab"]
+    assert [r.steps for r in results] == [4000, 4000]
+    assert results[0].losses == results[1].losses
+
+
+def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(tmp_path: Path) -> None:
+    episodes = balancing_episodes()
+    data = dataset_of(tmp_path / "data", episodes)
+    network = {"hidden_sizes": [8], "normalize_observations": True}
+    result = train_policy(config(network=network), dataset=data, output=str(tmp_path / "policy"))
+    encoder = load_policy(result.checkpoint).encoder
+    observations = np.concatenate([e.observations[:-1] for e in episodes]).astype(np.float64)
+    np.testing.assert_allclose(encoder.mean, observations.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(encoder.variance, observations.var(axis=0), rtol=1e-6)
+
+
+def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    result = train_policy(config(), dataset=data, output=str(tmp_path / "policy"))
+    assert result.checkpoint == result.last_checkpoint and result.metrics == {} and not result.reached_target
+    load_policy(result.checkpoint)
+
+
+def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
+    result = train_policy(
+        config(environment={"id": "CartPole-v1"}), dataset=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path)
+    )
+    assert result.dataset.episodes == 60 and result.dataset.steps == 23_486
+    assert result.steps == 2 * 23_486
+
+
+def broken(**changes: object) -> list[Episode]:
+    from dataclasses import replace
+
+    episodes = balancing_episodes(3)
+    return [*episodes, replace(episodes[0], eps_id="bad", **changes)]
+
+
+def test_bad_data_is_refused_by_name(tmp_path: Path) -> None:
+    def train(name: str, **kwargs: object) -> None:
+        train_policy(config(), dataset=str(tmp_path / name), output=str(tmp_path / f"{name}-out"), **kwargs)
+
+    nan = balancing_episodes(1)[0].observations.copy()
+    nan[7] = np.nan
+    dataset_of(tmp_path / "nan", broken(observations=nan))
+    with pytest.raises(NonFiniteError, match=r"nan: Column obs is NaN or infinite in 1 of 400 steps .*source\.$"):
+        train("nan")
+    dataset_of(tmp_path / "mixed", broken(observations=np.zeros((101, 6), np.float32)))
+    with pytest.raises(DataError, match=r"mixed: .*(shape|mixed)"):
+        train("mixed")
+    dataset_of(tmp_path / "actions", broken(actions=np.full(100, 2)))
+    with pytest.raises(DataError, match=r"actions: Column actions has values from 0 to 2"):
+        train("actions")
+    with pytest.raises(DatasetNotFoundError, match="no dataset at .*missing"):
+        train("missing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EmptyDatasetError, match="empty"):
+        train("empty")
+    data = dataset_of(tmp_path / "cut", balancing_episodes(3))
+    path = Path(open_dataset(data).paths[0])
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CorruptFileError, match=path.name):
+        train("cut")
+
+
+def test_columns_and_output_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "foreign").mkdir()
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "foreign" / "part.parquet")
+    with pytest.raises(SchemaError, match="foreign"):
+        train_policy(config(), dataset=str(tmp_path / "foreign"), output=str(tmp_path / "out"))
+    data = dataset_of(tmp_path / "data", balancing_episodes(3))
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file/below"):
+        train_policy(config(), dataset=data, output=str(tmp_path / "file" / "below"))
+
+
+def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
+    spaces = (gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Box(-np.inf, np.inf, (1,)))
+    episode = Episode(
+        eps_id="far", observations=np.full((11, 1), 1e38, np.float32), actions=np.full((10, 1), 1e38, np.float32), rewards=np.zeros(10)
+    )
+    data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
+    with pytest.raises(LearningError, match="Lower the learning rate"):
+        train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+
+
+def test_parameters_that_cannot_work_are_all_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(TrainingConfig, {"optimizer": {"batch_size": 0, "learning_rate": "fast"}, "network": {"hidden_sizes": [-1]}, "x": 1})
+    for part in ("optimizer.batch_size", "optimizer.learning_rate", "network.hidden_sizes", "x:", "4 wrong parameter"):
+        assert part in str(caught.value)
+
+
+def test_torch_is_left_with_the_threads_that_were_asked_for(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(3))
+    train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,109 @@
+"""Stored rows → the columns a learner eats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from offline_core.episodes import Episode, columns, decode, episodes_to_table
+from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
+from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
+from offline_core.prelearner.prelearner import PreLearner, step_column
+from offline_core.storage.writer import episode_rows
+
+OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
+ACTIONS = gym.spaces.Discrete(4)
+
+
+def episode(name: str, steps: int, *, seed: int = 0) -> Episode:
+    rng = np.random.default_rng(seed)
+    return Episode(
+        eps_id=name,
+        observations={"position": rng.normal(size=(steps + 1, 2)).astype(np.float32), "mode": rng.integers(0, 3, steps + 1)},
+        actions=rng.integers(0, 4, steps),
+        rewards=rng.normal(size=steps),
+        extras={"action_logp": rng.normal(size=steps).astype(np.float32)},
+        terminated=True,
+        observation_space=OBSERVATIONS,
+        action_space=ACTIONS,
+    )
+
+
+EPISODES = [episode("a", 3), episode("b", 1, seed=1), episode("c", 5, seed=2)]
+AS_ROWS: dict[str, Callable[[list[Episode]], pa.Table]] = {"episodes": episode_rows, "table": episodes_to_table}
+WANTED = (columns.OBS, columns.NEW_OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "action_logp")
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_every_step_in_order_with_composite_columns_flattened(format: str) -> None:
+    prelearner = PreLearner(format, WANTED, (CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite()), where="here")
+    found = prelearner(AS_ROWS[format](EPISODES))
+    expected = {
+        "obs/position": [e.observations["position"][:-1] for e in EPISODES],
+        "obs/mode": [e.observations["mode"][:-1] for e in EPISODES],
+        "new_obs/position": [e.observations["position"][1:] for e in EPISODES],
+        "new_obs/mode": [e.observations["mode"][1:] for e in EPISODES],
+        "actions": [e.actions for e in EPISODES],
+        "rewards": [e.rewards for e in EPISODES],
+        "terminateds": [np.arange(len(e)) == len(e) - 1 for e in EPISODES],
+        "action_logp": [e.extras["action_logp"] for e in EPISODES],
+    }
+    assert found.keys() == expected.keys()
+    for name, parts in expected.items():
+        np.testing.assert_array_equal(found[name], np.concatenate(parts), err_msg=name)
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_only_what_is_wanted_is_read(format: str) -> None:
+    prelearner = PreLearner(format, (columns.OBS, columns.ACTIONS), (), where="here")
+    rows = AS_ROWS[format](EPISODES).select(prelearner.stored_columns())
+    assert prelearner(rows).keys() == {"obs/position", "obs/mode", "actions"}
+
+
+def test_connectors_run_one_after_the_other() -> None:
+    def double(steps):
+        return steps | {"rewards": 2 * steps["rewards"]}
+
+    def shift(steps):
+        return steps | {"rewards": steps["rewards"] + 1}
+
+    rows = episode_rows(EPISODES)
+    plain = PreLearner("episodes", ("rewards",), (), where="")(rows)["rewards"]
+    np.testing.assert_allclose(PreLearner("episodes", ("rewards",), (double, shift), where="")(rows)["rewards"], 2 * plain + 1)
+
+
+def test_errors_name_the_dataset_and_the_column() -> None:
+    bad = episode("bad", 4)
+    bad.observations["position"][2, 1] = np.nan
+    prelearner = PreLearner("episodes", (columns.OBS,), (CheckFinite(),), where="/data/set")
+    with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position.* in 1 of 8 steps"):
+        prelearner(episode_rows([*EPISODES[:2], bad]))
+    with pytest.raises(EpisodeError, match="no column values"):
+        step_column(EPISODES[0], "values")
+    mixed = Episode(eps_id="m", observations=np.zeros((3, 7), np.float32), actions=np.zeros(2, int), rewards=np.zeros(2))
+    with pytest.raises(EpisodeError, match="/data/set: .*shape or structure"):
+        prelearner(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ({"obs": {"position": np.zeros((2, 3)), "mode": np.zeros(2, int)}}, "obs/position has shape"),
+        ({"obs": np.zeros((2, 2))}, "Column obs has shape"),
+        ({"actions": np.array([0, 4])}, "values from 0 to 4, outside"),
+        ({"actions": np.array([-1, 3])}, "values from -1 to 3, outside"),
+    ],
+)
+def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        CheckSpaces(OBSERVATIONS, ACTIONS)(steps)
+
+
+def test_decoding_is_by_view_of_what_was_read() -> None:
+    """The arrays of an episode are not copied out of its bytes."""
+    item = episode_rows(EPISODES)[columns.ITEM][0].as_py()
+    assert not decode(item).observations["position"].flags.owndata

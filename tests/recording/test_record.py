@@ -1,0 +1,161 @@
+"""Recording with real actors: whole, once, the same each time, whatever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from offline_core.config import EnvironmentSpec
+from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.reader import episodes
+from offline_core.storage.writer import FilesConfig
+
+pytestmark = pytest.mark.usefixtures("ray_up")
+
+SMALL = RecordingConfig(episodes=20, rounds=2, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=4)
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_n_episodes_asked_are_n_episodes_on_disk(tmp_path: Path, cartpole_policy: str, format: str) -> None:
+    config = SMALL.model_copy(update={"format": format})
+    ref = record_episodes(config, policy=cartpole_policy, output=str(tmp_path))
+    dataset = open_dataset(ref.uri, ref.version)
+    found = list(episodes(dataset))
+    assert len(found) == 40 == len({e.eps_id for e in found}) == dataset.manifest.statistics.episodes
+    assert all(e.is_done for e in found)
+    assert sum(map(len, found)) == ref.steps == sum(file.steps for file in dataset.manifest.files)
+    folders = {os.path.dirname(file.path) for file in dataset.manifest.files}
+    assert folders == {f"cartpole-v1/run-{k:06d}-{r:05d}" for k in (1, 2) for r in (1, 2)}
+    assert dataset.manifest.parents[0].kind == "checkpoint"
+
+
+def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: Path, cartpole_policy: str) -> None:
+    def record(name: str, **update: object):
+        return record_episodes(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path / name))
+
+    first, again = record("a"), record("b", cpus_per_recorder=0.25)
+    assert first.fingerprint == again.fingerprint
+    table = record("c", format="table")
+    one, other = (list(episodes(open_dataset(ref.uri))) for ref in (first, table))
+    assert sorted(one, key=lambda e: e.eps_id) == sorted(other, key=lambda e: e.eps_id)
+    assert record("d", seed=1).fingerprint != first.fingerprint
+
+
+def test_another_recording_is_another_version(tmp_path: Path, cartpole_policy: str) -> None:
+    for seed in (0, 1):
+        record_episodes(SMALL.model_copy(update={"seed": seed}), policy=cartpole_policy, output=str(tmp_path))
+    assert versions(str(tmp_path)) == [1, 2]
+    first, second = ({e.eps_id for e in episodes(open_dataset(str(tmp_path), v))} for v in (1, 2))
+    assert not first & second
+
+
+def test_files_are_limited_and_the_rest_is_flushed(tmp_path: Path, cartpole_policy: str) -> None:
+    config = SMALL.model_copy(update={"episodes": 22, "rounds": 1, "files": FilesConfig(max_rows_per_file=4)})
+    ref = record_episodes(config, policy=cartpole_policy, output=str(tmp_path))
+    rows = [file.rows for file in open_dataset(ref.uri).manifest.files]
+    assert sum(rows) == 22 and max(rows) <= 4
+
+
+class Slow(gym.Env):
+    """Takes a while for each step, and writes down who plays."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, notes: str) -> None:
+        self.notes = Path(notes)
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        (self.notes / str(os.getpid())).touch()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.002)
+        self.steps += 1
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), float(action), False, self.steps == 20, {}
+
+
+gym.register("OfflineTests/Slow-v0", Slow)
+
+
+@pytest.fixture
+def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
+    from offline_core.environments import spaces_of
+    from offline_core.policies.checkpoint import save_policy
+    from offline_core.policies.policy import Policy
+    from offline_core.storage.manifest import Operation
+
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    environment = EnvironmentSpec(id=f"{__name__}:OfflineTests/Slow-v0", kwargs={"notes": str(notes)})
+    uri = str(tmp_path / "policy")
+    save_policy(Policy(*spaces_of(environment)), uri, operation=Operation(name="untrained"), environment=environment)
+    return uri, environment, notes
+
+
+def kill_players(notes: Path, *, times: int) -> threading.Thread:
+    """Kills (SIGKILL) the first processes that start to play, each once, soon after they started."""
+
+    def run() -> None:
+        killed: set[str] = set()
+        deadline = time.monotonic() + 60
+        while len(killed) < times and time.monotonic() < deadline:
+            for pid in {path.name for path in notes.iterdir()} - killed:
+                if int(pid) != os.getpid() and len(killed) < times:
+                    os.kill(int(pid), signal.SIGKILL)
+                    killed.add(pid)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: Path, slow_policy) -> None:
+    policy, _, notes = slow_policy
+    config = RecordingConfig(episodes=12, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=2)
+    undisturbed = record_episodes(config, policy=policy, output=str(tmp_path / "undisturbed"))
+    for path in notes.iterdir():
+        path.unlink()
+    killer = kill_players(notes, times=2)
+    disturbed = record_episodes(config, policy=policy, output=str(tmp_path / "disturbed"))
+    killer.join()
+    assert len(list(notes.iterdir())) > 2, "nobody was killed and replaced"
+    assert disturbed.fingerprint == undisturbed.fingerprint
+    assert len(list(episodes(open_dataset(disturbed.uri)))) == 12
+
+
+def test_a_recorder_that_dies_too_often_ends_the_recording(tmp_path: Path, slow_policy) -> None:
+    policy, _, notes = slow_policy
+    config = RecordingConfig(episodes=12, num_recorders=1, cpus_per_recorder=0.5, max_recorder_restarts=0)
+    killer = kill_players(notes, times=1)
+    with pytest.raises(RecorderError, match="died 1 times .* nothing was committed"):
+        record_episodes(config, policy=policy, output=str(tmp_path / "out"))
+    killer.join()
+    assert versions(str(tmp_path / "out")) == []
+
+
+def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path, cartpole_policy: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(StorageError, match="file/below"):
+        record_episodes(SMALL, policy=cartpole_policy, output=str(file / "below"))
+    with pytest.raises(CheckpointError, match="no policy at"):
+        record_episodes(SMALL, policy=str(tmp_path / "none"), output=str(tmp_path / "out"))
+    other = SMALL.model_copy(update={"environment": EnvironmentSpec(id="Pendulum-v1")})
+    with pytest.raises(ConfigError, match="observation space"):
+        record_episodes(other, policy=cartpole_policy, output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

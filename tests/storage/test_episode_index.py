@@ -1,0 +1,60 @@
+"""One row an episode, the same for both formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offline_core.errors import SchemaError
+from offline_core.storage import writer
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.episode_index import episode_index
+from offline_core.storage.manifest import Format
+from tests.storage.factories import FORMATS, episode, write_dataset, write_items
+
+NAMES = ["eps_id", "t_started", "length", "return", "terminated", "truncated"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_index(tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 2000)
+    lengths = [1, 30, 2, 17, 5, 9, 1, 44]
+    ids = ["z", "a", "m", "ü", "0", "B", "b", "y"]  # neither sorted nor numbers
+    some = [
+        episode(i, length, eps_id=eps_id, t_started=i * 3, terminated=i % 2 == 0, truncated=i % 3 == 0)
+        for i, (eps_id, length) in enumerate(zip(ids, lengths, strict=True))
+    ]
+    dataset = write_dataset(tmp_path, some, format, max_rows_per_file=3 if format == "episodes" else 50)
+    assert len(dataset.manifest.files) > 1
+    index = episode_index(dataset)
+    assert index.columns == NAMES
+    assert index["eps_id"].to_list() == ids
+    assert index["t_started"].to_list() == [0, 3, 6, 9, 12, 15, 18, 21]
+    assert index["length"].to_list() == lengths
+    assert index["return"].to_list() == [float(np.sum(e.rewards)) for e in some]
+    assert index["terminated"].to_list() == [True, False, True, False, True, False, True, False]
+    assert index["truncated"].to_list() == [True, False, False, True, False, False, True, False]
+
+
+def test_both_formats_have_the_same_index(tmp_path: Path) -> None:
+    some = [episode(i, 1 + i) for i in range(20)]
+    one, other = (episode_index(write_dataset(tmp_path / format, some, format)) for format in FORMATS)
+    assert one.equals(other)
+    assert one.schema == other.schema
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_])
+def test_returns_are_summed_up_in_double_precision(tmp_path: Path, format: Format, dtype: type) -> None:
+    rewards = np.where(np.arange(10_000) == 0, 100, 0.1).astype(dtype)
+    dataset = write_dataset(tmp_path, [episode(0, 10_000, rewards=rewards)], format)
+    expected = float(rewards.astype(np.float64).sum())
+    assert episode_index(dataset)["return"].to_list() == pytest.approx([expected], rel=1e-12)
+
+
+def test_a_foreign_folder_has_no_index(tmp_path: Path) -> None:
+    write_items(tmp_path / "x.parquet", [b"x"])
+    with pytest.raises(SchemaError, match=f"{tmp_path} has no manifest of ours; import it first"):
+        episode_index(open_dataset(str(tmp_path)))
