@@ -1,1 +1,1 @@
-"""…"""
+"""Where flows are offered to a Prefect server."""

@@ -72,7 +72,9 @@ def test_an_unknown_id_is_named_with_what_to_do(env_id: str, suggestion: str) ->
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
-    with pytest.raises(EnvironmentNotFoundError, match=r"'no_such_package\.envs:Thing-v0': cannot import 'no_such_package\.envs'"):
+    with pytest.raises(
+        EnvironmentNotFoundError, match=r"'no_such_package\.envs:Thing-v0': cannot import 'no_such_package\.envs'"
+    ):
         make_vector_env(EnvironmentSpec(id="no_such_package.envs:Thing-v0"), 1)
 
 

@@ -45,3 +45,4 @@ class ExpertConfig(Config):
     rollout_steps: int = Field(64, ge=2, le=1_000_000, description="Steps of each copy between two updates of the policy.")
     evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")
     evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Greedy episodes of an evaluation.")
+    torch_threads: int = Field(1, ge=1, le=1024, description="Threads that Torch computes with; small networks want one.")

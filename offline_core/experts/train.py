@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
+import torch
 from gymnasium.vector import VectorEnv
 from tqdm import tqdm
 
@@ -43,6 +44,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
         LearningError: the loss became NaN or infinite.
     """
     started = time.perf_counter()
+    torch.set_num_threads(config.torch_threads)
     env = make_vector_env(config.environment, config.num_envs)
     try:
         policy = _new_policy(config, env)

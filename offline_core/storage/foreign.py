@@ -98,6 +98,8 @@ def unpack_value(text: str) -> np.ndarray:
 
 def _distinct(table: pa.Table, folder: np.ndarray) -> np.ndarray:
     """True for the rows to keep: of equal rows as many as the folder that has most of them holds, the first ones."""
+    if table.num_rows == 0:
+        return np.zeros(0, bool)
     leaves = []
     for name in table.column_names:
         for array in nested.leaves(from_arrow(table[name], name)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-CHUNK_BYTES = 512
+CHUNK_BYTES = 192
 """At most what Parquet says about one column of one row group, in its pages and in the footer; long texts may add to it."""
 
 

@@ -189,6 +189,7 @@ class _OpenFile:
         self.rows = self.episodes = self.steps = 0
         self.footer_bytes = footer_bytes(schema)
         text = [field.name for field in schema if pa.types.is_string(field.type)]
+        blobs = [field.name for field in schema if pa.types.is_binary(field.type)]
         level = (config.compression_level or 1) if config.compression == "zstd" else None
         with storage_errors("write", self.temporary.uri):
             root.filesystem.create_dir(self.temporary.parent.path, recursive=True)
@@ -200,7 +201,7 @@ class _OpenFile:
                 compression=config.compression,
                 compression_level=level,
                 use_dictionary=text,
-                write_statistics=[name for name in schema.names if name != columns.ITEM],
+                write_statistics=[name for name in schema.names if name not in blobs],
             )
 
     def has_room(self, rows: pa.Table, config: FilesConfig) -> bool:

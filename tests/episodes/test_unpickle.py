@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from offline_core.episodes.unpickle import load_array
 from offline_core.errors import UnsafeDataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+ARRAY = pickle.dumps(np.float32([1, 2]), 5)
 
 
 # ---- Arrays ----------------------------------------------------------------------------------------------------------
@@ -35,15 +37,19 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
         hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
     ),
     st.sampled_from(PROTOCOLS),
-    st.permutations([0, 1, 2]),
 )
-def test_every_array_comes_back(array: np.ndarray, protocol: int, axes: list[int]) -> None:
-    """The permuted axes make arrays that lie in memory in another order than they read."""
-    array = array.transpose([axis for axis in axes if axis < array.ndim])
+def test_every_array_comes_back(array: np.ndarray, protocol: int) -> None:
     again = load_array(pickle.dumps(array, protocol))
     assert again.dtype == array.dtype
     assert again.shape == array.shape
     assert again.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
+def test_arrays_read_as_they_did_however_they_lie_in_memory(axes: tuple[int, ...], protocol: int) -> None:
+    array = np.arange(24).reshape(2, 3, 4).transpose(axes)
+    assert load_array(pickle.dumps(array, protocol)).tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -250,6 +256,21 @@ def test_functions_cannot_be_changed_from_within_a_pickle() -> None:
         with pytest.raises(UnsafeDataError):
             load_array(changed + b"0K\x05.")  # forget it, and be the number five
         assert load_array(b"\x80\x02c" + f"{module}\n{name}\n".encode() + b"0K\x05.") == 5
+
+
+@pytest.mark.parametrize(
+    "order", [b"r" + struct.pack("<I", 10**7), b"p10000000\n", b"p +10_000_000\n", b"p\t\r\v10000000\n"], ids=repr
+)
+@pytest.mark.parametrize("header", [b"\x80\x02", ARRAY[: ARRAY.index(b"_frombuffer") + 13]], ids=["bare", "array"])
+def test_an_order_to_remember_at_a_huge_index_takes_no_memory(header: bytes, order: bytes) -> None:
+    """The C interpreter keeps an array as long as the index; here 160 MB, in the hands of others 64 GB."""
+    tracemalloc.start()
+    try:
+        assert load_array(header + b"K\x05" + order + b".") == 5
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
 
 
 def test_lists_of_lists_of_lists_do_not_unfold() -> None:

@@ -132,7 +132,7 @@ def test_hopeless_and_certain_actions_stay_finite() -> None:
     assert head.entropy(logits).item() == 0.0
     log_prob = head.log_prob(logits, torch.tensor([2]))
     assert log_prob.item() == -2e4
-    log_prob.backward()  # type: ignore[no-untyped-call]
+    log_prob.backward()
     assert logits.grad is not None and logits.grad.isfinite().all()
 
 
@@ -270,7 +270,7 @@ def test_a_component_without_a_choice_is_certain() -> None:
     assert (actions[:, 0] == 3).all()
     log_probs = head.log_prob(inputs, actions)
     torch.testing.assert_close(log_probs, free.log_prob(inputs[:, [1, 3]], actions[:, 1:]))
-    log_probs.sum().backward()  # type: ignore[no-untyped-call]
+    log_probs.sum().backward()
     assert inputs.grad is not None and inputs.grad.isfinite().all()
 
 
@@ -330,7 +330,7 @@ def test_the_tail_pulls_as_strongly_as_it_should_in_float32(z: float) -> None:
     for bound, sign in ((-1.0, -1), (1.0, 1)):
         inputs = torch.tensor([[bound + sign * z, 0.0]], requires_grad=True)
         exact_z = sign * (inputs[0, 0].item() - bound)
-        gaussian([-1], [1]).log_prob(inputs, torch.tensor([[bound]])).sum().backward()  # type: ignore[no-untyped-call]
+        gaussian([-1], [1]).log_prob(inputs, torch.tensor([[bound]])).sum().backward()
         assert inputs.grad is not None
         assert exact_z == pytest.approx(z, rel=1e-6)
         assert sign * inputs.grad[0, 0].item() == pytest.approx(expected, rel=1e-4)
@@ -342,7 +342,7 @@ def test_far_out_nothing_is_infinite(mean: float, log_std: float, action: float)
     head = gaussian([-1], [1])
     inputs = torch.tensor([[mean, log_std]], requires_grad=True)
     log_prob = head.log_prob(inputs, torch.tensor([[action]]))
-    log_prob.sum().backward()  # type: ignore[no-untyped-call]
+    log_prob.sum().backward()
     assert log_prob.isfinite().all()
     assert inputs.grad is not None and inputs.grad.isfinite().all()
 
@@ -351,7 +351,7 @@ def test_weights_get_finite_gradients_through_the_whole_head() -> None:
     head = gaussian([-1, 0], [1, np.inf])
     features = torch.randn(16, 3, generator=torch.Generator().manual_seed(0)) * 1e4
     inputs = head(features)
-    head.log_prob(inputs, head.sample(inputs.detach(), torch.Generator().manual_seed(1))).sum().backward()  # type: ignore[no-untyped-call]
+    head.log_prob(inputs, head.sample(inputs.detach(), torch.Generator().manual_seed(1))).sum().backward()
     gradients = {name: parameter.grad for name, parameter in head.named_parameters()}
     assert gradients.keys() == {"mean.weight", "mean.bias", "log_std"}
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -92,13 +93,13 @@ def write_items(path: Path, items: Sequence[bytes]) -> None:
 
 
 class Bomb:
-    """Unpickling it creates a file."""
+    """Unpickling it makes a folder."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
 
     def __reduce__(self) -> Any:
-        return open, (str(self.marker), "w")
+        return os.mkdir, (str(self.marker),)
 
 
 def rllib_states(folder: Path) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,282 @@
+"""Policies on disk: the same policy comes back, or an error that says what is wrong where."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import nested
+from offline_core.errors import CheckpointError, StorageError
+from offline_core.policies import checkpoint
+from offline_core.policies.checkpoint import PolicyManifest, load_policy, read_policy_manifest, save_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy, as_tensors
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation, Parent
+
+torch.set_num_threads(1)
+
+VECTOR = spaces.Box(-1, 1, (4,))
+MADE = Operation(name="made by a test", config={"rate": 0.5})
+
+
+def policy_with(seed: int = 0, *, hidden_sizes: tuple[int, ...] = (8,), actions: gym.Space[Any] = spaces.Discrete(3)) -> Policy:
+    return Policy(VECTOR, actions, NetworkConfig(hidden_sizes=list(hidden_sizes)), seed=seed)
+
+
+def save(policy: Policy, folder: Path, **more: Any) -> PolicyManifest:
+    return save_policy(policy, str(folder), operation=MADE, **more)
+
+
+def files(folder: Path) -> set[str]:
+    return set(os.listdir(folder))
+
+
+@pytest.mark.parametrize(
+    "observation_space",
+    [VECTOR, spaces.Dict([("z", spaces.Discrete(3, start=1)), ("a", spaces.Tuple([VECTOR, spaces.MultiBinary(2)]))])],
+    ids=["box", "nested"],
+)
+@pytest.mark.parametrize(
+    "action_space",
+    [
+        spaces.Discrete(3, start=2),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Box(-2, np.inf, (2,)),
+        spaces.Box(0, 1, (2,), np.float64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_the_same_policy_comes_back(
+    tmp_path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], share_layers: bool
+) -> None:
+    network = NetworkConfig(hidden_sizes=[9, 7], activation="silu", share_layers=share_layers, normalize_observations=True)
+    policy = Policy(observation_space, action_space, network, value_function=True, seed=5)
+    batched = batch_space(observation_space, 16)
+    batched.seed(0)
+    observations = batched.sample()
+    policy.encoder.update_statistics(as_tensors(nested.map_leaves(lambda leaf: leaf[:5], observations)))
+    save(policy, tmp_path)
+    again = load_policy(str(tmp_path))
+    one, other = (p.act(observations, explore=True, generator=torch.Generator().manual_seed(1)) for p in (policy, again))
+    np.testing.assert_array_equal(one.actions, other.actions)
+    assert one.actions.dtype == other.actions.dtype
+    assert nested.equal(one.extras, other.extras)
+    assert torch.equal(policy.values(as_tensors(observations)), again.values(as_tensors(observations)))
+    assert (again.observation_space, again.action_space, again.network) == (observation_space, action_space, network)
+    assert not again.training
+
+
+def test_the_json_says_what_it_is_and_where_it_comes_from(tmp_path: Path) -> None:
+    parent = Parent(kind="dataset", uri="/data/expert", version=3, fingerprint="abcd")
+    environment = EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 7})
+    save(policy_with(), tmp_path, environment=environment, parents=[parent], metrics={"episode_return_mean": 12.5})
+    said = json.loads((tmp_path / "policy.json").read_text())
+    assert said["environment"] == {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 7}}
+    assert said["metrics"] == {"episode_return_mean": 12.5}
+    assert said["operation"]["name"] == "made by a test" and said["operation"]["config"] == {"rate": 0.5}
+    assert said["parents"] == [{"kind": "dataset", "uri": "/data/expert", "version": 3, "fingerprint": "abcd"}]
+    assert said["provenance"]["torch"] == torch.__version__
+    weights = (tmp_path / said["weights_file"]).read_bytes()
+    assert said["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert files(tmp_path) == {"policy.json", said["weights_file"]}
+
+
+def test_the_manifest_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    """Also with what JSON has no numbers for."""
+    environment = EnvironmentSpec(id="Some-v0", kwargs={"limit": math.inf})
+    metrics = {"loss": math.nan, "best": -math.inf, "mean": 1.5}
+    saved = save(policy_with(), tmp_path, environment=environment, metrics=metrics)
+    found = read_policy_manifest(str(tmp_path))
+    assert found.created_at.tzinfo is not None
+    assert math.isnan(found.metrics["loss"])
+    assert found.model_dump(exclude={"metrics"}) == saved.model_dump(exclude={"metrics"})
+    assert {**found.metrics, "loss": 0.0} == {**metrics, "loss": 0.0}
+
+
+def test_a_fingerprint_tells_weights_apart_and_nothing_else(tmp_path: Path) -> None:
+    one = save(policy_with(1), tmp_path / "one", metrics={"a": 1.0})
+    same = save(policy_with(1), tmp_path / "same")
+    other = save(policy_with(2), tmp_path / "other")
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    entry = one.parent_entry(os.path.relpath(tmp_path / "one"))
+    assert entry == Parent(kind="checkpoint", uri=str(tmp_path / "one"), fingerprint=one.fingerprint)
+
+
+# ---- Replacing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_replaced_and_nothing_of_the_old_one_stays(tmp_path: Path) -> None:
+    save(policy_with(1), tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    manifest = save(policy_with(2), tmp_path)
+    assert files(tmp_path) == {"policy.json", manifest.weights_file, "notes.txt"}
+    assert_is(tmp_path, policy_with(2))
+
+
+def test_saving_the_same_again_keeps_it(tmp_path: Path) -> None:
+    save(policy_with(1), tmp_path)
+    save(policy_with(1), tmp_path, metrics={"a": 2.0})
+    assert_is(tmp_path, policy_with(1))
+    assert read_policy_manifest(str(tmp_path)).metrics == {"a": 2.0}
+
+
+@pytest.mark.parametrize("fails", ["weights", "policy.json"])
+def test_a_crash_while_saving_leaves_the_old_policy_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    save(policy_with(1), tmp_path)
+    write = Location.write
+
+    def crash(self: Location, data: bytes) -> None:
+        if os.path.basename(self.path).startswith(fails):
+            raise StorageError(f"{self.uri}: the disk is full")
+        write(self, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Location, "write", crash)
+        with pytest.raises(StorageError, match="the disk is full"):
+            save(policy_with(2), tmp_path)
+    assert_is(tmp_path, policy_with(1))
+    manifest = save(policy_with(3), tmp_path)  # what the crash left is cleared away
+    assert files(tmp_path) == {"policy.json", manifest.weights_file}
+
+
+def test_whoever_reads_while_it_is_replaced_finds_one_or_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(policy_with(1), tmp_path)
+    write, found = Location.write, []
+
+    def look(self: Location, data: bytes) -> None:
+        write(self, data)
+        found.append(load_policy(str(tmp_path)).state_dict()["hidden.0.weight"])
+
+    monkeypatch.setattr(Location, "write", look)
+    save(policy_with(2), tmp_path)
+    old, new = (policy_with(seed).state_dict()["hidden.0.weight"] for seed in (1, 2))
+    assert len(found) == 2
+    assert torch.equal(found[0], old), "the weights were there before policy.json named them"
+    assert torch.equal(found[1], new)
+
+
+def assert_is(folder: Path, policy: Policy) -> None:
+    found = load_policy(str(folder)).state_dict()
+    assert found.keys() == policy.state_dict().keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in policy.state_dict().items())
+
+
+# ---- Damage ----------------------------------------------------------------------------------------------------------
+
+
+def weights_file(folder: Path) -> Path:
+    return next(folder.glob("weights-*.safetensors"))
+
+
+def cut_short(folder: Path) -> None:
+    path = weights_file(folder)
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def flip_a_bit(folder: Path) -> None:
+    data = bytearray(weights_file(folder).read_bytes())
+    data[-1] ^= 1
+    weights_file(folder).write_bytes(bytes(data))
+
+
+def put_in_other_weights(folder: Path, data: bytes) -> None:
+    """As if they had been saved that way: the hash agrees."""
+    weights_file(folder).write_bytes(data)
+    change(folder, weights_sha256=hashlib.sha256(data).hexdigest())
+
+
+def of_another_network(folder: Path, **how: Any) -> None:
+    other = folder.parent / "other"
+    save(policy_with(**how), other)
+    put_in_other_weights(folder, weights_file(other).read_bytes())
+
+
+def change(folder: Path, **fields: Any) -> None:
+    path = folder / "policy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "weights cut short": (cut_short, "damaged"),
+    "a bit flipped": (flip_a_bit, "damaged"),
+    "weights gone": (lambda folder: weights_file(folder).unlink(), "gone"),
+    "weights are something else": (lambda folder: put_in_other_weights(folder, b"no tensors at all"), "do not fit"),
+    "wider layers": (lambda folder: of_another_network(folder, hidden_sizes=(16,)), "do not fit"),
+    "more layers": (lambda folder: of_another_network(folder, hidden_sizes=(8, 8)), "do not fit"),
+    "other actions": (lambda folder: of_another_network(folder, actions=spaces.Box(-1, 1, (3,))), "do not fit"),
+    "policy.json gone": (lambda folder: (folder / "policy.json").unlink(), "no policy"),
+    "folder gone": (shutil.rmtree, "no policy"),
+    "a file instead": (lambda folder: (shutil.rmtree(folder), folder.write_text("x")), "no policy"),
+    "policy.json empty": (lambda folder: (folder / "policy.json").write_text(""), "not a policy"),
+    "policy.json no text": (lambda folder: (folder / "policy.json").write_bytes(b"\xff\xfe\x00"), "not a policy"),
+    "policy.json of something else": (lambda folder: (folder / "policy.json").write_text('{"name": "x"}'), "not a policy"),
+    "of a later version": (lambda folder: change(folder, checkpoint_version=2), "checkpoint_version"),
+    "a space nobody knows": (lambda folder: change(folder, observation_space={"space": "hyperbolic"}), "hyperbolic"),
+    "a space that cannot be acted in": (
+        lambda folder: change(folder, action_space={"space": "tuple", "spaces": [{"space": "discrete", "n": 2, "start": 0}]}),
+        "Tuple",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_is_said_with_the_place(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "policy"
+    save(policy_with(), folder)
+    load_policy(str(folder))
+    do, says = DAMAGES[damage]
+    do(folder)
+    with pytest.raises(CheckpointError) as caught:
+        load_policy(str(folder))
+    assert str(folder) in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_unknown_fields_of_later_versions_do_not_hurt(tmp_path: Path) -> None:
+    save(policy_with(1), tmp_path)
+    change(tmp_path, license="CC0")
+    assert_is(tmp_path, policy_with(1))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=re.escape(str(tmp_path / "file"))):
+        save(policy_with(), tmp_path / "file" / "policy")
+
+
+# ---- What has to be there --------------------------------------------------------------------------------------------
+
+
+def in_a_fresh_python(code: str, *arguments: str) -> list[str]:
+    code += "\nimport sys; print(*sorted({'ray', 'prefect', 'torch', 'matplotlib'} & sys.modules.keys()))"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_loading_needs_neither_ray_nor_prefect(tmp_path: Path) -> None:
+    save(policy_with(), tmp_path)
+    code = f"import sys; from {checkpoint.__name__} import load_policy; load_policy(sys.argv[1])"
+    assert in_a_fresh_python(code, str(tmp_path)) == ["torch"]
+
+
+def test_parameters_need_not_even_torch() -> None:
+    assert in_a_fresh_python("import offline_core.policies.config, offline_core.evaluation.config") == []

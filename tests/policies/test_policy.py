@@ -1,0 +1,184 @@
+"""A policy: reproducible weights, actions that the environment takes, probabilities that hold."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy, as_tensors
+
+torch.set_num_threads(1)
+
+VECTOR = spaces.Box(-1, 1, (4,))
+ACTIONS: list[gym.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-5),
+    spaces.Discrete(4, dtype=np.int32),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, -2], [3, 0]]),
+    spaces.MultiDiscrete([2, 3], dtype=np.uint8),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary([2, 3]),
+    spaces.Box(-2, 2, (1,)),
+    spaces.Box(-2, 2, ()),
+    spaces.Box(np.array([[0.1, -7]]), np.array([[0.7, 30]]), dtype=np.float64),
+    spaces.Box(0, np.inf, (2,)),
+    spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+    spaces.Box(-1, 1, (2,), np.float16),
+]
+OBSERVATIONS: list[gym.Space[Any]] = [
+    VECTOR,
+    spaces.Discrete(4, start=1),
+    spaces.Box(0, 255, (3, 3, 1), np.uint8),
+    spaces.Dict(position=VECTOR, goal=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])),
+    spaces.Tuple([VECTOR, spaces.MultiDiscrete([2, 3])]),
+]
+
+
+def observed(space: gym.Space[Any], batch: int) -> Any:
+    batched = batch_space(space, batch)
+    batched.seed(0)
+    return batched.sample()
+
+
+def weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_seed_alone_decides_the_weights() -> None:
+    torch.manual_seed(1)
+    first = weights(Policy(VECTOR, spaces.Discrete(2), value_function=True, seed=3))
+    torch.manual_seed(2)
+    assert same(first, weights(Policy(VECTOR, spaces.Discrete(2), value_function=True, seed=3)))
+    other = weights(Policy(VECTOR, spaces.Discrete(2), value_function=True, seed=4))
+    assert not torch.equal(first["hidden.0.weight"], other["hidden.0.weight"])
+
+
+def test_random_numbers_of_others_are_left_alone() -> None:
+    def states() -> tuple[Any, ...]:
+        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
+
+    before = states()
+    policy = Policy(VECTOR, spaces.Box(-1, 1, (2,)), value_function=True)
+    policy.act(observed(VECTOR, 4), explore=True, generator=torch.Generator().manual_seed(0))
+    policy.greedy(observed(VECTOR, 4))
+    assert states() == before
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+@pytest.mark.parametrize("explore", [True, False])
+def test_environments_take_the_actions(space: gym.Space[Any], explore: bool) -> None:
+    policy = Policy(VECTOR, space)
+    actions = policy.act(observed(VECTOR, 30) * 1e3, explore=explore, generator=torch.Generator().manual_seed(0)).actions
+    assert actions.shape == (30, *(space.shape or ()))
+    assert actions.dtype == space.dtype
+    assert all(space.contains(np.asarray(action)) for action in actions)
+    assert batch_space(space, 30).contains(actions)
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_recorded_probabilities_are_those_of_the_recorded_actions(space: gym.Space[Any]) -> None:
+    """What is written to disk has to agree with itself: no policy is needed to check it."""
+    policy = Policy(VECTOR, space)
+    observations = observed(VECTOR, 200)
+    chosen = policy.act(observations, explore=True, generator=torch.Generator().manual_seed(0))
+    inputs, log_probs = chosen.extras["action_dist_inputs"], chosen.extras["action_logp"]
+    assert inputs.dtype == log_probs.dtype == np.float32
+    assert log_probs.shape == (200,)
+    again = policy.head.log_prob(torch.from_numpy(inputs), torch.from_numpy(chosen.actions))
+    np.testing.assert_allclose(log_probs, again.numpy(), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        np.testing.assert_allclose(inputs, policy(as_tensors(observations)).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_greedy_actions_are_those_of_acting_without_exploring(space: gym.Space[Any]) -> None:
+    policy, observations = Policy(VECTOR, space), observed(VECTOR, 20)
+    np.testing.assert_array_equal(policy.greedy(observations), policy.act(observations, explore=False).actions)
+    assert policy.greedy(observations).dtype == space.dtype
+
+
+def test_exploring_follows_its_generator() -> None:
+    policy, observations = Policy(VECTOR, spaces.Box(-1, 1, (2,))), observed(VECTOR, 20)
+    first, again, other = (
+        policy.act(observations, explore=True, generator=torch.Generator().manual_seed(seed)).actions for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+@pytest.mark.parametrize("hidden_sizes", [[], [5], [8, 6]])
+@pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
+def test_values_and_inputs_are_the_same_together_and_apart(
+    space: gym.Space[Any], hidden_sizes: list[int], share_layers: bool
+) -> None:
+    network = NetworkConfig(hidden_sizes=hidden_sizes, share_layers=share_layers, activation="relu")
+    policy = Policy(space, spaces.Discrete(3), network, value_function=True)
+    observations = as_tensors(observed(space, 9))
+    inputs, values = policy.inputs_and_values(observations)
+    assert inputs.shape == (9, 3)
+    assert values.shape == (9,)
+    torch.testing.assert_close(policy.values(observations), values)
+    torch.testing.assert_close(policy(observations), inputs)
+    assert len(values.unique()) > 1, "the value does not depend on the observation"
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_the_value_teaches_the_policys_layers_only_if_they_are_shared(share_layers: bool) -> None:
+    policy = Policy(VECTOR, spaces.Discrete(2), NetworkConfig(share_layers=share_layers), value_function=True)
+    policy.values(as_tensors(observed(VECTOR, 9))).sum().backward()
+    taught = {name.partition(".")[0] for name, parameter in policy.named_parameters() if parameter.grad is not None}
+    assert taught == ({"hidden", "value"} if share_layers else {"value_hidden", "value"})
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"), [("tanh", np.tanh), ("relu", lambda x: np.maximum(x, 0)), ("linear", lambda x: x)]
+)
+def test_the_network_is_the_one_described(activation: Any, function: Any) -> None:
+    policy = Policy(VECTOR, spaces.Discrete(3), NetworkConfig(hidden_sizes=[7, 5], activation=activation))
+    w = {name: tensor.numpy() for name, tensor in policy.state_dict().items()}
+    observations = observed(VECTOR, 6)
+    features = function(observations @ w["hidden.0.weight"].T + w["hidden.0.bias"])
+    features = function(features @ w["hidden.2.weight"].T + w["hidden.2.bias"])
+    expected = features @ w["_head.logits.weight"].T + w["_head.logits.bias"]
+    with torch.no_grad():
+        np.testing.assert_allclose(policy(as_tensors(observations)).numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_fresh_policy_prefers_nothing() -> None:
+    """Small last weights: exploration begins evenly, whatever the first observation."""
+    policy = Policy(VECTOR, spaces.Discrete(4))
+    with torch.no_grad():
+        probabilities = policy(as_tensors(observed(VECTOR, 50))).softmax(dim=1)
+    assert probabilities.numpy() == pytest.approx(0.25, abs=0.02)
+
+
+def test_observations_that_may_not_be_written_to_are_looked_at() -> None:
+    """As those out of an Arrow table or Ray's object store; also every second one, backwards."""
+    policy, observations = Policy(VECTOR, spaces.Discrete(4)), observed(VECTOR, 10)
+    expected = policy.act(observations, explore=False).extras["action_dist_inputs"]
+    backwards = observations[::-1].copy()[::-1]
+    observations.setflags(write=False)
+    for view in (observations, backwards):
+        np.testing.assert_array_equal(policy.act(view, explore=False).extras["action_dist_inputs"], expected)
+    np.testing.assert_allclose(policy.act(view[::2], explore=False).extras["action_dist_inputs"], expected[::2], rtol=1e-5)
+
+
+def test_arrays_that_may_be_written_to_are_not_copied() -> None:
+    array = np.arange(6.0).reshape(3, 2)
+    tensors = as_tensors({"a": array, "b": (array,)})
+    array[0, 0] = 99.0
+    assert tensors["a"][0, 0] == tensors["b"][0][0, 0] == 99.0

@@ -1,0 +1,126 @@
+"""Cards: Markdown that shows every number, and the picture with it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from offline_core.reporting.card import Card
+from offline_core.reporting.cards import episodes_card, expert_card, returns_rows, times_card, training_card
+
+METRICS = {
+    "episode_return_mean": 123.44,
+    "episode_return_std": 5.25,
+    "episode_return_min": -1.0,
+    "episode_return_max": 500.0,
+    "episode_length_mean": 77.7,
+    "episodes": 20.0,
+}
+
+
+def cells(card: Card) -> list[list[str]]:
+    """The table as a Markdown reader sees it: rows of cells, split at bars that are not escaped."""
+    lines = card.markdown().splitlines()
+    table = lines[lines.index("|---|---|") + 1 :]
+    rows = [line for line in table if line.startswith("|")]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def size_of(picture: bytes | None) -> tuple[int, int]:
+    assert picture is not None
+    with Image.open(io.BytesIO(picture)) as image:
+        image.load()
+        return image.size
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "yes"),
+        (False, "no"),
+        (1234567, "1,234,567"),
+        (-3, "-3"),
+        (1234.56, "1,234.6"),
+        (np.float64(0.25), "0.2"),
+        (2.5e7, "2.5e+07"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (None, "None"),
+        ("s3://bucket/run version 3", "s3://bucket/run version 3"),
+        ("return > 3 | length < 2", "return > 3 | length < 2"),
+        ("one\ntwo", "one two"),
+    ],
+)
+def test_a_value_reads_well_and_stays_in_its_cell(value: object, text: str) -> None:
+    assert cells(Card("Title", {"First": "a", "Name": value, "Last": "z"})) == [["First", "a"], ["Name", text], ["Last", "z"]]
+
+
+def test_bars_are_escaped_in_names_too() -> None:
+    card = Card("Title", {"a|b": "c|d"})
+    assert "| a\\|b | c\\|d |" in card.markdown()
+    assert cells(card) == [["a|b", "c|d"]]
+
+
+def test_the_picture_is_inside_the_text() -> None:
+    card = times_card("Run", rows={"Seconds": 3.0}, seconds={"expert": 2.0, "record": 1.0})
+    assert card.markdown().startswith("# Run\n")
+    found = re.search(r"!\[Run\]\(data:image/png;base64,([^)]+)\)", card.markdown())
+    assert found is not None
+    assert base64.b64decode(found[1]) == card.picture
+    assert size_of(card.picture) == (450, 290)
+
+
+def test_a_card_without_a_picture_has_none_in_its_text() -> None:
+    assert "![" not in Card("Title", {"Name": 1}).markdown()
+
+
+def test_rows_about_returns() -> None:
+    rows = returns_rows(METRICS)
+    assert rows["Return"] == "123.4 ± 5.2 (-1.0 to 500.0)"
+    assert cells(Card("x", rows))[1:] == [["Episodes played", "20"], ["Steps per episode", "77.7"]]
+
+
+def test_rows_about_a_policy_that_never_played_say_so() -> None:
+    assert list(returns_rows({})) == ["Return"]
+    assert "never played" in str(returns_rows({})["Return"])
+
+
+def test_rows_about_returns_that_are_no_numbers() -> None:
+    assert returns_rows(METRICS | {"episode_return_mean": math.nan, "episode_return_std": math.inf})["Return"] == (
+        "nan ± inf (-1.0 to 500.0)"
+    )
+
+
+NOTHING: list[Any] = []
+ONE = [(3, 4.5)]
+STRANGE = [(1, math.nan), (2, math.inf), (3, -math.inf), (4, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("make", "width"),
+    [
+        (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
+        (lambda data: training_card(rows={"a": 1}, losses=data, curve=data, target=475.0), 900),
+        (lambda data: episodes_card("x", rows={"a": 1}, returns={"r": [y for _, y in data]}, lengths={"r": [1]}), 900),
+        (lambda data: times_card("x", rows={"a": 1}, seconds={str(x): y for x, y in data}), 450),
+    ],
+    ids=["expert", "training", "episodes", "times"],
+)
+@pytest.mark.parametrize("data", [NOTHING, ONE, STRANGE], ids=["nothing", "one point", "NaN and infinity"])
+def test_every_card_can_be_made_of_anything(make: Callable[[Any], Card], width: int, data: Any) -> None:
+    card = make(data)
+    assert cells(card) == [["a", "1"]]
+    assert size_of(card.picture) == (width, 290)
+
+
+def test_another_curve_is_another_picture() -> None:
+    one, same, other = (expert_card(rows={}, curve=[(0, 1.0), (1, y)], target=None).picture for y in (2.0, 2.0, -5.0))
+    assert one == same != other

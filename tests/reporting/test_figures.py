@@ -1,0 +1,148 @@
+"""Pictures: what is drawn is what was given, and nothing that can be given breaks them."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from offline_core.reporting import figures
+
+numbers = st.floats(-1e300, 1e300) | st.just(math.nan) | st.just(math.inf) | st.just(-math.inf)
+
+
+def drawn(figure: Any) -> np.ndarray:
+    """The pixels (height, width, 4) of the PNG."""
+    data = figures.png(figure)
+    assert data.startswith(b"\x89PNG")
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        return np.asarray(image.convert("RGBA"))
+
+
+def heights(axes: Any) -> list[int]:
+    return [round(patch.get_height()) for patch in axes.patches]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_figure_is_as_large_as_it_says(columns: int) -> None:
+    figure, axes = figures.new_figure(columns)
+    assert len(axes) == columns
+    assert drawn(figure).shape == (290, 450 * columns, 4)
+
+
+def test_a_curve_goes_through_its_points() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.curve(axes, [(0, 1.5), (10, 2.5), (20, math.nan)], x="steps", y="return", target=9.0)
+    line, target = axes.lines
+    np.testing.assert_array_equal(line.get_xydata(), [[0, 1.5], [10, 2.5], [20, np.nan]])
+    assert set(target.get_ydata()) == {9.0}
+    assert [text.get_text() for text in axes.texts] == ["target 9"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("steps", "return")
+
+
+def test_without_a_target_there_is_no_line_for_it() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.curve(axes, [(0, 1.0)], x="x", y="y")
+    assert len(axes.lines) == 1
+    assert not axes.texts
+
+
+def test_an_empty_curve_is_an_empty_picture() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.curve(axes, [], x="x", y="y")
+    assert not axes.lines
+    assert len(np.unique(drawn(figure))) > 2, "axes and labels are there"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**9), numbers), max_size=60), st.none() | numbers)
+def test_any_curve_can_be_drawn(points: list[tuple[int, float]], target: float | None) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.curve(axes, points, x="x", y="y", target=target)
+    drawn(figure)
+
+
+def test_a_histogram_counts_every_episode() -> None:
+    _, (axes,) = figures.new_figure(1)
+    values = np.array([0.0, 0.0, 0.1, 5.0, 9.99, 10.0])
+    figures.histogram(axes, {"played": values}, x="return")
+    assert heights(axes) == [3, 0, 0, 0, 0, 1, 0, 0, 0, 2]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("return", "episodes")
+    assert axes.get_legend() is None
+
+
+def test_groups_share_their_bins() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.histogram(axes, {"before": [0, 5, 10], "after": np.array([10])}, x="return")
+    assert heights(axes) == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1] + [0] * 9 + [1]
+    lefts = [patch.get_x() for patch in axes.patches]
+    assert lefts[:10] == lefts[10:]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["before", "after"]
+    assert len({patch.get_facecolor() for patch in axes.patches}) == 2
+
+
+@pytest.mark.parametrize("value", [0.0, 500.0, -3.5, 1e17, 1e-300])
+def test_values_all_alike_are_one_bar_in_the_middle(value: float) -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.histogram(axes, {"played": [value] * 9}, x="return")
+    counts = heights(axes)
+    assert sum(counts) == max(counts) == 9
+    left, right = axes.patches[0].get_x(), axes.patches[-1].get_x() + axes.patches[-1].get_width()
+    assert (left + right) / 2 == pytest.approx(value)
+
+
+@pytest.mark.parametrize("groups", [{}, {"played": []}, {"before": [1.0, 2.0], "after": []}], ids=str)
+def test_no_episodes_are_an_empty_histogram(groups: dict[str, list[float]]) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.histogram(axes, groups, x="return")
+    assert sum(heights(axes)) == sum(map(len, groups.values()))
+    drawn(figure)
+
+
+def test_what_is_no_number_is_counted_beside_the_histogram() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.histogram(axes, {"a": [1.0, math.nan, 2.0], "b": [math.inf, 1.0]}, x="return")
+    assert sum(heights(axes)) == 3
+    assert axes.get_xlabel() == "return (2 not finite)"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(numbers, max_size=9), min_size=1, max_size=2))
+def test_any_histogram_can_be_drawn(groups: list[list[float]]) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.histogram(axes, {str(i): group for i, group in enumerate(groups)}, x="x")
+    assert sum(heights(axes)) == sum(math.isfinite(value) for group in groups for value in group)
+    drawn(figure)
+
+
+def test_bars_begin_with_the_first_on_top() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.bars(axes, {"expert": 12.0, "record": 3.25, "lost": math.nan, "stuck": math.inf}, x="seconds")
+    named = {label.get_text(): patch for label, patch in zip(axes.get_yticklabels(), axes.patches, strict=True)}
+    middles = {name: patch.get_y() for name, patch in named.items()}
+    assert sorted(middles, key=middles.__getitem__, reverse=True) == ["expert", "record", "lost", "stuck"]
+    assert [named[name].get_width() for name in ("expert", "record")] == [12.0, 3.25]
+    assert {text.get_text() for text in axes.texts} == {"12.0", "3.2", "nan", "inf"}
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"a": 0.0}, {"a": 0.0, "b": math.inf}, {"a": math.nan}, {"a": 1e12, "b": 1e-9}], ids=str
+)
+def test_any_bars_can_be_drawn(values: dict[str, float]) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.bars(axes, values, x="seconds")
+    drawn(figure)
+
+
+def test_matplotlib_is_loaded_for_drawing_only() -> None:
+    code = "import sys, offline_core.reporting.cards; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
