@@ -1,1 +1,1 @@
-"""Measurements, one JSON line a figure: `python -m benchmarks.<name>`. Results worth keeping are in `results/`, with their date."""
+"""Measurements, one JSON line a figure: `python -m benchmarks.<name>`. Results are kept in `results/`, with their date."""

@@ -35,7 +35,15 @@ def main() -> None:
 
 def flow(root: str, seed: int) -> None:
     """The local call as a user makes it: a process of its own, with its embedded Prefect server."""
-    command = [sys.executable, "-c", "from flows.cli import main; main()", "expert-to-policy", f"{root}/flow", "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-c",
+        "from flows.cli import main; main()",
+        "expert-to-policy",
+        f"{root}/flow",
+        "--seed",
+        str(seed),
+    ]
     env = os.environ | {"PREFECT_HOME": f"{root}/prefect"}
     took = seconds(lambda: subprocess.run(command, env=env, check=True, stdout=sys.stderr))
     figure("flow.seconds", took, "s")

@@ -28,6 +28,8 @@ def ray_session() -> Iterator[None]:
     _quiet_loggers()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray's C++ says on our terminal what Ray also raises, or what is no news; what only it says is in its log files.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if in_main_thread else None
     address = os.environ.get("RAY_ADDRESS")

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from offline_core import environments
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import make_vector_env, reward_threshold, spaces_of
 from offline_core.errors import ConfigError, EnvironmentNotFoundError
@@ -169,7 +170,16 @@ def test_arguments_reach_the_environment(env_id: str) -> None:
     assert ends == [[False, False]] * 3 + [[True, True]]
 
 
-def test_spaces_are_those_of_a_single_copy_and_nothing_stays_open(countdown: EnvironmentSpec) -> None:
+def test_spaces_are_those_of_a_single_copy_and_nothing_stays_open(
+    countdown: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []  # or else it would go, and so close, by itself
+
+    def make(*arguments: Any) -> Any:
+        kept.append(make_vector_env(*arguments))
+        return kept[-1]
+
+    monkeypatch.setattr(environments, "make_vector_env", make)
     assert spaces_of(countdown) == (Countdown.observation_space, Countdown.action_space)
     assert Countdown.closed == 1
     assert spaces_of(EnvironmentSpec(id="CartPole-v1"))[1] == gym.spaces.Discrete(2)

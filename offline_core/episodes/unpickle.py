@@ -153,7 +153,7 @@ class _FastUnpickler(_Names, pickle.Unpickler):
     """In C, with an array for a memo: storing at index two billion takes 32 GiB."""
 
 
-class _PatientUnpickler(_Names, pickle._Unpickler):  # type: ignore[name-defined, misc]
+class _PatientUnpickler(_Names, pickle._Unpickler):
     """In Python, with a dict for a memo."""
 
 

@@ -82,7 +82,7 @@ class PPO:
             - self.config.entropy_coefficient * losses.entropy
         )
         self.optimizer.zero_grad()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_gradient_norm)
         self.optimizer.step()
         return Losses(*(loss.detach() for loss in losses)), norm

@@ -127,4 +127,4 @@ def _outcome(result: TrainingResult) -> str:
     mean = f"mean return {result.metrics['episode_return_mean']:.1f} over {result.metrics['episodes']:.0f} episodes"
     if result.reached_target or result.target_return is None:
         return mean
-    return f"{mean}; the target of {result.target_return:g} was not reached in {result.epochs:.1f} epochs, so this is the best of them"
+    return f"{mean}; the target of {result.target_return:g} was not reached in {result.epochs:.1f} epochs, this is the best"

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import Episode, columns, decode, nested
-from offline_core.episodes.arrow import from_arrow
+from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
 from offline_core.errors import DataError, EpisodeError
 from offline_core.prelearner.connectors import Connector, StepColumns
@@ -51,7 +51,7 @@ class PreLearner:
 
     def _steps(self, rows: pa.Table) -> StepColumns:
         if self.format == "table":
-            return {name: from_arrow(rows[name], name) for name in self.wanted}
+            return {name: read_column(rows, name) for name in self.wanted}
         episodes = [decode(item) for item in rows[columns.ITEM].to_pylist()]
         try:
             return {name: nested.concatenate([step_column(e, name) for e in episodes]) for name in self.wanted}

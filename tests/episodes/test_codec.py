@@ -27,7 +27,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # ---- Round trips -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(episode_lists(count=st.just(1), steps=st.integers(0, 4), lookback=st.integers(0, 2), spaces_known=st.booleans()))
 def test_every_episode_comes_back_equal(episodes: list[Episode]) -> None:
     (episode,) = episodes

@@ -246,12 +246,14 @@ def test_environments_are_closed_when_the_policy_does_not_fit(monkeypatch: pytes
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many copies were open after each making of a vector environment."""
+    """How many copies were open after each making of a vector environment, none of which goes (and so closes) by itself."""
     opened: list[int] = []
+    kept: list[Any] = []
 
     def make(environment: EnvironmentSpec, num_envs: int) -> Any:
         env = make_vector_env(environment, num_envs)
         opened.append(Scripted.open)
+        kept.append(env)
         return env
 
     monkeypatch.setattr(module, "make_vector_env", make)

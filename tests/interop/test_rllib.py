@@ -18,7 +18,11 @@ from offline_core.recording.record import record_episodes
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.reader import episodes, tables
 
-if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None or importlib.util.find_spec("scipy") is None:
+if (
+    importlib.util.find_spec("ray") is None
+    or importlib.util.find_spec("tree") is None
+    or importlib.util.find_spec("scipy") is None
+):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
 
 pytestmark = [

@@ -88,7 +88,10 @@ def dataset_of(uri: Path, episodes: list[Episode], *, format: str = "episodes", 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(60, 200), format=format)
-    wanted = config(optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01}, evaluation={"interval_updates": 100, "episodes": 20})
+    wanted = config(
+        optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01},
+        evaluation={"interval_updates": 100, "episodes": 20},
+    )
     result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
     assert result.reached_target and result.target_return == 475.0
     assert result.metrics["episode_return_mean"] >= 475.0
@@ -175,7 +178,7 @@ def test_bad_data_is_refused_by_name(tmp_path: Path) -> None:
     dataset_of(tmp_path / "actions", broken(actions=np.full(100, 2)))
     with pytest.raises(DataError, match=r"actions: Column actions has values from 0 to 2"):
         train("actions")
-    with pytest.raises(DatasetNotFoundError, match="no dataset at .*missing"):
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*missing"):
         train("missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyDatasetError, match="empty"):
@@ -204,7 +207,10 @@ def test_columns_and_output_are_checked_before_anything_is_trained(tmp_path: Pat
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
     spaces = (gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Box(-np.inf, np.inf, (1,)))
     episode = Episode(
-        eps_id="far", observations=np.full((11, 1), 1e38, np.float32), actions=np.full((10, 1), 1e38, np.float32), rewards=np.zeros(10)
+        eps_id="far",
+        observations=np.full((11, 1), 1e38, np.float32),
+        actions=np.full((10, 1), 1e38, np.float32),
+        rewards=np.zeros(10),
     )
     data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
     with pytest.raises(LearningError, match="Lower the learning rate"):
@@ -213,7 +219,9 @@ def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
 
 def test_parameters_that_cannot_work_are_all_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(TrainingConfig, {"optimizer": {"batch_size": 0, "learning_rate": "fast"}, "network": {"hidden_sizes": [-1]}, "x": 1})
+        parse(
+            TrainingConfig, {"optimizer": {"batch_size": 0, "learning_rate": "fast"}, "network": {"hidden_sizes": [-1]}, "x": 1}
+        )
     for part in ("optimizer.batch_size", "optimizer.learning_rate", "network.hidden_sizes", "x:", "4 wrong parameter"):
         assert part in str(caught.value)
 

@@ -85,7 +85,7 @@ def test_errors_name_the_dataset_and_the_column() -> None:
     with pytest.raises(EpisodeError, match="no column values"):
         step_column(EPISODES[0], "values")
     mixed = Episode(eps_id="m", observations=np.zeros((3, 7), np.float32), actions=np.zeros(2, int), rewards=np.zeros(2))
-    with pytest.raises(EpisodeError, match="/data/set: .*shape or structure"):
+    with pytest.raises(EpisodeError, match=r"/data/set: .*shape or structure"):
         prelearner(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
 
 

@@ -31,7 +31,13 @@ class Countdown(gym.Env):
         self.step_number += 1
         ended = self.step_number == self.length()
         terminated = ended and self.episode % 2 == 0
-        return self._observation(), 10.0 * self.copy + self.step_number, terminated, ended and not terminated, {"action": int(action)}
+        return (
+            self._observation(),
+            10.0 * self.copy + self.step_number,
+            terminated,
+            ended and not terminated,
+            {"action": int(action)},
+        )
 
     def _observation(self) -> np.ndarray:
         return np.array([self.copy, self.episode, self.step_number], np.float64)
@@ -39,9 +45,7 @@ class Countdown(gym.Env):
 
 def play(num_envs: int, quota: list[int], *, steps: int, chunk: int) -> list[Episode]:
     """Steps a vector environment and cuts it, `chunk` steps at a time."""
-    env = SyncVectorEnv(
-        [lambda copy=copy: Countdown(copy) for copy in range(num_envs)], autoreset_mode=AutoresetMode.NEXT_STEP
-    )
+    env = SyncVectorEnv([lambda copy=copy: Countdown(copy) for copy in range(num_envs)], autoreset_mode=AutoresetMode.NEXT_STEP)
     cutter = EpisodeCutter(
         np.array(quota), eps_id=lambda copy, k: f"{copy}-{k}", spaces=(Countdown.observation_space, Countdown.action_space)
     )

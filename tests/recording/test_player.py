@@ -16,11 +16,11 @@ from offline_core.recording.player import Assignment, assignments, play
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
 
-def recorded(environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int = 0, explore: bool = True) -> list[Episode]:
+def recorded(
+    environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int = 0, explore: bool = True
+) -> list[Episode]:
     policy = Policy(*spaces_of(environment))
-    chunks = play(
-        policy, environment, Assignment(0, 0, episodes), identity="p", num_envs=num_envs, seed=seed, explore=explore
-    )
+    chunks = play(policy, environment, Assignment(0, 0, episodes), identity="p", num_envs=num_envs, seed=seed, explore=explore)
     return [episode for chunk in chunks for episode in chunk]
 
 

@@ -142,7 +142,7 @@ def test_a_recorder_that_dies_too_often_ends_the_recording(tmp_path: Path, slow_
     policy, _, notes = slow_policy
     config = RecordingConfig(episodes=12, num_recorders=1, cpus_per_recorder=0.5, max_recorder_restarts=0)
     killer = kill_players(notes, times=1)
-    with pytest.raises(RecorderError, match="died 1 times .* nothing was committed"):
+    with pytest.raises(RecorderError, match=r"died 1 times .* nothing was committed"):
         record_episodes(config, policy=policy, output=str(tmp_path / "out"))
     killer.join()
     assert versions(str(tmp_path / "out")) == []

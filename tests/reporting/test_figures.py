@@ -56,6 +56,14 @@ def test_without_a_target_there_is_no_line_for_it() -> None:
     assert not axes.texts
 
 
+@pytest.mark.parametrize("target", [math.nan, math.inf, -math.inf])
+def test_a_target_that_is_no_number_is_not_drawn(target: float) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.curve(axes, [(0, 1.0)], x="x", y="y", target=target)
+    assert len(axes.lines) == 1
+    drawn(figure)
+
+
 def test_an_empty_curve_is_an_empty_picture() -> None:
     figure, (axes,) = figures.new_figure(1)
     figures.curve(axes, [], x="x", y="y")

@@ -1,0 +1,132 @@
+"""Making experts: the same each time, honest about the target, nothing written when it cannot work."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from offline_core.config import EnvironmentSpec, parse
+from offline_core.environments import make_vector_env
+from offline_core.errors import ConfigError, EnvironmentNotFoundError, LearningError, StorageError
+from offline_core.experts.config import ExpertConfig, PPOConfig
+from offline_core.experts.ppo import PPO, make_batch
+from offline_core.experts.rollout import Player
+from offline_core.experts.train import train_expert
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.policy import Policy
+
+
+def tiny(**values: object) -> ExpertConfig:
+    base = {
+        "total_steps": 2_000,
+        "num_envs": 8,
+        "rollout_steps": 32,
+        "evaluation_episodes": 5,
+        "network": {"hidden_sizes": [8]},
+    }
+    return parse(ExpertConfig, base | values)
+
+
+def test_same_seed_same_expert_to_the_bit(tmp_path: Path) -> None:
+    sha = [
+        read_policy_manifest(train_expert(tiny(seed=seed), output=str(tmp_path / name)).checkpoint).weights_sha256
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert sha[0] == sha[1] != sha[2]
+
+
+def test_a_target_that_is_not_reached_is_said_and_the_best_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[dict[str, float]] = []
+    with caplog.at_level(logging.WARNING):
+        result = train_expert(tiny(target_return=500), output=str(tmp_path), on_evaluation=seen.append)
+    assert not result.reached_target
+    assert "did not reach the target return of 500" in caplog.text
+    assert result.metrics["episode_return_mean"] == max(mean for _, mean in result.curve)
+    load_policy(result.checkpoint)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == seen and len(lines) == len(result.curve) >= 3
+
+
+def test_it_stops_at_the_target(tmp_path: Path) -> None:
+    result = train_expert(tiny(target_return=5, total_steps=10**6), output=str(tmp_path))
+    assert result.reached_target and len(result.curve) == 1 and result.env_steps < 1_000
+
+
+def test_the_default_masters_cartpole(tmp_path: Path) -> None:
+    result = train_expert(ExpertConfig(), output=str(tmp_path))
+    assert result.reached_target and result.metrics["episode_return_mean"] >= 475
+
+
+def test_what_cannot_work_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentNotFoundError, match="CartPoleX-v1"):
+        train_expert(tiny(environment={"id": "CartPoleX-v1"}), output=str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="gravityy"):
+        train_expert(tiny(environment={"id": "Pendulum-v1", "kwargs": {"gravityy": 1}}), output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file/below"):
+        train_expert(tiny(), output=str(tmp_path / "file" / "below"))
+
+
+class Corridor(gym.Env):
+    """Walk right for a reward; composite observations; ends by a time limit that is a truncation."""
+
+    observation_space = gym.spaces.Dict({"at": gym.spaces.Discrete(6), "clock": gym.spaces.Box(0, 1, (1,), np.float32)})
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.time = 0, 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.at = min(5, max(0, self.at + (1 if action else -1)))
+        self.time += 1
+        return self._observation(), float(self.at == 5), False, self.time == 10, {}
+
+    def _observation(self):
+        return {"at": np.int64(self.at), "clock": np.array([self.time / 10], np.float32)}
+
+
+gym.register("OfflineTests/Corridor-v0", Corridor)
+CORRIDOR = EnvironmentSpec(id=f"{__name__}:OfflineTests/Corridor-v0")
+
+
+def test_composite_observations_can_be_learned_from(tmp_path: Path) -> None:
+    config = tiny(environment=CORRIDOR.model_dump(), target_return=6, total_steps=30_000, ppo={"learning_rate": 0.01})
+    assert train_expert(config, output=str(tmp_path)).reached_target
+
+
+def test_steps_that_only_reset_are_not_learned_from() -> None:
+    env = make_vector_env(CORRIDOR, 3)
+    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
+    rollout = Player(env, seed=0).play(policy, 33)
+    env.close()
+    # Ten steps and a reset, three times over, in each of the three copies.
+    assert rollout.is_step.sum() == 3 * 30
+    assert not rollout.is_step[10].any() and not rollout.is_step[21].any()
+    batch = make_batch(policy, rollout, gamma=0.9, gae_lambda=0.8)
+    assert len(batch.returns) == 90 and batch.observations["clock"].max() < 1.0  # never the last observation as a start
+    # A step that ended by truncation is worth the value of what came after it.
+    clock = rollout.observations["clock"][9, :, 0]
+    assert torch.allclose(clock, torch.tensor(0.9))
+    value = policy.values({"at": rollout.observations["at"][10], "clock": rollout.observations["clock"][10]})
+    last = batch.observations["clock"].squeeze(1) > 0.85
+    expected = rollout.rewards[9] + 0.9 * value
+    assert torch.allclose(batch.returns[last][:3], expected, atol=1e-5)
+
+
+def test_a_loss_that_is_no_number_stops_with_advice() -> None:
+    env = make_vector_env(EnvironmentSpec(), 4)
+    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
+    rollout = Player(env, seed=0).play(policy, 16)
+    env.close()
+    rollout.rewards[3, 1] = float("nan")
+    with pytest.raises(LearningError, match=r"Update 1 .* lower ppo.learning_rate"):
+        PPO(policy, PPOConfig(), seed=0).update(rollout)
