@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from torch import Tensor
 from tqdm import tqdm
@@ -15,6 +16,15 @@ from offline_core.learning.evaluations import Evaluation, Evaluations, Weights, 
 from offline_core.learning.feed import Feed, FlatBatch
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import MetricsLog
+
+
+class Report(NamedTuple):
+    """Where the training stood."""
+
+    updates: int
+    steps: int
+    loss: float
+    """Mean since the report before."""
 
 
 class TrainingLoop:
@@ -43,12 +53,12 @@ class TrainingLoop:
         self.last_weights: Weights = {}
         self.last_metrics: dict[str, float] = {}
         self.curve: list[tuple[int, float]] = []
-        self.losses: list[tuple[int, float]] = []
-        self.updates = self.steps = 0
+        self.reports: list[Report] = []
+        self.updates = self.steps = 0  # of the work done, which may go a little beyond the end of the run
         self.update_seconds = self.data_wait_seconds = 0.0
 
     def run(self, feed: Feed) -> None:
-        """Trains; afterwards `best`, `last_weights` and the counters say what came of it.
+        """Trains; afterwards `best`, `last_weights` and `reports` say what came of it, the last report where it ended.
 
         Raises:
             LearningError: the loss is no number any more.
@@ -93,7 +103,7 @@ class TrainingLoop:
                 "any more. Lower the learning rate, or set a gradient norm to clip to."
             )
         self.steps += window.steps
-        self.losses.append((self.updates, means["loss"]))
+        self.reports.append(Report(self.updates, self.steps, means["loss"]))
         busy = self.update_seconds + self.data_wait_seconds
         self.metrics.add(
             self.updates,
@@ -126,6 +136,7 @@ class TrainingLoop:
             self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
             if self.target_return is not None and mean >= self.target_return:
                 self.reached_target = True
+                self.reports = [report for report in self.reports if report.updates <= evaluation.updates]
                 return True
         return False
 

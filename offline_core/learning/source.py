@@ -60,7 +60,7 @@ def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spa
         batch_size=compute.rows_per_read_batch * (TABLE_ROWS_PER_READ if source.manifest.format == "table" else 1),
         batch_format="pyarrow",
         zero_copy_batch=True,
-        compute=ray.data.ActorPoolStrategy(size=compute.prelearners),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=compute.prelearners, initial_size=compute.prelearners),
         num_cpus=compute.cpus_per_prelearner,
     )
     needed = source.manifest.statistics.steps * bytes_per_step(spaces)

@@ -93,18 +93,19 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
 
     last = save("last", loop.last_weights, loop.last_metrics)
     best = last if loop.best is None else save("best", loop.best.weights, loop.best.rollouts.metrics)
+    end = loop.reports[-1]
     result = TrainingResult(
         checkpoint=best,
         last_checkpoint=last,
         dataset=source.ref,
-        updates=loop.updates,
-        steps=loop.steps,
-        epochs=loop.steps / (feed.steps or loop.steps),
+        updates=end.updates,
+        steps=end.steps,
+        epochs=end.steps / (feed.steps or end.steps),
         metrics={} if loop.best is None else loop.best.rollouts.metrics,
         target_return=loop.target_return,
         reached_target=loop.reached_target,
         curve=loop.curve,
-        losses=loop.losses,
+        losses=[(report.updates, report.loss) for report in loop.reports],
         seconds=time.perf_counter() - start,
         load_seconds=load_seconds,
         update_seconds=loop.update_seconds,

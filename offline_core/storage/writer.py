@@ -277,10 +277,9 @@ class _HashingSink:
 def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tuple[int, int]]:
     """Consecutive episodes that share a row group: (start, stop) pairs, cut by bytes and by rows, never inside one."""
     limit = config.max_rows_per_file or np.iinfo(np.int64).max
-    max_bytes = min(ROW_GROUP_BYTES, config.max_bytes_per_file)
     groups, start, group_rows, group_bytes = [], 0, 0, 0.0
     for i, (count, size) in enumerate(zip(rows.tolist(), sizes.tolist(), strict=True)):
-        if i > start and (group_rows + count > limit or group_bytes + size > max_bytes):
+        if i > start and (group_rows + count > limit or group_bytes + size > ROW_GROUP_BYTES):
             groups.append((start, i))
             start, group_rows, group_bytes = i, 0, 0.0
         group_rows += count

@@ -30,7 +30,7 @@ from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.storage.dataset import commit, open_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter, statistics_of
+from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -69,8 +69,16 @@ def balancing_episodes(count: int = 20, steps: int = 100, *, seed: int = 0) -> l
     return episodes
 
 
-def dataset_of(uri: Path, episodes: list[Episode], *, format: str = "episodes", spaces=SPACES, environment=CARTPOLE) -> str:
-    with EpisodeWriter(Location.of(str(uri)), "part", format=format) as writer:
+def dataset_of(
+    uri: Path,
+    episodes: list[Episode],
+    *,
+    format: str = "episodes",
+    spaces=SPACES,
+    environment=CARTPOLE,
+    rows: int | None = None,
+) -> str:
+    with EpisodeWriter(Location.of(str(uri)), "part", format=format, config=FilesConfig(max_rows_per_file=rows)) as writer:
         writer.write(episodes)
     commit(
         str(uri),
@@ -100,14 +108,14 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     assert manifest.environment == CARTPOLE
     assert manifest.parents == [open_dataset(data).parent_entry]
     lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["loss"] for line in lines if "loss" in line] == [loss for _, loss in result.losses]
+    assert [line["loss"] for line in lines if "loss" in line][: len(result.losses)] == [loss for _, loss in result.losses]
     assert list((tmp_path / "policy" / "tensorboard").iterdir())
 
 
 def test_same_seed_same_weights_and_losses_however_the_data_is_read(tmp_path: Path) -> None:
     """One prelearner or two, many rows at a time or few, resident: the same policy to the bit; another seed, another."""
     episodes = balancing_episodes()
-    data = dataset_of(tmp_path / "data", episodes)
+    data = dataset_of(tmp_path / "data", episodes, rows=5)
 
     def train(name: str, **values: object):
         return train_policy(config(**values), dataset=data, output=str(tmp_path / name))
@@ -150,7 +158,9 @@ def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> No
 
 def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
     result = train_policy(
-        config(environment={"id": "CartPole-v1"}), dataset=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path)
+        config(evaluation={"interval_updates": 50, "episodes": 5, "target_return": 501}, environment={"id": "CartPole-v1"}),
+        dataset=str(rllib_recordings / "cartpole_episodes"),
+        output=str(tmp_path),
     )
     assert result.dataset.episodes == 60 and result.dataset.steps == 23_486
     assert result.steps == 2 * 23_486

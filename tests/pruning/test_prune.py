@@ -85,6 +85,13 @@ def test_a_share_is_rounded_up_but_not_by_float_error(tmp_path: Path, count: int
     assert [e.eps_id for e in kept(result)] == [f"episode-{i:04}" for i in range(count - expected, count)]
 
 
+def test_of_many_equals_the_earlier_ones(tmp_path: Path) -> None:
+    """A sort that is not stable shows only beyond a few."""
+    write_dataset(tmp_path / "in", [with_return(i, float(i % 2), 1) for i in range(300)])
+    ids = [e.eps_id for e in kept(prune(tmp_path, keep_top_fraction=0.25))]
+    assert ids == [f"episode-{i:04}" for i in range(1, 150, 2)]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_counts_add_up(tmp_path: Path, format: Format) -> None:
     source = write_dataset(tmp_path / "in", ten(), format)
