@@ -11,23 +11,24 @@ from offline_core.policies.config import NetworkConfig
 class PPOConfig(Config):
     """How one rollout changes the policy (Schulman et al. 2017, "Proximal Policy Optimization Algorithms")."""
 
-    learning_rate: float = Field(2e-3, gt=0, le=1, description="Step size of Adam.")
+    learning_rate: float = Field(2e-3, ge=1e-8, le=1, description="Step size of Adam.")
     num_epochs: int = Field(10, ge=1, le=1_000, description="How often each step of a rollout is learned from.")
     minibatch_size: int = Field(
         512, ge=1, le=10_000_000, description="Steps a gradient is averaged over, at most: rollouts are cut into equal parts."
     )
     gamma: float = Field(0.99, ge=0, le=1, description="Discount of the rewards, per step.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="Advantages: 0 trusts the value function, 1 the rewards that came.")
-    clip_range: float = Field(0.2, gt=0, le=10, description="A step's probability is pushed up or down by this share at most.")
+    clip_range: float = Field(
+        0.2, ge=1e-4, le=10, description="A step's probability is pushed up or down by this share at most."
+    )
     entropy_coefficient: float = Field(0.0, ge=0, le=100, description="Weight of the bonus for acting at random.")
     value_coefficient: float = Field(
         0.01,
         ge=0,
         le=100,
-        description="Weight of the value function's loss. Small, or its gradients use up max_gradient_norm; "
-        "0.5 is usual where the layers are shared.",
+        description="Weight of the value function's loss. Small, or its gradients alone use up max_gradient_norm.",
     )
-    max_gradient_norm: float = Field(0.5, gt=0, description="Longer gradients are scaled down to this length.")
+    max_gradient_norm: float = Field(0.5, ge=1e-8, le=1e8, description="Longer gradients are scaled down to this length.")
 
 
 class ExpertConfig(Config):
