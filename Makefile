@@ -26,10 +26,7 @@ check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check ## check, and all tests but the slow ones
-	$(BIN)/python -m pytest -m 'not slow'
-
-test-all: check ## check, and all tests
+test: check ## check, and all tests
 	$(BIN)/python -m pytest
 
 bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
@@ -42,4 +39,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-.PHONY: help install demo check test test-all bench format clean
+.PHONY: help install demo check test bench format clean

@@ -1,6 +1,31 @@
 """Prefect flows, one a file: they chain tasks and hold one Ray session around them, nothing else."""
 
 import logging
+import os
 
-# Prefect hands on what our loggers let through (`logging.extra_loggers` in pyproject.toml), and the root lets little through.
+from offline_core.errors import OfflineError
+
+# What pyproject.toml sets for runs inside the repository, for runs anywhere else. Nothing phones home.
+for _variable, _value in {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "offline_core",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+}.items():
+    os.environ.setdefault(_variable, _value)
+
+# Prefect hands on what our loggers let through, and the root lets little through.
 logging.getLogger("offline_core").setLevel(logging.INFO)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Our own errors say what is wrong; Prefect would log where they came from as well, three times over."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, OfflineError):
+        record.exc_info = record.exc_text = None
+    return True
+
+
+for _name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"):
+    logging.getLogger(_name).addFilter(_without_traceback)

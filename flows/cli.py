@@ -5,7 +5,6 @@ Heavy imports happen inside the verbs, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Any
 
@@ -43,9 +42,7 @@ def expert_to_policy(
     from flows.settings import arguments_of
 
     flow = _flow("expert_to_policy")
-    values = _values(settings, config_file)
-    if env is not None:
-        values.setdefault("expert", {}).setdefault("environment", {})["id"] = env
+    values = _values(settings, config_file, f"expert.environment.id={env}" if env else None)
     arguments = arguments_of(flow.fn, values, show=show_config)
     result = flow(root=root, seed=seed, **arguments)
     _print_chain(result)
@@ -60,9 +57,7 @@ def train_expert(
     show_config: ShowConfig = False,
 ) -> None:
     """Train an expert with PPO until it reaches a target return."""
-    values = _values(settings, config_file)
-    if env is not None:
-        values.setdefault("environment", {})["id"] = env
+    values = _values(settings, config_file, f"environment.id={env}" if env else None)
     _run("train_expert", values, show_config, output=output)
 
 
@@ -137,22 +132,13 @@ def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any)
 def _flow(name: str) -> Any:
     import importlib
 
-    # What pyproject.toml sets for runs inside the repository, for runs anywhere else.
-    for variable, value in {
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "offline_core",
-        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    }.items():
-        os.environ.setdefault(variable, value)
     return getattr(importlib.import_module(f"flows.{name}"), name)
 
 
-def _values(settings: list[str] | None, config_file: str | None) -> dict[str, Any]:
+def _values(settings: list[str] | None, config_file: str | None, more: str | None = None) -> dict[str, Any]:
     from flows.settings import read_values
 
-    return read_values(settings or [], config_file)
+    return read_values([*(settings or []), *([more] if more else [])], config_file)
 
 
 def _print_chain(result: Any) -> None:

@@ -6,6 +6,7 @@ with reward 0. That step is no transition; whoever records or learns skips it.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from typing import Any
 
@@ -27,10 +28,11 @@ def make_vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
     """
     spec = _spec(environment)
     if spec.vector_entry_point is not None:
-        env = _make(environment, num_envs, gym.VectorizeMode.VECTOR_ENTRY_POINT)
-        if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-            return env
-        env.close()
+        with contextlib.suppress(ConfigError):  # it may know fewer arguments than the environment itself
+            env = _make(environment, num_envs, gym.VectorizeMode.VECTOR_ENTRY_POINT)
+            if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
+                return env
+            env.close()
     return _make(environment, num_envs, gym.VectorizeMode.SYNC, vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP})
 
 

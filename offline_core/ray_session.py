@@ -35,6 +35,7 @@ def ray_session() -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     ray.init(
         address=address or "local",
+        num_cpus=None if address else max(2, os.cpu_count() or 1),  # readers and prelearners need a slot each
         include_dashboard=None if address else False,
         log_to_driver=False,  # what actors print stays in Ray's own log files; what they raise is raised here
         logging_level=logging.ERROR,

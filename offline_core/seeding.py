@@ -1,4 +1,4 @@
-"""Independent seeds from one: every stage, recorder and round draws from a stream of its own."""
+"""Independent seeds from one: what draws numbers draws them from a stream of its own name."""
 
 from __future__ import annotations
 

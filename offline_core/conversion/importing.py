@@ -8,7 +8,7 @@ import logging
 from tqdm import tqdm
 
 from offline_core.errors import SchemaError
-from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset
+from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes, spaces_of
@@ -29,6 +29,10 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
     if not source.is_foreign:
         return source
     imported = Location.of(output).child("imported").uri
+    if known := versions(imported):
+        earlier = open_dataset(imported, known[-1])
+        if earlier.manifest.parents == [source.parent_entry]:
+            return earlier
     log.info("%s has no manifest; importing it to %s", uri, imported)
     return import_episodes(source, output=imported)
 
@@ -43,7 +47,10 @@ def import_episodes(source: Dataset, *, output: str, files: FilesConfig = FilesC
         DataError: an episode cannot be read; the message names it, and nothing is committed.
     """
     if source.manifest.format != "episodes":
-        raise SchemaError(f"{source.location.uri} is a table without a manifest of ours; convert it to episodes first.")
+        raise SchemaError(
+            f"{source.location.uri} is a table without a manifest of ours; only episodes are taken over as they are. "
+            "Its steps can be read with offline_core.storage.foreign.step_table."
+        )
     rows = sum(file.rows for file in source.manifest.files)
     with EpisodeWriter(prepare_dataset(output), "part", format="episodes", config=files) as writer:
         found = iter(tqdm(episodes(source), total=rows, desc="import", unit="episode", disable=None))

@@ -137,8 +137,3 @@ def _struct(children: dict[str, pa.Array], what: str) -> pa.Array:
         raise SpaceError(f"{what} are an empty dict or tuple, which cannot be a column.")
     fields = [pa.field(name, child.type, nullable=False) for name, child in children.items()]
     return pa.StructArray.from_arrays(list(children.values()), fields=fields)
-
-
-def field(name: str, array: pa.Array, *, nullable: bool = False, metadata: Any = None) -> pa.Field:
-    """The schema field of a column made by `to_arrow`."""
-    return pa.field(name, array.type, nullable=nullable, metadata=metadata)

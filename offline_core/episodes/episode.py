@@ -34,7 +34,7 @@ class Episode:
     actions: Nested
     """Arrays of shape (lookback+T, …), in the units of the environment."""
     rewards: np.ndarray
-    """Shape (lookback+T,), float64 when recorded here."""
+    """Shape (lookback+T,), in the dtype the environment gave."""
     infos: Sequence[dict[str, Any]] | None = None
     """lookback+T+1 dicts, the first of them from `reset`; None when all are empty."""
     extras: dict[str, Nested] = field(default_factory=dict)

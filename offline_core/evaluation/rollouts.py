@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import make_vector_env
-from offline_core.errors import ConfigError
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 
@@ -51,7 +48,7 @@ def rollouts(
     generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
     env = make_vector_env(environment, num_envs)
     try:
-        _check_spaces(policy, environment, env)
+        policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         observations, _ = env.reset(seed=derive_seed(seed, "environment"))
         done = np.zeros(num_envs, bool)
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
@@ -76,14 +73,3 @@ def rollouts(
     finally:
         env.close()
     return Rollouts(np.concatenate([r for r, _ in finished]), np.concatenate([n for _, n in finished]))
-
-
-def _check_spaces(policy: Policy, environment: EnvironmentSpec, env: VectorEnv) -> None:
-    """Sizes have to match; bounds need not, as those of a policy learned from foreign data may have been guessed."""
-    pairs = {
-        "observation": (policy.observation_space, env.single_observation_space),
-        "action": (policy.action_space, env.single_action_space),
-    }
-    for what, (ours, found) in pairs.items():
-        if type(ours) is not type(found) or gym.spaces.flatdim(ours) != gym.spaces.flatdim(found):
-            raise ConfigError(f"The policy has the {what} space {ours}, environment {environment.id} has {found}.")

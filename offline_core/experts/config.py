@@ -41,7 +41,7 @@ class ExpertConfig(Config):
         NetworkConfig(), title="Network", description="The layers of the policy and of its value function."
     )
     ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from what it did.")
-    seed: int = Field(0, ge=0, description="Same parameters and seed: same expert, to the bit.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")
     total_steps: int = Field(500_000, ge=1, le=10**12, description="Environment steps after which training ends in any case.")
     target_return: float | None = Field(
         None,

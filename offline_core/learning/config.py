@@ -57,7 +57,7 @@ class TrainingConfig(Config):
     """How a policy is learned from a dataset."""
 
     algorithm: Literal["bc"] = Field("bc", description="bc: behaviour cloning, the recorded actions are the truth.")
-    seed: int = Field(0, ge=0, description="Same seed and dataset: same policy.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
     evaluation: EvaluationDuringTraining = Field(

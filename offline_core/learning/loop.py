@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from torch import Tensor
@@ -42,12 +42,15 @@ class TrainingLoop:
         evaluations: Evaluations | None,
         metrics: MetricsLog,
         target_return: float | None,
+        *,
+        on_best: Callable[[Evaluation], None],
     ) -> None:
         self.config = config
         self.learner = learner
         self.evaluations = evaluations
         self.metrics = metrics
         self.target_return = target_return
+        self.on_best = on_best
         self.best: Evaluation | None = None
         self.reached_target = False
         self.last_weights: Weights = {}
@@ -56,6 +59,7 @@ class TrainingLoop:
         self.reports: list[Report] = []
         self.updates = self.steps = 0  # of the work done, which may go a little beyond the end of the run
         self.update_seconds = self.data_wait_seconds = 0.0
+        self._reported_seconds = (0.0, 0.0)
 
     def run(self, feed: Feed) -> None:
         """Trains; afterwards `best`, `last_weights` and `reports` say what came of it, the last report where it ended.
@@ -74,13 +78,11 @@ class TrainingLoop:
                 self.updates += 1
                 bar.update()
                 if self.updates % interval == 0:
-                    self._report(window)
-                    window = _Window()
-                    if self._evaluate(bar):
+                    if self._pause(window, bar):
                         return
-            if window.updates:
-                self._report(window)
-                self._submit()
+                    window = _Window()
+            if window.updates and self._pause(window, bar):
+                return
             self.last_weights = snapshot(self.learner.policy)
             self._collect(bar, wait=True)
 
@@ -95,30 +97,36 @@ class TrainingLoop:
                     break
                 yield batch
 
-    def _report(self, window: _Window) -> None:
+    def _pause(self, window: _Window, bar: tqdm) -> bool:
+        """Reports on the updates since the last pause and sends the policy off to play; True if the run is over."""
         means = window.means()
-        if not all(map(math.isfinite, means.values())):
+        if wrong := [name for name, value in means.items() if not math.isfinite(value)]:
+            if self._collect(bar, wait=True):
+                return True  # it was good enough before it went wrong
             raise LearningError(
-                f"After {self.updates} updates {', '.join(k for k, v in means.items() if not math.isfinite(v))} is no number "
-                "any more. Lower the learning rate, or set a gradient norm to clip to."
+                f"After {self.updates} updates {', '.join(wrong)} is no number any more. Lower the learning rate, or set a "
+                "gradient norm to clip to."
             )
+        self._report(window, means)
+        self._submit()
+        return self._collect(bar, wait=False)
+
+    def _report(self, window: _Window, means: dict[str, float]) -> None:
         self.steps += window.steps
         self.reports.append(Report(self.updates, self.steps, means["loss"]))
-        busy = self.update_seconds + self.data_wait_seconds
+        update_seconds = self.update_seconds - self._reported_seconds[0]
+        data_wait_seconds = self.data_wait_seconds - self._reported_seconds[1]
+        self._reported_seconds = (self.update_seconds, self.data_wait_seconds)
         self.metrics.add(
             self.updates,
             means
             | {
                 "steps": self.steps,
-                "update_seconds": self.update_seconds,
-                "data_wait_seconds": self.data_wait_seconds,
-                "steps_per_second": self.steps / busy,
+                "update_seconds": update_seconds,
+                "data_wait_seconds": data_wait_seconds,
+                "steps_per_second": window.steps / (update_seconds + data_wait_seconds),
             },
         )
-
-    def _evaluate(self, bar: tqdm) -> bool:
-        self._submit()
-        return self._collect(bar, wait=False)
 
     def _submit(self) -> None:
         if self.evaluations is not None:
@@ -133,6 +141,7 @@ class TrainingLoop:
             bar.set_postfix({"return": f"{mean:.1f}"})
             if self.best is None or mean > self.best.rollouts.metrics["episode_return_mean"]:
                 self.best = evaluation
+                self.on_best(evaluation)
             self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
             if self.target_return is not None and mean >= self.target_return:
                 self.reached_target = True

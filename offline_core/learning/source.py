@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.errors import ConfigError
-from offline_core.learning.config import TrainingConfig
+from offline_core.learning.config import ComputeConfig, TrainingConfig
 from offline_core.learning.losses import Algorithm
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.prelearner import PreLearner
@@ -54,6 +54,7 @@ def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spa
         "connectors": (CheckSpaces(*spaces), CheckFinite()),
         "where": source.location.uri,
     }
+    _check_cpus(compute)
     mapped = ray_dataset(source, PreLearner(**prelearner).stored_columns()).map_batches(
         PreLearner,
         fn_constructor_kwargs=prelearner,
@@ -79,6 +80,18 @@ def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spa
         window,
     )
     return StreamingFeed(mapped, batch_size=batch_size, seed=config.seed, window_steps=window)
+
+
+def _check_cpus(compute: ComputeConfig) -> None:
+    import ray
+
+    cpus = ray.cluster_resources().get("CPU", 0.0)
+    wanted = compute.prelearners * compute.cpus_per_prelearner
+    if wanted + 1 > cpus:
+        raise ConfigError(
+            f"{compute.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g}: nothing "
+            "would ever be read. Lower compute.prelearners or compute.cpus_per_prelearner."
+        )
 
 
 def bytes_per_step(spaces: Spaces) -> int:

@@ -10,28 +10,24 @@ import torch
 
 from offline_core.config import EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
-from offline_core.environments import reward_threshold
+from offline_core.environments import reward_threshold, spaces_of
 from offline_core.episodes import columns
+from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.evaluations import Evaluations, Weights
+from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import TrainingLoop
 from offline_core.learning.losses import ALGORITHMS
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import make_feed, training_spaces
-from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.ray_session import ray_session
 from offline_core.seeding import derive_seed
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
 from offline_core.storage.ray_reader import reading
 
 log = logging.getLogger(__name__)
-
-_HOW_FAST = {"compute": True}
-"""Parameters that do not change what is learned."""
 
 
 def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> TrainingResult:
@@ -51,13 +47,15 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         StorageError: the output cannot be written; checked before anything is trained.
     """
     start = time.perf_counter()
-    folder = Location.of(output).make_folder()
     source = open_or_import(dataset, version, output=output)
     environment = config.environment or source.manifest.environment
     torch.set_num_threads(config.compute.torch_threads)
     spaces = training_spaces(source)
     algorithm = ALGORITHMS[config.algorithm]
     policy = Policy(*spaces, config.network, value_function=algorithm.value_function, seed=config.seed)
+    if environment is not None:
+        policy.check_spaces(environment.id, spaces_of(environment))
+    checkpoints = Checkpoints(policy, Location.of(output).make_folder(), config, environment, source)
     with ray_session(), contextlib.ExitStack() as stack:
         evaluations = None
         if environment is not None:
@@ -66,33 +64,17 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
             stack.callback(evaluations.close)
         stack.enter_context(reading(source))
         feed = make_feed(source, config, algorithm, spaces)
-        metrics = MetricsLog(folder)
+        metrics = MetricsLog(checkpoints.folder)
         stack.callback(metrics.close)
-        loop = TrainingLoop(
-            config, Learner(policy, algorithm.loss, config.optimizer), evaluations, metrics, _target(config, environment)
-        )
+        learner = Learner(policy, algorithm.loss, config.optimizer)
+        loop = TrainingLoop(config, learner, evaluations, metrics, _target(config, environment), on_best=checkpoints.save_best)
         if config.network.normalize_observations:
             for batch in feed.batches(0):
-                policy.encoder.update_statistics(loop.learner.nested(batch)[columns.OBS])
+                policy.encoder.update_statistics(learner.nested(batch)[columns.OBS])
         load_seconds = time.perf_counter() - start
         loop.run(feed)
-
-    def save(name: str, weights: Weights, rollouts: dict[str, float]) -> str:
-        policy.load_state_dict({key: torch.from_numpy(array) for key, array in weights.items()})
-        location = folder.child(name)
-        config_json = config.model_dump(mode="json", exclude=_HOW_FAST)
-        save_policy(
-            policy,
-            location.uri,
-            operation=Operation(name="train_policy", config=config_json),
-            environment=environment,
-            parents=[source.parent_entry],
-            metrics=rollouts,
-        )
-        return location.uri
-
-    last = save("last", loop.last_weights, loop.last_metrics)
-    best = last if loop.best is None else save("best", loop.best.weights, loop.best.rollouts.metrics)
+    last = checkpoints.save("last", loop.last_weights, loop.last_metrics)
+    best = checkpoints.save("best", loop.last_weights, {}) if loop.best is None else checkpoints.folder.child("best").uri
     end = loop.reports[-1]
     result = TrainingResult(
         checkpoint=best,

@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
+from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.heads import Head, make_head
@@ -67,6 +68,17 @@ class Policy(nn.Module):
     def head(self) -> Head:
         """The action distribution."""
         return cast(Head, self._head)
+
+    def check_spaces(self, environment: str, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
+        """Sizes have to match; bounds need not, as those of a policy learned from foreign data may have been guessed.
+
+        Raises:
+            ConfigError: this policy cannot act in an environment with these (observation, action) spaces.
+        """
+        ours = (self.observation_space, self.action_space)
+        for what, own, found in zip(("observation", "action"), ours, spaces, strict=True):
+            if type(own) is not type(found) or gym.spaces.flatdim(own) != gym.spaces.flatdim(found):
+                raise ConfigError(f"The policy has the {what} space {own}, environment {environment} has {found}.")
 
     def forward(self, observations: Nested) -> Tensor:
         """Nested tensors (B, …) → distribution inputs (B, inputs)."""

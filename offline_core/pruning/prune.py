@@ -57,7 +57,7 @@ def prune_dataset(config: PruningConfig, *, dataset: str, output: str, version: 
         best = float(index[columns.RETURN].to_numpy().max())
         raise EmptyDatasetError(
             f"None of the {len(index):,} episodes of {source.ref} meets the conditions {_conditions(config)}; "
-            f"the highest return is {best}. Nothing was written."
+            f"the highest return is {best}. No version was committed."
         )
     names = _projection(source, config)
     with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
@@ -91,7 +91,9 @@ def chosen(index: pl.DataFrame, config: PruningConfig) -> np.ndarray:
     keep = np.ones(len(index), bool)
     if config.where is not None:
         try:
-            condition = index.with_columns(pl.sql_expr(config.where).alias("keep"))["keep"]
+            condition = index.with_columns(pl.col(columns.RETURN).fill_nan(None)).with_columns(
+                pl.sql_expr(config.where).alias("keep")
+            )["keep"]
         except pl.exceptions.PolarsError as error:
             raise ConfigError(
                 f"The condition {config.where!r} cannot be used: {error}. Columns are {', '.join(index.columns)}."

@@ -16,7 +16,7 @@ class RecordingConfig(Config):
     rounds: int = Field(1, ge=1, le=100_000, description="How often that many episodes are recorded.")
     format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
     explore: bool = Field(True, description="Sample actions from the policy; otherwise always take the most likely one.")
-    seed: int = Field(0, ge=0, description="Same seed, recorders and copies: same data.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed, recorders and copies: same data.")
     num_recorders: int = Field(2, ge=1, le=10_000, description="Actors that play in parallel.")
     cpus_per_recorder: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each; fractions share a core.")
     envs_per_recorder: int = Field(

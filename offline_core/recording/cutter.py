@@ -109,6 +109,9 @@ def info_of(info: dict[str, Any], copy: int) -> dict[str, Any]:
         mask = info.get(f"_{key}")
         if (key.startswith("_") and key[1:] in info) or (mask is not None and not mask[copy]):
             continue
-        item = info_of(value, copy) if isinstance(value, dict) else value[copy]
+        if isinstance(value, dict):
+            item: Any = info_of(value, copy)
+        else:
+            item = value[copy] if isinstance(value, np.ndarray | list | tuple) else value
         own[key] = item.item() if isinstance(item, np.generic) else item
     return own

@@ -50,16 +50,17 @@ def play(
 ) -> Iterator[list[Episode]]:
     """Yields the assignment's episodes as they end, exactly as many as assigned, each complete.
 
-    The same arguments give the same episodes, wherever and whenever they are played. `identity` (of the policy) goes
-    into the episodes' ids, so that two policies recorded with one seed can be told apart.
+    The same arguments give the same episodes, wherever and whenever they are played. All that shapes them goes into
+    their ids, `identity` for the policy, so that equal ids mean equal episodes.
     """
     num_envs = min(num_envs, assignment.episodes)
     seed = derive_seed(seed, "recording", assignment.round, assignment.recorder)
     quota = assignment.episodes // num_envs + (np.arange(num_envs) < assignment.episodes % num_envs)
+    what = f"{identity} {environment.model_dump_json()} {assignment} {num_envs} {seed} {explore}"
     env = make_vector_env(environment, num_envs)
     generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
     spaces = (env.single_observation_space, env.single_action_space)
-    cutter = EpisodeCutter(quota, eps_id=lambda copy, k: _eps_id(identity, environment.id, seed, copy, k), spaces=spaces)
+    cutter = EpisodeCutter(quota, eps_id=lambda copy, k: _eps_id(what, copy, k), spaces=spaces)
     try:
         observations, info = env.reset(seed=derive_seed(seed, "environment"))
         step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(observations)))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from offline_core.config import EnvironmentSpec
-from offline_core.environments import Spaces, spaces_of
-from offline_core.episodes import space_from_json
+from offline_core.environments import spaces_of
 from offline_core.errors import ConfigError, RecorderError
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.policy import Policy
 from offline_core.ray_session import fetch, ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
@@ -47,15 +47,15 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
         StorageError: the output cannot be written; checked before anything is played.
         RecorderError: a recorder died more often than `max_recorder_restarts`.
     """
-    manifest = read_policy_manifest(policy)
+    manifest, player = read_policy_manifest(policy), load_policy(policy)
     environment = config.environment or manifest.environment
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     spaces = spaces_of(environment)
-    _check_spaces(policy, environment.id, spaces)
+    player.check_spaces(environment.id, spaces)
     prepare_dataset(output)
     with ray_session():
-        written = _record_all(config, Location.of(policy).uri, environment, Location.of(output).uri)
+        written = _record_all(config, player, manifest.fingerprint, environment, Location.of(output).uri)
     dataset = commit(
         output,
         [file for part in written for file in part.files],
@@ -71,7 +71,10 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
     return dataset.ref
 
 
-def _record_all(config: RecordingConfig, policy: str, environment: EnvironmentSpec, output: str) -> list[Written]:
+def _record_all(
+    config: RecordingConfig, policy: Policy, identity: str, environment: EnvironmentSpec, output: str
+) -> list[Written]:
+    """The policy itself goes to the recorders, so that all play the same one whatever becomes of its checkpoint."""
     import ray
 
     from offline_core.recording.recorder import Recorder
@@ -83,9 +86,12 @@ def _record_all(config: RecordingConfig, policy: str, environment: EnvironmentSp
         max_task_retries=config.max_recorder_restarts,
         concurrency_groups={"progress": 1},
     )(Recorder)
-    recorders = [actor.remote(policy, environment, config, output) for _ in range(min(config.num_recorders, len(work)))]
+    count = min(config.num_recorders, len(work), _how_many_fit(config))
+    policy_reference = ray.put(policy)
+    recorders = [actor.remote(policy_reference, identity, environment, config, output) for _ in range(count)]
     try:
-        pending = results = [recorders[item.recorder].record.remote(item) for item in work]
+        # What an assignment gives does not depend on who plays it.
+        pending = results = [recorders[i % count].record.remote(item) for i, item in enumerate(work)]
         total = config.rounds * config.episodes
         with tqdm(total=total, desc="record", unit="episode", disable=None) as bar:
             while pending:
@@ -104,6 +110,17 @@ def _record_all(config: RecordingConfig, policy: str, environment: EnvironmentSp
             ray.kill(recorder)
 
 
+def _how_many_fit(config: RecordingConfig) -> int:
+    import ray
+
+    cpus = ray.cluster_resources().get("CPU", 0.0)
+    if cpus < config.cpus_per_recorder:
+        raise ConfigError(
+            f"A recorder wants {config.cpus_per_recorder:g} CPUs and Ray has {cpus:g}; lower cpus_per_recorder to that at most."
+        )
+    return int(cpus // config.cpus_per_recorder)
+
+
 def _progress(recorder: Any) -> int:
     import ray
 
@@ -111,14 +128,3 @@ def _progress(recorder: Any) -> int:
         return int(ray.get(recorder.episodes.remote(), timeout=POLL_SECONDS))
     except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
         return 0  # starting, or being replaced
-
-
-def _check_spaces(policy: str, environment: str, found: Spaces) -> None:
-    manifest = read_policy_manifest(policy)
-    for what, stored, space in zip(
-        ("observation", "action"), (manifest.observation_space, manifest.action_space), found, strict=True
-    ):
-        if space_from_json(stored) != space:
-            raise ConfigError(
-                f"Policy {policy} has the {what} space {space_from_json(stored)}, environment {environment} has {space}."
-            )

@@ -9,7 +9,7 @@ import ray
 import torch
 
 from offline_core.config import EnvironmentSpec
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import Assignment, play
 from offline_core.storage.location import Location
@@ -32,10 +32,12 @@ class Recorder:
     actor dies and its work is done again by its successor, the same files are put down again, and nothing is there twice.
     """
 
-    def __init__(self, policy_uri: str, environment: EnvironmentSpec, config: RecordingConfig, root_uri: str) -> None:
+    def __init__(
+        self, policy: Policy, identity: str, environment: EnvironmentSpec, config: RecordingConfig, root_uri: str
+    ) -> None:
         torch.set_num_threads(1)
-        self._policy = load_policy(policy_uri)
-        self._identity = read_policy_manifest(policy_uri).fingerprint
+        self._policy = policy.eval()
+        self._identity = identity
         self._environment = environment
         self._config = config
         self._root = Location.of(root_uri)
@@ -62,6 +64,6 @@ class Recorder:
                 explore=config.explore,
                 keep_action_distribution=config.keep_action_distribution,
             ):
-                writer.write(episodes)
+                writer.write([episode.validate() for episode in episodes])
                 self._episodes += len(episodes)
         return Written(writer.files, writer.metadata)

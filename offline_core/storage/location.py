@@ -112,6 +112,11 @@ class Location:
             except FileExistsError as error:
                 raise VersionExistsError(f"{self.uri} exists already: another writer was first.") from error
 
+    def sync(self) -> None:
+        """Sees to it that this file is on the disk and not only on its way there."""
+        with storage_errors("write", self.uri), open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
     def make_folder(self) -> Location:
         """This folder, created with its parents if need be and shown to be writable.
 

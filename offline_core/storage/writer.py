@@ -223,6 +223,7 @@ class _OpenFile:
             self.sink.close()
             sha256 = self.sink.sha256.hexdigest()
             path = f"{self.name}-{sha256[:12]}.parquet"
+            self.temporary.sync()
             self.root.filesystem.move(self.temporary.path, self.root.child(path).path)
         return FileEntry(
             path=path, rows=self.rows, episodes=self.episodes, steps=self.steps, bytes=self.sink.tell(), sha256=sha256
