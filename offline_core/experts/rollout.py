@@ -51,11 +51,11 @@ class Player:
 
     def play(self, policy: Policy, steps: int) -> Rollout:
         """`steps` steps of each copy, actions sampled from the policy."""
-        seen, played = [self.observations], []
+        seen, played = [nested.map_leaves(np.copy, self.observations)], []
         for _ in range(steps):
             chosen = policy.act(self.observations, explore=True, generator=self.generator)
             self.observations, rewards, terminated, truncated, _ = self.env.step(chosen.actions)
-            seen.append(self.observations)
+            seen.append(nested.map_leaves(np.copy, self.observations))  # the next step may be written into the same arrays
             played.append((chosen.actions, chosen.extras[columns.ACTION_LOGP], rewards, terminated, truncated, ~self.done))
             self.done = terminated | truncated
         actions, log_probs, rewards, terminated, truncated, is_step = (

@@ -68,13 +68,14 @@ def play(
         remaining = quota.copy()
         while remaining.any():
             steps: list[tuple[Any, ...]] = []
-            seen, infos = [observations], [info]
+            seen, infos = [nested.map_leaves(np.copy, observations)], [info]
             while len(steps) < chunk_steps and remaining.any():
                 chosen = policy.act(observations, explore=explore, generator=generator)
                 observations, rewards, terminated, truncated, info = env.step(chosen.actions)
                 extras = chosen.extras if keep_action_distribution else {}
-                steps.append((chosen.actions, rewards, terminated, truncated, extras))
-                seen.append(observations)
+                # Copies, because a vector environment may write the next step into the same arrays.
+                steps.append((chosen.actions, rewards.copy(), terminated.copy(), truncated.copy(), extras))
+                seen.append(nested.map_leaves(np.copy, observations))
                 infos.append(info)
                 remaining -= (terminated | truncated) & (remaining > 0)
             actions, rewards, terminated, truncated, extras = nested.map_leaves(lambda *leaves: np.stack(leaves), *steps)

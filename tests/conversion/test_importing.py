@@ -105,7 +105,7 @@ def test_tables_are_not_imported(tmp_path: Path) -> None:
         lambda: import_episodes(open_dataset(str(tmp_path)), output=str(tmp_path / "ours")),
         lambda: open_or_import(str(tmp_path), None, output=str(tmp_path / "ours")),
     ):
-        with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest.*convert it to episodes first"):
+        with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest.*step_table"):
             attempt()
     assert found(tmp_path) == ["x.parquet"]
 
