@@ -123,10 +123,12 @@ def scan(root: str) -> None:
 
 
 def feed(root: str) -> None:
-    """A learner fed by the pipeline against the same loop on tensors that lie ready, in alternation."""
+    """A learner fed by the pipeline against the same loop on tensors that lie ready, in alternation: as the pipeline runs
+    by default (the dataset fits, so it waits in memory, and each batch is gathered from it), and when told to stream.
+    """
     import torch
 
-    from offline_core.learning.config import TrainingConfig
+    from offline_core.learning.config import ComputeConfig, TrainingConfig
     from offline_core.learning.learner import Learner
     from offline_core.learning.losses import ALGORITHMS
     from offline_core.learning.source import make_feed, training_spaces
@@ -137,24 +139,27 @@ def feed(root: str) -> None:
     torch.set_num_threads(1)
     source = open_dataset(f"{root}/episodes")
     config, algorithm, spaces = TrainingConfig(), ALGORITHMS["bc"], training_spaces(source)
+    streaming = config.model_copy(update={"compute": ComputeConfig(resident_bytes=0)})
     learner = Learner(Policy(*spaces, config.network), algorithm.loss, config.optimizer)
+    size = config.optimizer.batch_size
     with ray_session():
-        fed = make_feed(source, config, algorithm, spaces)
-        first = list(fed.batches(0))
+        feeds = {"feed.ratio": make_feed(source, config, algorithm, spaces)}
+        feeds["feed.streaming.ratio"] = make_feed(source, streaming, algorithm, spaces)
+        first = list(feeds["feed.ratio"].batches(0))
         ready = {name: torch.cat([batch[name] for batch in first]) for name in first[0]}
-        size = config.optimizer.batch_size
-
-        def pipeline() -> None:
-            for batch in fed.batches(1):
-                learner.update(batch)
 
         def in_memory() -> None:
             for start in range(0, len(ready["actions"]), size):
                 learner.update({name: tensor[start : start + size] for name, tensor in ready.items()})
 
-        pipeline(), in_memory()
-        ratios = [seconds(in_memory) / seconds(pipeline) for _ in range(7)]
-    figure("feed.ratio", statistics.median(ratios), "of in-memory speed", batch_size=size)
+        def fed(name: str) -> None:
+            for batch in feeds[name].batches(1):
+                learner.update(batch)
+
+        for name in feeds:
+            fed(name), in_memory()
+            ratios = [seconds(in_memory) / seconds(lambda name=name: fed(name)) for _ in range(5)]
+            figure(name, statistics.median(ratios), "of in-memory speed", batch_size=size, steps=len(ready["actions"]))
 
 
 if __name__ == "__main__":
