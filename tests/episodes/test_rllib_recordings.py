@@ -131,7 +131,7 @@ def test_rays_tensor_columns_are_read_in_their_shapes() -> None:
         for column, shape in shapes.items():
             found = read_column(table, column)
             assert found.shape == (table.num_rows, *shape)
-            assert found.tolist() == table[column].to_pylist()
+            np.testing.assert_array_equal(found, table[column].to_pylist())  # arrays, once Ray's types are registered
             assert found.dtype == (np.float64 if column == "rewards" else np.float32)
     assert rows == 4000
 
@@ -146,7 +146,7 @@ def test_recorded_tables_become_episodes_once_their_steps_are_numbered() -> None
         assert [episode.eps_id for episode in episodes] == [eps_id for eps_id, _ in groupby(ids)]
         assert (
             np.concatenate([episode.get_observations(slice(1, None)) for episode in episodes]).tolist()
-            == table["new_obs"].to_pylist()
+            == np.asarray(table["new_obs"].to_pylist()).tolist()
         )
         for episode in episodes:
             assert episode.extras.keys() == {"action_dist_inputs", "action_logp", "weights_seq_no"}

@@ -25,6 +25,7 @@ from offline_core.errors import (
     StorageError,
 )
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.losses import bc_loss
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.storage.dataset import commit, open_dataset
@@ -152,8 +153,9 @@ def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(
 def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     result = train_policy(config(), dataset=data, output=str(tmp_path / "policy"))
-    assert result.checkpoint == result.last_checkpoint and result.metrics == {} and not result.reached_target
-    load_policy(result.checkpoint)
+    assert result.metrics == {} and not result.reached_target
+    best, last = (read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint))
+    assert best == last
 
 
 def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
@@ -240,3 +242,54 @@ def test_torch_is_left_with_the_threads_that_were_asked_for(tmp_path: Path) -> N
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     train_policy(config(), dataset=data, output=str(tmp_path / "out"))
     assert torch.get_num_threads() == 1
+
+
+def test_a_machine_that_is_too_small_is_told_before_it_waits_for_ever(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(3))
+    with pytest.raises(ConfigError, match=r"1000 prelearners want 1000 CPUs .* nothing would ever be read"):
+        train_policy(config(compute={"prelearners": 1000}), dataset=data, output=str(tmp_path / "out"))
+
+
+def test_the_wrong_environment_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(3))
+    with pytest.raises(ConfigError, match=r"observation space .*Pendulum-v1 has"):
+        train_policy(config(environment={"id": "Pendulum-v1"}), dataset=data, output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(tmp_path: Path) -> None:
+    """The loss becomes NaN while the evaluation that reaches the target is still under way: the run has ended there."""
+    from offline_core.evaluation.rollouts import Rollouts
+    from offline_core.learning.evaluations import Evaluation
+    from offline_core.learning.learner import Learner
+    from offline_core.learning.loop import TrainingLoop
+    from offline_core.learning.metrics import MetricsLog
+    from offline_core.policies.policy import Policy
+
+    class Feed:
+        steps = 400
+
+        def batches(self, epoch: int):
+            for i in range(40):
+                obs = torch.full((10, 4), float("nan") if i >= 15 else 0.1)
+                yield {"obs": obs, "actions": torch.zeros(10, dtype=torch.long)}
+
+    class SlowEvaluations:
+        def __init__(self) -> None:
+            self.sent: list[int] = []
+
+        def submit(self, updates: int) -> None:
+            self.sent.append(updates)
+
+        def finished(self, *, wait: bool):
+            if wait:
+                for updates in self.sent:
+                    yield Evaluation(updates, {}, Rollouts(np.array([500.0]), np.array([500])))
+
+    wanted = config(evaluation={"interval_updates": 10, "episodes": 1})
+    policy = Policy(*SPACES, wanted.network)
+    learner, metrics = Learner(policy, bc_loss, wanted.optimizer), MetricsLog(Location.of(str(tmp_path)))
+    loop = TrainingLoop(wanted, learner, SlowEvaluations(), metrics, 475.0, on_best=lambda evaluation: None)
+    loop.run(Feed())
+    metrics.close()
+    assert loop.reached_target and loop.reports[-1].updates == 10

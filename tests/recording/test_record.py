@@ -159,3 +159,27 @@ def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path, cartpole
     with pytest.raises(ConfigError, match="observation space"):
         record_episodes(other, policy=cartpole_policy, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_more_recorders_than_fit_share_the_cpus_and_play_the_same(tmp_path: Path, cartpole_policy: str) -> None:
+    many = RecordingConfig(episodes=12, num_recorders=6, envs_per_recorder=2)
+    few_cpus, plenty = (
+        record_episodes(many.model_copy(update={"cpus_per_recorder": c}), policy=cartpole_policy, output=str(tmp_path / str(c)))
+        for c in (2.0, 0.5)
+    )
+    assert few_cpus.fingerprint == plenty.fingerprint
+    with pytest.raises(ConfigError, match="lower cpus_per_recorder"):
+        record_episodes(
+            many.model_copy(update={"cpus_per_recorder": 100.0}), policy=cartpole_policy, output=str(tmp_path / "x")
+        )
+
+
+def test_equal_ids_mean_equal_episodes(tmp_path: Path, cartpole_policy: str) -> None:
+    """Whatever shapes an episode shapes its id."""
+    base = {
+        e.eps_id for e in episodes(open_dataset(record_episodes(SMALL, policy=cartpole_policy, output=str(tmp_path / "a")).uri))
+    }
+    changes = ({"explore": False}, {"envs_per_recorder": 2}, {"environment": EnvironmentSpec(kwargs={"max_episode_steps": 5})})
+    for i, change in enumerate(changes):
+        ref = record_episodes(SMALL.model_copy(update=change), policy=cartpole_policy, output=str(tmp_path / str(i)))
+        assert not base & {e.eps_id for e in episodes(open_dataset(ref.uri))}
