@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP) ## Set up .venv with the exact versions of constraints.txt
 
 demo: $(STAMP) ## Expert, 500 recorded episodes, pruning, a cloned policy and its evaluation, on CartPole
-	$(BIN)/offline expert-to-policy runs/demo -s expert.target_return=490
+	$(BIN)/offline expert-to-policy runs/demo -s expert.target_return=490 -s pruning.where='return >= 400'
 
 check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
