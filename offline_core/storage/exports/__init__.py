@@ -1,0 +1,1 @@
+"""Where experience goes: datasets written in other people's formats."""

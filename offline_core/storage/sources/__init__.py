@@ -1,0 +1,1 @@
+"""Where experience comes from: every kind of file other people keep it in, read as step tables."""
