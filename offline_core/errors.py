@@ -10,6 +10,7 @@
     │   ├── NonFiniteError         NaN or infinity where a number has to be
     │   ├── EmptyDatasetError      no episode (left)
     │   ├── CorruptFileError       a file cannot be read
+    │   ├── QualityError           a dataset breaks the rules of the quality gate
     │   └── UnsafeDataError        reading it would run code (pickles)
     ├── StorageError               a place cannot be read or written
     │   ├── LocationError          the URI names nothing we can open
@@ -36,6 +37,7 @@ __all__ = [
     "LocationError",
     "NonFiniteError",
     "OfflineError",
+    "QualityError",
     "RecorderError",
     "SchemaError",
     "SpaceError",
@@ -84,6 +86,10 @@ class EmptyDatasetError(DataError):
 
 class CorruptFileError(DataError):
     """A file cannot be read."""
+
+
+class QualityError(DataError):
+    """A dataset breaks the rules of the quality gate."""
 
 
 class UnsafeDataError(DataError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.config import EnvironmentSpec
 from offline_core.provenance import provenance
+from offline_core.storage.statistics import ColumnStatistics, merge_columns
 
 Format = Literal["episodes", "table"]
 
@@ -44,6 +46,21 @@ class Summary(_Record):
             max=float(numbers.max()),
         )
 
+    def merge(self, other: Summary) -> Summary:
+        """Of the numbers of both."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, distance = self.count + other.count, other.mean - self.mean
+        variance = (self.count * self.std * self.std + other.count * other.std * other.std) / count
+        variance += distance * (distance * (self.count / count) * (other.count / count))
+        return Summary(
+            count=count,
+            mean=self.mean + distance * (other.count / count),
+            std=math.sqrt(variance),
+            min=min((end for end in (self.min, other.min) if end is not None), default=None),
+            max=max((end for end in (self.max, other.max) if end is not None), default=None),
+        )
+
 
 class Statistics(_Record):
     """What a dataset holds."""
@@ -54,6 +71,22 @@ class Statistics(_Record):
     truncated: int = 0
     returns: Summary = Summary()
     lengths: Summary = Summary()
+    columns: dict[str, ColumnStatistics] | None = None
+    """By the name of the leaf (`obs/position`); None: not known."""
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Of two datasets together; columns are not known unless they are for both."""
+        if not (self.episodes and other.episodes):
+            return self if self.episodes else other
+        return Statistics(
+            episodes=self.episodes + other.episodes,
+            steps=self.steps + other.steps,
+            terminated=self.terminated + other.terminated,
+            truncated=self.truncated + other.truncated,
+            returns=self.returns.merge(other.returns),
+            lengths=self.lengths.merge(other.lengths),
+            columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
+        )
 
 
 class FileEntry(_Record):
