@@ -47,5 +47,12 @@ T_STARTED = "t_started"
 TERMINATED = "terminated"
 TRUNCATED = "truncated"
 
-EPISODE_METADATA = (EPS_ID, T_STARTED, LENGTH, RETURN, TERMINATED, TRUNCATED)
+SUCCESS = "success"
+POLICY_ID = "policy_id"
+CONTENT = "content"
+
+EPISODE_SUMMARY = (EPS_ID, T_STARTED, LENGTH, RETURN, TERMINATED, TRUNCATED)
+"""What is known of every episode: stored beside `item`, quickly summed up from a step table."""
+
+EPISODE_METADATA = (*EPISODE_SUMMARY, SUCCESS, POLICY_ID, CONTENT)
 """Plain columns beside `item`, so that episodes are chosen without opening their bytes."""

@@ -27,10 +27,28 @@ class RowGroup:
     _file: pq.ParquetFile
     _number: int
 
+    @property
+    def names(self) -> list[str]:
+        """Its columns."""
+        return list(self._file.schema_arrow.names)
+
     def read(self, names: Sequence[str] | None = None) -> pa.Table:
-        """Its rows, with the columns `names` or all."""
+        """Its rows, with the columns `names` (as far as there are such) or all."""
         with parquet_errors(self.uri):
             return self._file.read_row_group(self._number, columns=None if names is None else list(names))
+
+    def episodes(self, names: Sequence[str] | None = None) -> list[Episode]:
+        """Its episodes, not validated; of a step table only with the columns `names`, if given.
+
+        Raises:
+            CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
+        """
+        try:
+            if columns.ITEM in self.names:
+                return [decode(item) for item in self.read([columns.ITEM])[columns.ITEM].to_pylist()]
+            return table_to_episodes(self.read(names))
+        except DataError as error:
+            raise type(error)(f"{self.uri}: {error}") from error
 
 
 def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
@@ -66,11 +84,8 @@ def episodes(dataset: Dataset) -> Iterator[Episode]:
     seen: set[tuple[str, int]] = set()
     duplicates = 0
     for group in row_groups(dataset):
+        found = group.episodes()
         try:
-            if dataset.manifest.format == "episodes":
-                found = [decode(item) for item in group.read([columns.ITEM])[columns.ITEM].to_pylist()]
-            else:
-                found = table_to_episodes(group.read())
             for episode in found:
                 episode.validate()
         except DataError as error:

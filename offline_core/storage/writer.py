@@ -16,6 +16,7 @@ from pydantic import Field
 
 from offline_core.config import Config
 from offline_core.episodes import Episode, columns, encode, episodes_to_table, nested
+from offline_core.episodes.metadata import complete, episode_metadata, episode_summary
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
@@ -84,7 +85,7 @@ class EpisodeWriter:
             self.write_rows(episode_rows(episodes))
             return
         lengths = [len(episode) for episode in episodes]
-        metadata = episode_metadata(episodes)
+        metadata = episode_summary(episodes)
         per_row = sum(array.nbytes for array in _arrays(episodes[0])) / max(1, lengths[0])
         for start, stop in _groups(np.array(lengths), np.array(lengths) * per_row, self.config):
             rows = episodes_to_table(episodes[start:stop])
@@ -92,13 +93,14 @@ class EpisodeWriter:
 
     def write_rows(self, rows: pa.Table) -> None:
         """Appends rows of the episode format (as `episode_rows` makes them) without opening their bytes."""
-        metadata = {name: rows[name].to_numpy() for name in columns.EPISODE_METADATA}
+        rows = complete(rows)
+        metadata = {name: rows[name].to_numpy() for name in columns.EPISODE_SUMMARY}
         sizes = pc.binary_length(rows[columns.ITEM]).to_numpy()
         for start, stop in _groups(np.ones(len(sizes), int), sizes, self.config):
             self._append(rows.slice(start, stop - start), _slice(metadata, start, stop))
 
     def write_table(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
-        """Appends rows of the table format; `metadata` has one entry an episode, in the order of the rows."""
+        """Appends rows of the table format; `metadata` has the arrays of `episode_summary`, in the order of the rows."""
         lengths = metadata[columns.LENGTH]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         per_row = rows.nbytes / max(1, rows.num_rows)
@@ -142,32 +144,16 @@ class EpisodeWriter:
 
 def episode_rows(episodes: Sequence[Episode]) -> pa.Table:
     """Rows of the episode format: column `item` and the metadata that episodes are chosen by."""
-    metadata = episode_metadata(episodes)
-    arrays: dict[str, Any] = {columns.ITEM: pa.array([encode(episode) for episode in episodes], pa.binary())}
-    arrays |= {name: pa.array(values, pa.string() if name == columns.EPS_ID else None) for name, values in metadata.items()}
-    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    first = episodes[0]
-    schema = pa.schema(fields, metadata=space_metadata(first.observation_space, first.action_space))
-    return pa.Table.from_arrays(list(arrays.values()), schema=schema)
-
-
-def episode_metadata(episodes: Sequence[Episode]) -> dict[str, np.ndarray]:
-    """One array per name in `columns.EPISODE_METADATA`, one entry an episode."""
-    return {
-        columns.EPS_ID: np.array([e.eps_id for e in episodes], object),
-        columns.T_STARTED: np.array([e.t_started for e in episodes], np.int64),
-        columns.LENGTH: np.array([len(e) for e in episodes], np.int64),
-        columns.RETURN: np.array([e.return_ for e in episodes], np.float64),
-        columns.TERMINATED: np.array([e.terminated for e in episodes], bool),
-        columns.TRUNCATED: np.array([e.truncated for e in episodes], bool),
-    }
+    items = pa.array([encode(episode) for episode in episodes], pa.binary())
+    rows = episode_metadata(episodes).add_column(0, pa.field(columns.ITEM, items.type, nullable=False), items)
+    return rows.replace_schema_metadata(space_metadata(episodes[0].observation_space, episodes[0].action_space))
 
 
 def statistics_of(metadata: Sequence[dict[str, np.ndarray]]) -> Statistics:
-    """Statistics of episodes by their metadata, in the order given."""
+    """Statistics of episodes by their metadata (see `episode_summary`), in the order given."""
     if not metadata:
         return Statistics()
-    joined = {name: np.concatenate([part[name] for part in metadata]) for name in columns.EPISODE_METADATA}
+    joined = {name: np.concatenate([part[name] for part in metadata]) for name in columns.EPISODE_SUMMARY}
     return Statistics(
         episodes=len(joined[columns.LENGTH]),
         steps=int(joined[columns.LENGTH].sum()),
