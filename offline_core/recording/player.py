@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import make_vector_env
-from offline_core.episodes import Episode, nested
+from offline_core.episodes import Episode, columns, nested
 from offline_core.policies.policy import Policy
 from offline_core.recording.cutter import Chunk, EpisodeCutter
 from offline_core.seeding import derive_seed
@@ -80,7 +80,8 @@ def play(
                 remaining -= (terminated | truncated) & (remaining > 0)
             actions, rewards, terminated, truncated, extras = nested.map_leaves(lambda *leaves: np.stack(leaves), *steps)
             stacked = nested.map_leaves(lambda *leaves: np.stack(leaves), *seen)
-            yield cutter.cut(Chunk(stacked, actions, rewards, terminated, truncated, extras, infos))
+            finished = cutter.cut(Chunk(stacked, actions, rewards, terminated, truncated, extras, infos))
+            yield [replace(episode, custom_data={columns.POLICY_ID: identity}) for episode in finished]
     finally:
         env.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
 from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import statistics_of
+from offline_core.storage.manifest import Operation, Statistics
 
 if TYPE_CHECKING:
     from offline_core.recording.recorder import Written
@@ -61,7 +61,7 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
         [file for part in written for file in part.files],
         format=config.format,
         operation=Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST)),
-        statistics=statistics_of([metadata for part in written for metadata in part.metadata]),
+        statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
         parents=[manifest.parent_entry(policy)],
         environment=environment,
         observation_space=spaces[0],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import ray
 import torch
 
@@ -13,7 +12,7 @@ from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import Assignment, play
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import FileEntry
+from offline_core.storage.manifest import FileEntry, Statistics
 from offline_core.storage.writer import EpisodeWriter
 
 
@@ -22,7 +21,7 @@ class Written:
     """What came of one assignment."""
 
     files: list[FileEntry]
-    metadata: list[dict[str, np.ndarray]]
+    statistics: Statistics
 
 
 class Recorder:
@@ -66,4 +65,4 @@ class Recorder:
             ):
                 writer.write([episode.validate() for episode in episodes])
                 self._episodes += len(episodes)
-        return Written(writer.files, writer.metadata)
+        return Written(writer.files, writer.statistics)

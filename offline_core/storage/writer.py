@@ -16,18 +16,24 @@ from pydantic import Field
 
 from offline_core.config import Config
 from offline_core.episodes import Episode, columns, encode, episodes_to_table, nested
+from offline_core.episodes.arrow import read_column
 from offline_core.episodes.metadata import complete, episode_metadata, episode_summary
+from offline_core.episodes.steps import step_column
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
 from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
 from offline_core.storage.parquet_size import chunk_bytes, footer_bytes, stored_bytes
+from offline_core.storage.statistics import StatisticsBuilder
 
 ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
 
 _OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
 """Table columns that are there only where there is something in them; a file has them in all rows or in none."""
+
+_SUMMED_UP = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+"""What columns statistics are made of, beside the extras."""
 
 
 class FilesConfig(Config):
@@ -48,7 +54,7 @@ class FilesConfig(Config):
 class EpisodeWriter:
     """Writes episodes, in either format, into files `<prefix>-<number>-<hash>.parquet` below `root`.
 
-    Use as a context manager; after a clean end `files` and `metadata` say what was written. After an error nothing
+    Use as a context manager; after a clean end `files` and `statistics` say what was written. After an error nothing
     remains of the file that was open. Files are complete the moment they carry their name, but belong to no dataset
     until a manifest lists them.
     """
@@ -60,6 +66,7 @@ class EpisodeWriter:
         self.config = config
         self.files: list[FileEntry] = []
         self.metadata: list[dict[str, np.ndarray]] = []
+        self._columns: StatisticsBuilder | None = StatisticsBuilder()
         self._open: _OpenFile | None = None
         self._types: dict[str, pa.DataType] = {}
 
@@ -72,6 +79,12 @@ class EpisodeWriter:
         elif self._open is not None:
             self._open.abandon()
 
+    @property
+    def statistics(self) -> Statistics:
+        """Of what was written so far; those of columns are not known if there were rows whose bytes were not opened."""
+        columns = None if self._columns is None else self._columns.result()
+        return statistics_of(self.metadata).model_copy(update={"columns": columns})
+
     def write(self, episodes: Sequence[Episode]) -> None:
         """Appends episodes, whole, in this order.
 
@@ -81,8 +94,10 @@ class EpisodeWriter:
         """
         if not episodes:
             return
+        if self._columns is not None:
+            _add_columns(self._columns, episodes)
         if self.format == "episodes":
-            self.write_rows(episode_rows(episodes))
+            self._append_rows(episode_rows(episodes))
             return
         lengths = [len(episode) for episode in episodes]
         metadata = episode_summary(episodes)
@@ -93,7 +108,10 @@ class EpisodeWriter:
 
     def write_rows(self, rows: pa.Table) -> None:
         """Appends rows of the episode format (as `episode_rows` makes them) without opening their bytes."""
-        rows = complete(rows)
+        self._columns = None
+        self._append_rows(complete(rows))
+
+    def _append_rows(self, rows: pa.Table) -> None:
         metadata = {name: rows[name].to_numpy() for name in columns.EPISODE_SUMMARY}
         sizes = pc.binary_length(rows[columns.ITEM]).to_numpy()
         for start, stop in _groups(np.ones(len(sizes), int), sizes, self.config):
@@ -101,6 +119,9 @@ class EpisodeWriter:
 
     def write_table(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
         """Appends rows of the table format; `metadata` has the arrays of `episode_summary`, in the order of the rows."""
+        if self._columns is not None:
+            names = {*_SUMMED_UP, *rows.column_names} - (set(columns.STEP_COLUMNS) - set(_SUMMED_UP))
+            self._columns.add({name: read_column(rows, name) for name in sorted(names)})
         lengths = metadata[columns.LENGTH]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         per_row = rows.nbytes / max(1, rows.num_rows)
@@ -162,6 +183,17 @@ def statistics_of(metadata: Sequence[dict[str, np.ndarray]]) -> Statistics:
         returns=Summary.of(joined[columns.RETURN]),
         lengths=Summary.of(joined[columns.LENGTH]),
     )
+
+
+def _add_columns(statistics: StatisticsBuilder, episodes: Sequence[Episode]) -> None:
+    """All steps at once where the episodes agree on their shapes, as those of one dataset nearly always do."""
+    for name in dict.fromkeys([*_SUMMED_UP, *(name for episode in episodes for name in episode.extras)]):
+        having = [episode for episode in episodes if name in _SUMMED_UP or name in episode.extras]
+        try:
+            statistics.add({name: step_column(having, name)})
+        except ValueError:
+            for episode in having:
+                statistics.add({name: step_column([episode], name)})
 
 
 class _OpenFile:
