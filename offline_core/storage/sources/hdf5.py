@@ -1,0 +1,118 @@
+"""HDF5 files as D4RL keeps its datasets: one array per column, all of them with the steps as first axis.
+
+Format: D4RL (Fu et al., 2020), `d4rl/offline_env.py` for the names, `qlearning_dataset` for their meaning. Only files that
+hold `next_observations` say where the last step of a cut-off episode led to; in the others row i+1 is all that is known
+of it, and after a timeout that is the first row of another episode. So `new_obs` is there only if the file has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from offline_core.episodes import columns, nested
+from offline_core.episodes.arrow import to_arrow
+from offline_core.episodes.nested import Nested
+from offline_core.errors import CorruptFileError, SchemaError, SpaceError
+from offline_core.storage.location import Location, storage_errors
+
+BATCH_BYTES = 32 * 2**20
+
+NAMES = {
+    "observations": columns.OBS,
+    "actions": columns.ACTIONS,
+    "rewards": columns.REWARDS,
+    "next_observations": columns.NEW_OBS,
+    "terminals": columns.TERMINATEDS,
+    "timeouts": columns.TRUNCATEDS,
+}
+"""D4RL's names → ours; what else is there keeps its own."""
+
+_REQUIRED = ("observations", "actions", "rewards", "terminals")
+_FLAGS = (columns.TERMINATEDS, columns.TRUNCATEDS)
+_METADATA = "metadata"
+"""A group about the file, not about its steps: the policy that was recorded, and its weights."""
+
+
+@dataclass(frozen=True)
+class D4rlFile:
+    """One HDF5 file, read by ranges of rows. `infos/qpos` becomes column `infos_qpos`; a group of observations a struct."""
+
+    location: Location
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    def batches(self) -> Iterator[pa.Table]:
+        """See `StepReader`; no `eps_id`: episodes end where a flag is set."""
+        with _opened(self.location) as file:
+            arrays = _columns(file, self.uri)
+            leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
+            count = _common_length(leaves, self.uri)
+            width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
+            step = max(1, BATCH_BYTES // max(1, width))
+            for start in range(0, count, step):
+                yield pa.table({name: _read(tree, name, slice(start, start + step)) for name, tree in arrays.items()})
+
+
+@contextlib.contextmanager
+def _opened(location: Location) -> Iterator[Any]:
+    import h5py
+
+    with storage_errors("read", location.uri):
+        stream = location.filesystem.open_input_file(location.path)
+    try:
+        with stream, h5py.File(stream, "r") as file:
+            yield file
+    except SpaceError as error:
+        raise SpaceError(f"{location.uri}: {error}") from error
+    except (OSError, RuntimeError, KeyError) as error:  # what h5py raises on damage, wherever it meets it
+        raise CorruptFileError(
+            f"{location.uri} is no HDF5 file, or a damaged one: {str(error).rstrip('.')}. Fetch it again."
+        ) from error
+
+
+def _columns(file: Any, uri: str) -> dict[str, Nested]:
+    """HDF5 datasets, nested as their groups are, by the names of their columns."""
+    import h5py
+
+    if missing := [name for name in _REQUIRED if name not in file]:
+        raise SchemaError(f"{uri} is not laid out like D4RL's files: it has {', '.join(file)} and lacks {', '.join(missing)}.")
+    found: dict[str, Nested] = {}
+    for name, value in file.items():
+        if name == _METADATA:
+            continue
+        if name not in NAMES and isinstance(value, h5py.Group):
+            flat = {path.replace(nested.PATH_SEPARATOR, "_"): leaf for path, leaf in nested.flatten(_tree(value), name).items()}
+        else:
+            flat = {NAMES.get(name, name): _tree(value)}
+        if twice := found.keys() & flat.keys():
+            raise SchemaError(f"{uri} has two columns {', '.join(sorted(twice))}; rename one of them in the file.")
+        found |= flat
+    return found
+
+
+def _tree(value: Any) -> Nested:
+    import h5py
+
+    return {name: _tree(child) for name, child in value.items()} if isinstance(value, h5py.Group) else value
+
+
+def _common_length(leaves: dict[str, Any], uri: str) -> int:
+    rows = {path: str(leaf.shape[0]) if leaf.ndim else "none" for path, leaf in leaves.items()}
+    if "none" in rows.values() or len(set(rows.values())) > 1:
+        listed = ", ".join(f"{path} {count}" for path, count in rows.items())
+        raise SchemaError(f"The arrays of {uri} do not all have one row a step; their rows are: {listed}.")
+    return int(rows[columns.REWARDS])
+
+
+def _read(tree: Nested, name: str, rows: slice) -> pa.Array:
+    arrays = nested.map_leaves(lambda leaf: leaf[rows], tree)
+    if name in (columns.REWARDS, *_FLAGS) and arrays.ndim == 2 and arrays.shape[1] == 1:
+        arrays = arrays[:, 0]  # some files keep these as (N, 1), and D4RL itself reads them so
+    return to_arrow(arrays.astype(bool) if name in _FLAGS else arrays, name)

@@ -1,0 +1,75 @@
+"""NumPy archives: named arrays, all of them with the steps as first axis.
+
+Format: `numpy.savez` and `numpy.savez_compressed`, a zip file of `.npy` members. Arrays of Python objects are pickles
+there, and are refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.episodes.arrow import to_arrow
+from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
+from offline_core.storage.location import Location, storage_errors
+
+BATCH_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class NpzFile:
+    """One `.npz` file; every array becomes the column of its name.
+
+    The format cannot be read in parts: all arrays are in memory while its batches are.
+    """
+
+    location: Location
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    def batches(self) -> Iterator[pa.Table]:
+        """See `StepReader`."""
+        arrays = _load(self.location)
+        rows = {name: str(array.shape[0]) if array.ndim else "none" for name, array in arrays.items()}
+        if "none" in rows.values() or len(set(rows.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in rows.items())
+            raise SchemaError(
+                f"The arrays of {self.uri} do not all have one row a step; their rows are: {listed}. "
+                "Keep what comes after the last step in an array of next observations, not as one row more."
+            )
+        try:
+            table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
+        except SpaceError as error:
+            raise SpaceError(f"{self.uri}: {error}") from error
+        step = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
+        for start in range(0, table.num_rows, step):
+            yield table.slice(start, step)
+
+
+def _load(location: Location) -> dict[str, np.ndarray]:
+    with storage_errors("read", location.uri):
+        stream = location.filesystem.open_input_file(location.path)
+    try:
+        with stream, zipfile.ZipFile(stream) as archive:
+            return {name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        if "allow_pickle" in str(error):
+            raise UnsafeDataError(
+                f"{location.uri} holds an array of Python objects, which is not read: reading it would run code. "
+                "Save arrays of numbers or text instead."
+            ) from error
+        raise CorruptFileError(
+            f"{location.uri} is no .npz file, or a damaged one: {str(error).rstrip('.')}. Save it anew or fetch it again."
+        ) from error
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-any-return]
