@@ -8,6 +8,10 @@ from offline_core.reporting import figures
 from offline_core.reporting.card import Card
 
 Curve = Sequence[tuple[int, float]]
+Bins = tuple[Sequence[float], Sequence[int]]
+"""(edges, counts) of a histogram."""
+
+MARKS = {"pass": "✓", "warn": "⚠ warn:", "fail": "✗ fail:"}
 
 
 def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
@@ -37,6 +41,15 @@ def episodes_card(
     figures.histogram(left, returns, x="return")  # type: ignore[arg-type]
     figures.histogram(right, lengths, x="steps per episode")  # type: ignore[arg-type]
     return Card(title, rows, figures.png(figure))
+
+
+def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, str, str]], returns: Bins, lengths: Bins) -> Card:
+    """Whether a dataset is good: one row a rule, out of (rule, verdict, message); histograms of return and length."""
+    marked = {f"{MARKS[verdict]} {rule}": message for rule, verdict, message in findings}
+    figure, (left, right) = figures.new_figure(2)
+    figures.counts(left, *returns, x="return")
+    figures.counts(right, *lengths, x="steps per episode")
+    return Card("Quality", {**rows, **marked}, figures.png(figure))
 
 
 def training_card(*, rows: Mapping[str, object], losses: Curve, curve: Curve, target: float | None) -> Card:

@@ -47,6 +47,14 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
     axes.grid(alpha=0.3)
 
 
+def counts(axes: Axes, edges: Sequence[float], heights: Sequence[int], *, x: str) -> None:
+    """A histogram that is counted already: one more edge than heights, or nothing."""
+    if len(heights):
+        axes.stairs(heights, edges, fill=True, alpha=0.6, color="tab:blue")
+    axes.set(xlabel=x, ylabel="episodes")
+    axes.grid(alpha=0.3)
+
+
 def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     """Horizontal bars, one a name, the first on top."""
     names = list(values)[::-1]

@@ -127,7 +127,8 @@ class _Sums:
         counts = np.zeros((3, dimensions), np.int64)
         moments = np.zeros((2, dimensions))
         ends = np.full(dimensions, np.inf)
-        return cls(*counts, *moments, ends, -ends, np.zeros((dimensions, _BUCKETS), np.int64))
+        histogram = np.zeros((dimensions, _BUCKETS), np.int64)
+        return cls(counts[0], counts[1], counts[2], moments[0], moments[1], ends, -ends, histogram)
 
     @classmethod
     def of(cls, values: np.ndarray) -> _Sums:

@@ -1,0 +1,145 @@
+"""The quality gate: one pass over a dataset, in front of all rules."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from tqdm import tqdm
+
+from offline_core.episodes import columns
+from offline_core.errors import QualityError, StorageError
+from offline_core.quality.config import QualityConfig
+from offline_core.quality.endings import OpenEpisodes, TimeLimits
+from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder
+from offline_core.quality.reading import step_batches
+from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityReport
+from offline_core.quality.rule import Rule
+from offline_core.quality.sameness import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
+from offline_core.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
+from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.manifest import Statistics, Summary
+from offline_core.storage.statistics import StatisticsBuilder
+
+log = logging.getLogger(__name__)
+
+CHECKS = "_checks"
+"""Folder of the reports inside a dataset, one a version, named like its manifest."""
+
+
+def check_dataset(
+    config: QualityConfig, *, dataset: str, version: int | None = None, rules: Sequence[Rule] | None = None
+) -> QualityReport:
+    """Holds every step of a dataset against the rules; what they find is reported and not raised (see `enforce`).
+
+    The report is put beside the data, at `<dataset>/_checks/<version>.json`, unless the folder is not one of ours.
+
+    Arguments:
+        dataset: URI of a dataset, or of a foreign folder of episode files or of step tables in our columns.
+        version: the latest if None.
+        rules: instead of `default_rules(config)`; new ones each time, for they count.
+
+    Raises:
+        DataError: something cannot be read, and so cannot be judged; the message names the file.
+    """
+    opened = open_dataset(dataset, version)
+    chosen = default_rules(config) if rules is None else rules
+    builder = StatisticsBuilder()
+    parts: list[dict[str, np.ndarray]] = []
+    with tqdm(total=opened.ref.steps or None, desc="check", unit="step", disable=None) as bar:
+        for steps in step_batches(opened):
+            for rule in chosen:
+                rule.look(steps)
+            builder.add({name: leaf for name, leaf in steps.columns.items() if name.partition("/")[0] != columns.NEW_OBS})
+            parts.append(
+                {
+                    "returns": steps.returns(),
+                    "lengths": steps.lengths,
+                    "terminated": steps.any_in_piece(steps.terminated),
+                    "truncated": steps.any_in_piece(steps.truncated),
+                }
+            )
+            bar.update(len(steps))
+    found = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in _PER_EPISODE}
+    statistics = Statistics(
+        episodes=len(found["lengths"]),
+        steps=int(found["lengths"].sum()),
+        terminated=int(found["terminated"].sum()),
+        truncated=int(found["truncated"].sum()),
+        returns=Summary.of(found["returns"]),
+        lengths=Summary.of(found["lengths"]),
+        columns=builder.result(),
+    )
+    findings = [rule.finding(statistics.columns or {}) for rule in chosen]
+    report = QualityReport(
+        dataset=opened.ref,
+        verdict=max((finding.verdict for finding in findings), key=SEVERITY.__getitem__, default="pass"),
+        findings=findings,
+        statistics=statistics,
+        returns=Histogram.of(found["returns"]),
+        lengths=Histogram.of(found["lengths"]),
+        config=config,
+    )
+    _keep(report, opened)
+    log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
+    return report
+
+
+def default_rules(config: QualityConfig) -> list[Rule]:
+    """One of each rule; reads the held-out dataset, if there is one."""
+    rules: list[Rule] = [
+        EmptyDataset(),
+        MixedTypes(),
+        NonFinite(),
+        OutsideSpace(columns.ACTIONS),
+        OutsideSpace(columns.OBS),
+        ConstantFeatures(),
+        SaturatedActions(config.max_saturated_fraction),
+        StepOrder(),
+        AfterEnd(),
+        ObservationChain(),
+        OpenEpisodes(),
+        TimeLimits(config.max_time_limit_fraction),
+        DuplicateIds(),
+        DuplicateContents(config.max_duplicate_fraction),
+    ]
+    if config.held_out is not None:
+        held_out = (content for steps in step_batches(open_dataset(config.held_out)) for content in steps.contents)
+        rules.append(HeldOutOverlap(config.held_out, frozenset(held_out)))
+    return rules
+
+
+def enforce(report: QualityReport, config: QualityConfig) -> None:
+    """Stops at a dataset that is worse than `config.stop_on` allows.
+
+    Raises:
+        QualityError: listing the findings, the first place of each, and what to do.
+    """
+    if broken := _broken(report, config.stop_on):
+        lines = [f"{report.dataset} breaks {len(broken)} of {len(report.findings)} rules:"]
+        lines += [_line(finding) for finding in broken]
+        lines.append("Correct the data, or set stop_on to 'never' to go on with it as it is.")
+        raise QualityError("\n".join(lines))
+
+
+_PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
+
+
+def _broken(report: QualityReport, stop_on: str) -> list[Finding]:
+    return [finding for finding in report.findings if SEVERITY[finding.verdict] >= SEVERITY[stop_on]]
+
+
+def _line(finding: Finding) -> str:
+    first = finding.examples[0] if finding.examples else None
+    where = f" First: episode {first.eps_id}, step {first.t}." if first else ""
+    return f"  {finding.rule} ({finding.verdict}): {finding.message}{where} {finding.advice}"
+
+
+def _keep(report: QualityReport, dataset: Dataset) -> None:
+    if dataset.is_foreign:
+        return
+    try:
+        dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json").write(report.model_dump_json(indent=2).encode())
+    except StorageError as error:  # read-only data can be good, and the caller has the report
+        log.warning("The report is not kept beside the data: %s", error)
