@@ -1,0 +1,212 @@
+"""Episodes → a Minari dataset, written by Minari itself.
+
+Format: Minari 0.5.4, `docs/content/dataset_standards.md`, in its HDF5 layout. Images are stored as they are and not as
+JPEG. What Minari has no place for: infos that only some steps have and extra outputs of the policy become infos of all
+T+1 moments, beside a mask `_<key>` of those at which they mean something, as in the infos of gymnasium's vector
+environments (an extra output of step t stands where the info of that step does, at t+1); `eps_id`, agent, module and
+custom data become attributes of the episode. `sources/minari.py` reads all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import Episode, columns, nested
+from offline_core.episodes.codec import pack
+from offline_core.episodes.nested import Nested
+from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
+from offline_core.storage.exports.folder import NewFolder, check_whole
+from offline_core.storage.location import Location, storage_errors
+
+MAX_ATTRIBUTE_BYTES = 60_000
+"""HDF5 keeps an attribute of up to 64 KiB, its own overhead included."""
+
+
+class MinariSink:
+    """Writes dataset `dataset_id` below the folder `uri`, where `MINARI_DATASETS_PATH` can point to; see `EpisodeSink`.
+
+    Raises:
+        ConfigError: the id is not `(namespace/)name-v<number>`, or the environment cannot be made.
+    """
+
+    def __init__(self, uri: str, *, dataset_id: str, environment: EnvironmentSpec | None = None) -> None:
+        self.dataset_id = _checked_id(dataset_id)
+        self.folder = NewFolder(Location.of(uri).child(dataset_id))
+        self.environment = None if environment is None else _gymnasium_spec(environment)
+        self._storage: Any = None
+        self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
+        self._written = 0
+
+    def __enter__(self) -> MinariSink:
+        self._temporary = self.folder.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and not self._written:
+            empty = EmptyDatasetError(
+                f"No episode was written to {self.folder.location.uri}, and Minari has no empty datasets."
+            )
+            self.folder.__exit__(EmptyDatasetError, empty, None)
+            raise empty
+        self.folder.__exit__(kind, error, trace)
+
+    def write(self, episodes: Sequence[Episode]) -> None:
+        """Appends episodes.
+
+        Raises:
+            EpisodeError: one is a piece, or holds infos or custom data that Minari cannot hold.
+            SpaceError: one has no spaces, others than those before it, or ones that Minari does not know.
+            StorageError: the place cannot be written.
+        """
+        if not episodes:
+            return
+        check_whole(episodes, "Minari")
+        if self._storage is None:
+            self._spaces = (episodes[0].observation_space, episodes[0].action_space)
+            self._storage = self._created()
+        for episode in episodes:
+            self._check_spaces(episode)
+        buffers = [_buffer(episode) for episode in episodes]
+        attributes = [_attributes(episode) for episode in episodes]
+        with storage_errors("write", self.folder.location.uri), _episode_errors(self.folder.location.uri):
+            self._storage.update_episodes(buffers)
+            self._storage.update_episode_metadata(attributes, range(self._written, self._written + len(episodes)))
+        self._written += len(episodes)
+
+    def _created(self) -> Any:
+        import minari
+        from minari.dataset.minari_storage import MinariStorage
+
+        observation_space, action_space = self._spaces
+        if observation_space is None or action_space is None:
+            raise SpaceError("Episodes for Minari need both spaces; take them from a dataset that has them, or set them.")
+        try:
+            with storage_errors("write", self.folder.location.uri):
+                storage = MinariStorage.new(
+                    self._temporary.child("data").path,
+                    observation_space=observation_space,
+                    action_space=action_space,
+                    env_spec=self.environment,
+                    jpeg_encoding=False,
+                )
+        except NotImplementedError as error:
+            raise SpaceError(f"Minari cannot hold these spaces: {error}.") from error
+        storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__})
+        return storage
+
+    def _check_spaces(self, episode: Episode) -> None:
+        for what, space, expected in zip(
+            ("observation", "action"), (episode.observation_space, episode.action_space), self._spaces, strict=True
+        ):
+            if space is not expected and space != expected:
+                raise SpaceError(f"Episode {episode.eps_id} has {what} space {space}, earlier ones {expected}; Minari has one.")
+
+
+def _checked_id(dataset_id: str) -> str:
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError) as error:  # the latter when the version is missing
+        raise ConfigError(f"{dataset_id!r} is no Minari id; it has to look like cartpole/expert-v0.") from error
+    return dataset_id
+
+
+def _gymnasium_spec(environment: EnvironmentSpec) -> Any:
+    """What gymnasium calls the environment, arguments and wrappers included."""
+    try:
+        env: Any = gym.make(environment.id, **environment.kwargs)
+        env.close()
+        env.spec.to_json()
+    except (gym.error.Error, ImportError) as error:
+        raise EnvironmentNotFoundError(f"Environment {environment.id!r} cannot be named in the dataset: {error}") from error
+    except Exception as error:  # whatever the environment's own code makes of a wrong argument
+        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error!r}") from error
+    return env.spec
+
+
+def _buffer(episode: Episode) -> Any:
+    from minari.data_collector import EpisodeBuffer
+
+    flags = np.zeros((2, len(episode)), bool)
+    flags[:, -1] = episode.terminated, episode.truncated
+    return EpisodeBuffer(
+        observations=_plain(episode.observations, "observations"),
+        actions=_plain(episode.actions, "actions"),
+        rewards=episode.rewards,
+        terminations=flags[0],
+        truncations=flags[1],
+        infos=_plain(_infos(episode), "infos") or None,
+    )
+
+
+def _plain(tree: Nested, what: str) -> Nested:
+    """The same with text as lists, which is what h5py stores as text."""
+    if isinstance(tree, dict):
+        if strange := [key for key in tree if not isinstance(key, str) or not key or "/" in key or key == "."]:
+            raise EpisodeError(f"Minari cannot hold {what} with the keys {strange}: they name places in a file. Rename them.")
+        return {key: _plain(child, f"{what}/{key}") for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_plain(child, f"{what}/{i}") for i, child in enumerate(tree))
+    return tree.tolist() if tree.dtype.kind == "U" else tree
+
+
+def _infos(episode: Episode) -> dict[str, Nested]:
+    """Infos and extra outputs as arrays of shape (T+1, …)."""
+    columns_ = {} if episode.infos is None else _columns(episode.infos, f"infos of episode {episode.eps_id}")
+    for name, tree in episode.extras.items():
+        if {name, f"_{name}"} & columns_.keys():
+            raise EpisodeError(f"Episode {episode.eps_id} has both infos and an extra output {name!r}; rename one for Minari.")
+        columns_[name] = nested.map_leaves(lambda array: np.concatenate([np.zeros_like(array[:1]), array]), tree)
+        columns_[f"_{name}"] = np.arange(len(episode) + 1) > 0
+    return columns_
+
+
+def _columns(infos: Sequence[Mapping[str, Any]], what: str) -> dict[str, Nested]:
+    """One array per key; of a key that only some dicts have, and a mask of those."""
+    result: dict[str, Nested] = {}
+    for key in dict.fromkeys(key for info in infos for key in info):
+        has = np.array([key in info for info in infos])
+        values = [info[key] for info in infos if key in info]
+        if all(isinstance(value, dict) for value in values):
+            result[key] = _columns([info.get(key, {}) for info in infos], f"{what}/{key}")
+        else:
+            result[key] = nested.map_leaves(lambda array, has=has: _spread(array, has), nested.stack(values, f"{what}/{key}"))
+        if not has.all():
+            result[f"_{key}"] = has
+    if twice := {f"_{key}" for key in result} & {key for info in infos for key in info}:
+        raise EpisodeError(f"In the {what}, {sorted(twice)} would be taken for masks of other keys; rename them for Minari.")
+    return result
+
+
+def _spread(array: np.ndarray, has: np.ndarray) -> np.ndarray:
+    full = np.zeros((len(has), *array.shape[1:]), array.dtype)
+    full[has] = array
+    return full
+
+
+def _attributes(episode: Episode) -> dict[str, Any]:
+    named = {columns.EPS_ID: episode.eps_id, columns.AGENT_ID: episode.agent_id, columns.MODULE_ID: episode.module_id}
+    attributes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if episode.custom_data:
+        packed = pack(episode.custom_data, where=f"The custom data of episode {episode.eps_id}")
+        if len(packed) > MAX_ATTRIBUTE_BYTES:
+            raise EpisodeError(f"Episode {episode.eps_id} has {len(packed)} bytes of custom data; Minari holds 60,000.")
+        attributes[columns.CUSTOM_DATA] = np.void(packed)
+    return attributes
+
+
+@contextlib.contextmanager
+def _episode_errors(uri: str) -> Iterator[None]:
+    """Minari finds out what HDF5 cannot hold while it writes."""
+    try:
+        yield
+    except (TypeError, ValueError, AssertionError, KeyError, IndexError) as error:
+        raise EpisodeError(f"Minari cannot write these episodes to {uri}: {error!r}.") from error
