@@ -1,7 +1,7 @@
 """Rebuilds numpy arrays out of foreign pickles without ever running what is in them.
 
 RLlib pickles object arrays inside episodes (msgpack-numpy does it for it) and whole columns of old recordings.
-A pickle is a program; this one interpreter knows seven names and refuses every other. Behind all of them stand our own
+A pickle is a program; this one interpreter knows eight names and refuses every other. Behind all of them stand our own
 objects, because numpy's `__setstate__` believes what it is told: a dtype that claims to hold no objects, or to be larger
 than its bytes, reads memory that is not its own.
 """
@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from offline_core.episodes import nested
+from offline_core.episodes.nested import Nested
 from offline_core.errors import UnsafeDataError
 
 MAX_REPEATED_BYTES = 2**30
@@ -30,13 +32,48 @@ def load_array(data: bytes) -> np.ndarray:
     Raises:
         UnsafeDataError: the pickle names anything but numpy's array constructors, is broken, or holds no such array.
     """
+    return _load(data, _array)  # type: ignore[no-any-return]
+
+
+def load_nested(data: bytes) -> Nested:
+    """The array that `data` pickles, see `load_array`, or the dict or tuple of arrays, as deep as it goes.
+
+    Raises:
+        UnsafeDataError: there is anything else in it.
+    """
+
+    def read(value: Any) -> Nested:
+        tree = _nested(value, set())
+        if sum(array.nbytes for array in nested.leaves(tree)) > MAX_REPEATED_BYTES:
+            raise UnsafeDataError(f"A pickled value unfolds to more than {MAX_REPEATED_BYTES} bytes; refused.")
+        return tree
+
+    return _load(data, read)
+
+
+def _load(data: bytes, read: Callable[[Any], Any]) -> Any:
     try:
-        value = _unpickler(data).load()
-        return _joined(value, (len(value),)) if isinstance(value, list | tuple) else _plain(value)
+        return read(_unpickler(data).load())
     except UnsafeDataError:
         raise
     except Exception as error:  # a hostile or broken pickle may raise anything
         raise UnsafeDataError(f"A pickled value could not be rebuilt as a numpy array: {error}.") from error
+
+
+def _array(value: Any) -> np.ndarray:
+    return _joined(value, (len(value),)) if isinstance(value, list | tuple) else _plain(value)
+
+
+def _nested(value: Any, seen: set[int]) -> Nested:
+    if isinstance(value, dict | tuple | list):
+        if id(value) in seen:  # a few bytes could stand for more parts than can be walked
+            raise UnsafeDataError("A pickled value holds one and the same dict, tuple or list several times; refused.")
+        seen.add(id(value))
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise UnsafeDataError("A pickled dict has keys that are not text; refused.")
+        return {key: _nested(child, seen) for key, child in value.items()}
+    return tuple(_nested(child, seen) for child in value) if isinstance(value, tuple) else _array(value)
 
 
 def _plain(value: Any) -> np.ndarray:
@@ -123,6 +160,7 @@ _ALLOWED = {
     ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _Function(_encode),
+    ("collections", "OrderedDict"): _Function(dict),  # observations of Dict spaces before gymnasium 1.0
     ("__builtin__", "bytes"): _Function(lambda: b""),  # an empty array, in the protocol of `ndarray.dumps`
 } | {
     (f"numpy.{core}.{module}", name): value

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import lz4.frame
 import numpy as np
@@ -17,7 +18,8 @@ import pyarrow as pa
 
 from offline_core.episodes import nested
 from offline_core.episodes.arrow import from_arrow, read_column, to_arrow
-from offline_core.episodes.unpickle import load_array
+from offline_core.episodes.nested import Nested
+from offline_core.episodes.unpickle import load_array, load_nested
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.reader import row_groups
@@ -62,7 +64,7 @@ def canonical(table: pa.Table) -> pa.Table:
         array = table[field.name]
         is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type) or pa.types.is_string_view(field.type)
         if is_text and len(array) and str(array[0]).startswith(PACKED):
-            value = nested.stack(list(_unpacked(array, field.name)), field.name)
+            value = unpack_values(array.to_pylist(), field.name)
         else:
             value = read_column(table, field.name)
         arrays.append(to_arrow(value, field.name))
@@ -70,11 +72,18 @@ def canonical(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _unpacked(array: pa.ChunkedArray, name: str) -> Iterator[np.ndarray]:
-    for text in array.to_pylist():
+def unpack_values(texts: Iterable[Any], name: str) -> np.ndarray:
+    """One array out of a column whose values are packed one by one.
+
+    Raises:
+        DataError: one is not packed, cannot be unpacked, or differs from the others in shape.
+    """
+    arrays = []
+    for text in texts:
         if not isinstance(text, str) or not text.startswith(PACKED):
             raise SchemaError(f"Column {name!r} mixes packed arrays with other text: {str(text)[:40]!r}.")
-        yield unpack_value(text)
+        arrays.append(unpack_value(text))
+    return nested.stack(arrays, name)  # type: ignore[no-any-return]
 
 
 def unpack_value(text: str) -> np.ndarray:
@@ -84,6 +93,15 @@ def unpack_value(text: str) -> np.ndarray:
         CorruptFileError: broken base64 or lz4.
         UnsafeDataError: the pickle is more than an array, or unpacks to too much.
     """
+    return load_array(_unpacked(text))
+
+
+def unpack_column(text: str) -> Nested:
+    """The whole column that RLlib packed in one: as `unpack_value`, and dicts or tuples of arrays for composite spaces."""
+    return load_nested(_unpacked(text))
+
+
+def _unpacked(text: str) -> bytes:
     try:
         decompressor = lz4.frame.LZ4FrameDecompressor()
         data = decompressor.decompress(base64.b64decode(text, validate=True), max_length=MAX_VALUE_BYTES)
@@ -93,7 +111,7 @@ def unpack_value(text: str) -> np.ndarray:
         if len(data) >= MAX_VALUE_BYTES:
             raise UnsafeDataError(f"A packed value unpacks to more than {MAX_VALUE_BYTES:,} bytes; refused.")
         raise CorruptFileError("A packed value is cut off.")
-    return load_array(data)
+    return data  # type: ignore[no-any-return]
 
 
 def _distinct(table: pa.Table, folder: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""`load_array`: every numpy array that numpy pickled, and not one thing that a pickle could do besides."""
+"""`load_array` and `load_nested`: every numpy array that numpy pickled, and not one thing that a pickle could do besides."""
 
 from __future__ import annotations
 
+import collections
 import io
 import os
 import pickle
@@ -19,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from offline_core.episodes import unpickle
-from offline_core.episodes.unpickle import load_array
+from offline_core.episodes import nested, unpickle
+from offline_core.episodes.unpickle import load_array, load_nested
 from offline_core.errors import UnsafeDataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -293,3 +294,66 @@ def test_one_array_named_many_times_does_not_unfold(monkeypatch: pytest.MonkeyPa
         with pytest.raises(UnsafeDataError, match="unfolds"):
             load_array(data)
     assert load_array(pickle.dumps([row] * 10)).shape == (10, 2**10)
+
+
+# ---- Dicts and tuples of arrays --------------------------------------------------------------------------------------
+
+
+TREES = st.recursive(
+    hnp.arrays(st.sampled_from(["?", "u1", "<i8", ">f4", "<U2"]), hnp.array_shapes(max_dims=2, max_side=3)),
+    lambda children: (
+        st.dictionaries(st.text(max_size=3), children, max_size=3)
+        | st.dictionaries(st.text(max_size=3), children, max_size=3).map(collections.OrderedDict)
+        | st.lists(children, min_size=1, max_size=3).map(tuple)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TREES, st.sampled_from(PROTOCOLS))
+def test_nested_arrays_come_back(tree: Any, protocol: int) -> None:
+    again, expected = load_nested(pickle.dumps(tree, protocol)), _plain_dicts(tree)
+    assert nested.equal(again, expected)
+    assert [leaf.dtype for leaf in nested.leaves(again)] == [leaf.dtype for leaf in nested.leaves(expected)]
+
+
+def _plain_dicts(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _plain_dicts(child) for key, child in tree.items()}
+    return tuple(map(_plain_dicts, tree)) if isinstance(tree, tuple) else tree
+
+
+def test_a_list_of_arrays_is_one_array() -> None:
+    assert load_nested(pickle.dumps({"a": [np.ones(2), np.zeros(2)]}))["a"].tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "value", [{1: np.ones(2)}, {"a": None}, {"a": {"b": b"bytes"}}, (np.ones(1), {1}), {"a": [{"b": 1}]}], ids=repr
+)
+def test_what_else_stands_in_dicts_is_refused(value: Any) -> None:
+    with pytest.raises(UnsafeDataError):
+        load_nested(pickle.dumps(value))
+
+
+def test_dicts_of_dicts_of_dicts_do_not_unfold() -> None:
+    """Nor do those that hold themselves, lists that stand in several places, or tuples in ten thousand others."""
+    laughs: Any = np.zeros(1)
+    for _ in range(60):
+        laughs = {"a": laughs, "b": laughs}
+    endless: dict[str, Any] = {}
+    endless["a"] = endless
+    row = [0.0] * 1000
+    for value in (laughs, endless, {str(i): row for i in range(1000)}):
+        with pytest.raises(UnsafeDataError, match="several times"):
+            load_nested(pickle.dumps(value))
+    with pytest.raises(UnsafeDataError, match="recursion"):
+        load_nested(b"K\x01" + b"\x85" * 10_000 + b".")  # which `pickle.dumps` itself could not walk
+
+
+def test_one_array_under_many_names_does_not_unfold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpickle, "MAX_REPEATED_BYTES", 2**16)
+    row = np.zeros(2**10, np.uint8)
+    assert len(load_nested(pickle.dumps({str(i): row for i in range(64)}))) == 64
+    with pytest.raises(UnsafeDataError, match="unfolds"):
+        load_nested(pickle.dumps({str(i): row for i in range(65)}))

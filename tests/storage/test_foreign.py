@@ -17,7 +17,7 @@ import pytest
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.storage import foreign
 from offline_core.storage.dataset import open_dataset
-from offline_core.storage.foreign import canonical, step_table, unpack_value
+from offline_core.storage.foreign import canonical, step_table, unpack_column, unpack_value
 from tests.storage.factories import Bomb
 
 
@@ -253,6 +253,17 @@ def test_a_packed_pickle_that_runs_code(tmp_path: Path) -> None:
 def test_a_packed_value_that_is_no_array(value: Any) -> None:
     with pytest.raises(UnsafeDataError):
         unpack_value(packed(value))
+
+
+def test_a_packed_column() -> None:
+    """Of one space, or of a composite one, as a dict or tuple of what belongs to each part."""
+    column = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(unpack_column(packed(column)), column)
+    tree = unpack_column(packed({"a": column, "b": (column, column[:, 0])}))
+    np.testing.assert_array_equal(tree["a"], column)
+    np.testing.assert_array_equal(tree["b"][1], [0, 2, 4])
+    with pytest.raises(UnsafeDataError):
+        unpack_column(packed({"a": {1, 2}}))
 
 
 def test_a_packed_value_that_unpacks_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
