@@ -1,72 +1,100 @@
-"""Takes a foreign folder of episodes into a dataset of ours: each episode once, checked, with a manifest."""
+"""Takes experience of any kind into a dataset of ours: whole episodes, each step once, with an account of every row."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import functools
 import logging
+from collections.abc import Sequence
 
-from tqdm import tqdm
-
-from offline_core.errors import SchemaError
-from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
-from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes, spaces_of
-from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.episode_files import read_episodes
+from offline_core.conversion.inference import inferred_spaces
+from offline_core.conversion.report import Counts, ImportResult
+from offline_core.conversion.step_import import StepImport
+from offline_core.conversion.unreadable import Unreadable, list_unreadable
+from offline_core.conversion.writing import write
+from offline_core.errors import EmptyDatasetError
+from offline_core.ray_session import ray_session
+from offline_core.storage.dataset import Dataset, commit, is_dataset, open_dataset, prepare_dataset, versions
+from offline_core.storage.location import Location, temporary_folder
+from offline_core.storage.manifest import Operation, Parent, Statistics
+from offline_core.storage.sources.fingerprint import fingerprint
+from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
+from offline_core.storage.sources.ray_reads import RayRead
 
 log = logging.getLogger(__name__)
 
-EPISODES_AT_A_TIME = 256
+_HOW_FAST = {"engine"}
+"""Parameters that do not change what is written."""
+
+
+def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output: str) -> ImportResult:
+    """Commits the experience at `source` as the next version of the dataset at `output`.
+
+    Arguments:
+        source: a file, a folder, a pattern with * or **, or a list of them.
+        output: URI of the dataset's folder, created if need be.
+
+    Raises:
+        ConfigError: the parameters do not fit each other or the data.
+        DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
+        EmptyDatasetError: there is nothing to import.
+    """
+    paths = _listed(source)
+    holds_episodes = format_of(paths, config.source) == EPISODES
+    readers = [] if holds_episodes else open_source(paths, config.source)
+    files = episode_files(paths) if holds_episodes else []
+    uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
+    root = prepare_dataset(output)
+    unreadable: list[Unreadable] = []
+    with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
+        if holds_episodes:
+            written = [write(root, "part", read_episodes(files, config, unreadable), config)]
+        else:
+            written = StepImport.of(readers, config, root, folder).run(unreadable)
+    counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
+    if counts.episodes == 0:
+        raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
+    quarantine = list_unreadable(root, unreadable) if unreadable else None
+    statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
+    spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
+    dataset = commit(
+        output,
+        [file for part in written for file in part.files],
+        format=config.format,
+        operation=Operation(
+            name="import_dataset",
+            config=config.model_dump(mode="json", exclude=_HOW_FAST) | {"counts": counts.model_dump()},
+        ),
+        statistics=statistics,
+        parents=[_parent(paths, config.source)],
+        environment=config.environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    log.info("Imported %s: %s", dataset.ref, counts)
+    return ImportResult(dataset=dataset.ref, counts=counts, quarantine=quarantine)
 
 
 def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
-    """A version of a dataset of ours; a foreign folder of episodes is first imported to `<output>/imported`.
-
-    Raises:
-        SchemaError: the folder holds step tables without a manifest of ours.
-    """
-    source = open_dataset(uri, version)
-    if not source.is_foreign:
-        return source
+    """A version of a dataset of ours; anything else is first imported, as it explains itself, to `<output>/imported`."""
+    if is_dataset(uri):
+        return open_dataset(uri, version)
     imported = Location.of(output).child("imported").uri
     if known := versions(imported):
         earlier = open_dataset(imported, known[-1])
-        if earlier.manifest.parents == [source.parent_entry]:
+        if earlier.manifest.parents == [_parent([uri], SourceConfig())]:
             return earlier
     log.info("%s has no manifest; importing it to %s", uri, imported)
-    return import_episodes(source, output=imported)
+    result = import_dataset(ImportConfig(), source=uri, output=imported)
+    return open_dataset(result.dataset.uri, result.dataset.version)
 
 
-def import_episodes(source: Dataset, *, output: str, files: FilesConfig = FilesConfig()) -> Dataset:
-    """The episodes of a folder that RLlib (or anybody in its format) wrote, as the next version of `output`.
+def _parent(paths: Sequence[str], config: SourceConfig) -> Parent:
+    places = episode_files(paths) if format_of(paths, config) == EPISODES else open_source(paths, config)
+    return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(places))
 
-    Duplicates, which RLlib's recorder writes, are left out and counted in the log and in the manifest's operation.
 
-    Raises:
-        SchemaError: the folder holds step tables.
-        DataError: an episode cannot be read; the message names it, and nothing is committed.
-    """
-    if source.manifest.format != "episodes":
-        raise SchemaError(
-            f"{source.location.uri} is a table without a manifest of ours; only episodes are taken over as they are. "
-            "Its steps can be read with offline_core.storage.foreign.step_table."
-        )
-    rows = sum(file.rows for file in source.manifest.files)
-    with EpisodeWriter(prepare_dataset(output), "part", format="episodes", config=files) as writer:
-        found = iter(tqdm(episodes(source), total=rows, desc="import", unit="episode", disable=None))
-        while batch := list(itertools.islice(found, EPISODES_AT_A_TIME)):
-            writer.write(batch)
-    statistics = statistics_of(writer.metadata)
-    observation_space, action_space = spaces_of(source)
-    return commit(
-        output,
-        writer.files,
-        format="episodes",
-        operation=Operation(
-            name="import_episodes", config={"rows": rows, "duplicates": rows - statistics.episodes, "files": files.model_dump()}
-        ),
-        statistics=statistics,
-        parents=[source.parent_entry],
-        observation_space=observation_space,
-        action_space=action_space,
-    )
+def _listed(source: str | Sequence[str]) -> list[str]:
+    return [source] if isinstance(source, str) else list(source)

@@ -106,6 +106,11 @@ def versions(uri: str) -> list[int]:
     return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
 
+def is_dataset(uri: str) -> bool:
+    """Whether there is a dataset of ours, be it that no version of it was committed yet."""
+    return Location.of(uri).child(VERSIONS).is_folder()
+
+
 def prepare_dataset(uri: str) -> Location:
     """The folder that a dataset is about to be written to: created if need be, marked as one of ours, shown to be writable.
 

@@ -146,6 +146,19 @@ class Location:
                 os.unlink(temporary)
 
 
+@contextlib.contextmanager
+def temporary_folder(parent: Location) -> Iterator[Location]:
+    """A new folder below `parent` that readers never see, and that is gone afterwards."""
+    folder = parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+    with storage_errors("write", folder.uri):
+        folder.filesystem.create_dir(folder.path, recursive=True)
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.filesystem.delete_dir(folder.path)
+
+
 def _join(base: str, relative: str) -> str:
     return f"{base.rstrip('/')}/{relative}"
 

@@ -1,0 +1,128 @@
+"""Parameters of conversion: how rows become episodes, and where they come from."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gymnasium as gym
+from pydantic import Field, field_validator
+
+from offline_core.config import Config, EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.episodes import space_from_json
+from offline_core.episodes.mapping import check_mapping
+from offline_core.errors import ConfigError, SpaceError
+from offline_core.storage.manifest import Format
+from offline_core.storage.sources.opening import SourceConfig
+from offline_core.storage.writer import FilesConfig
+
+Order = Literal["auto", "t", "time", "linked", "stored", "single_step"]
+
+
+class EpisodesConfig(Config):
+    """How rows become episodes: which belong together, in which order, and what happens to those that are not whole."""
+
+    order: Order = Field(
+        "auto",
+        title="Order",
+        description="t: column t numbers the steps. time: column t only sorts them, a timestamp for example. linked: each step "
+        "is followed by the one whose obs is its new_obs. stored: as the rows lie. single_step: every row by itself, as RLlib "
+        "does it. auto: t or time where there is a column t, else linked, else stored.",
+    )
+    first_t: int = Field(0, title="First t", description="The t of an episode's first step.")
+    ids_per_file: bool = Field(
+        False,
+        title="Ids per file",
+        description="Files number their episodes by themselves: equal ids in two files are two episodes.",
+    )
+    incomplete: Literal["cut", "keep", "drop"] = Field(
+        "cut",
+        title="Incomplete episodes",
+        description="Episodes without an end, or with steps missing. cut: each part becomes an episode, truncated where it "
+        "breaks off. keep: parts keep their t and stay open. drop: leave all parts of such an episode out.",
+    )
+    last_new_obs: Literal["repeat", "drop"] | None = Field(
+        None,
+        title="Last next observation",
+        description="For data without new_obs, which is then the obs of the next step. What follows the last one: repeat its "
+        "obs, or drop that step.",
+    )
+    time_limit_steps: int | None = Field(
+        None,
+        ge=1,
+        title="Time limit",
+        description="An end at this step is a time limit: truncated, not terminated. For data with one flag for both.",
+    )
+
+
+class ImportConfig(Config):
+    """What to read, what its columns mean, and what to write."""
+
+    source: SourceConfig = Field(SourceConfig(), title="Source", description="The format, and what of it to read.")
+    mapping: dict[str, str | list[str]] = Field(
+        {},
+        title="Columns",
+        description='Canonical name to the name in the source: {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": '
+        '"o_tp1", "infos": "i_t", "dones": "d_t"}; a list of names makes a vector. Columns that are not mapped become extras.',
+    )
+    episodes: EpisodesConfig = Field(EpisodesConfig(), title="Episodes", description="How rows become episodes.")
+    environment: EnvironmentSpec | None = Field(
+        None, title="Environment", description="Gives the spaces of observations and actions, and their types."
+    )
+    observation_space: dict[str, Any] | None = Field(
+        None, title="Observation space", description="Instead of an environment: the space as RLlib's JSON map."
+    )
+    action_space: dict[str, Any] | None = Field(None, title="Action space", description="Likewise.")
+    recorded_action_range: tuple[float, float] | None = Field(
+        None,
+        title="Recorded action range",
+        description="Actions were recorded between these two numbers, (-1, 1) for example, and are scaled to the bounds of "
+        "the action space. None: they are in the units of the environment.",
+    )
+    unreadable: Literal["fail", "quarantine"] = Field(
+        "fail",
+        title="Unreadable rows",
+        description="fail: stop at the first row or file that cannot be read. quarantine: list them beside the data, go on.",
+    )
+    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
+    engine: Literal["local", "ray"] = Field(
+        "local", title="Engine", description="local: one process. ray: all of a Ray cluster. Both write the same bytes."
+    )
+    partitions: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        title="Partitions",
+        description="Parts that are sorted one at a time, each in memory. None: by the size of the files.",
+    )
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+
+    @field_validator("mapping")
+    @classmethod
+    def _once_each(cls, mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+        check_mapping(mapping)
+        return mapping
+
+    def spaces(self) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+        """(observation space, action space) as declared, None where they are not.
+
+        Raises:
+            ConfigError: a space cannot be read, or the environment not be made.
+        """
+        declared = (self.observation_space, self.action_space)
+        if self.environment is not None:
+            if declared != (None, None):
+                raise ConfigError("Declare spaces either by environment or by themselves, not by both.")
+            return spaces_of(self.environment)
+        try:
+            observation, action = (None if space is None else space_from_json(space) for space in declared)
+        except SpaceError as error:
+            raise ConfigError(f"A declared space cannot be read: {error}") from error
+        return observation, action
+
+
+class ConversionConfig(Config):
+    """From one of our formats to the other."""
+
+    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")

@@ -1,0 +1,69 @@
+"""Spaces of data that nobody declared, from its types and the values in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.conversion.trajectories import Spaces
+from offline_core.episodes import Episode, columns
+from offline_core.episodes.nested import PATH_SEPARATOR, Nested
+from offline_core.storage.manifest import Statistics
+from offline_core.storage.statistics import ColumnStatistics
+
+
+def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: Statistics) -> Spaces:
+    """The declared spaces; where there is none, that of the first episode, or what its types and the values say."""
+    if not episodes:
+        return declared
+    first, known = episodes[0], statistics.columns or {}
+    own = (first.observation_space, first.action_space)
+    trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
+    found = [
+        space or said or inferred_space(tree, name, known)
+        for space, said, (name, tree) in zip(declared, own, trees, strict=True)
+    ]
+    return found[0], found[1]
+
+
+def inferred_space(template: Nested, name: str, statistics: Mapping[str, ColumnStatistics]) -> gym.Space[Any] | None:
+    """The space that column `name` is from, None if it cannot be told (text).
+
+    Real numbers are an unbounded Box; whole ones Discrete or MultiDiscrete, as many as the largest one says; images Box
+    from 0 to 255.
+
+    Arguments:
+        template: arrays with the column's structure, dtypes and shapes.
+        statistics: by the names of `nested.flatten`.
+    """
+    if isinstance(template, dict):
+        parts = {key: inferred_space(child, f"{name}{PATH_SEPARATOR}{key}", statistics) for key, child in template.items()}
+        return gym.spaces.Dict(parts) if None not in parts.values() else None  # type: ignore[arg-type]
+    if isinstance(template, tuple):
+        children = [inferred_space(child, f"{name}{PATH_SEPARATOR}{i}", statistics) for i, child in enumerate(template)]
+        return gym.spaces.Tuple(children) if None not in children else None  # type: ignore[arg-type]
+    shape, dtype = template.shape[1:], template.dtype
+    match dtype.kind:
+        case "f":
+            return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type)
+        case "b":
+            return gym.spaces.MultiBinary(shape) if shape else gym.spaces.Discrete(2)
+        case "i" | "u" if name in statistics:
+            return _whole_numbers(shape, dtype, statistics[name])
+    return None
+
+
+def _whole_numbers(shape: tuple[int, ...], dtype: np.dtype, statistics: ColumnStatistics) -> gym.Space[Any] | None:
+    low, high = (np.array([number or 0 for number in numbers], np.int64) for numbers in (statistics.min, statistics.max))
+    if dtype == np.uint8 and len(shape) >= 2:
+        return gym.spaces.Box(0, 255, shape, np.uint8)
+    if not shape:
+        first = min(0, int(low[0]))
+        return gym.spaces.Discrete(int(high[0]) - first + 1, start=first)
+    if low.min() >= 0 and high.size == int(np.prod(shape)):
+        return gym.spaces.MultiDiscrete(high.reshape(shape) + 1)
+    info = np.iinfo(dtype)
+    return gym.spaces.Box(int(info.min), int(info.max), shape, dtype.type)

@@ -1,0 +1,60 @@
+"""What became of the rows of a source: none is left out of the account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.conversion.unreadable import Unreadable
+from offline_core.storage.dataset import DatasetRef
+
+
+class Counts(BaseModel):
+    """rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: int = Field(0, description="Rows that were read.")
+    steps: int = 0
+    episodes: int = 0
+    duplicates: int = Field(0, description="Rows that were there already.")
+    dropped_last_steps: int = Field(0, description="Last steps without a next observation, dropped as declared.")
+    dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared.")
+    dropped_steps: int = Field(0, description="The steps of those.")
+    quarantined_rows: int = Field(0, description="Rows that cannot be read.")
+    quarantined_files: int = Field(0, description="Files of which some rows, how many is not known, cannot be read.")
+    open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
+    gaps: int = Field(0, description="Places within an episode where steps are missing.")
+    late_starts: int = Field(0, description="Episodes whose first step is missing.")
+    restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")
+    ambiguous_links: int = Field(0, description="Links between equal observations that could have been others.")
+    time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields})
+
+    def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
+        """These, and the rows that cannot be read; here the account has to balance."""
+        rows = sum(each.rows for each in unreadable)
+        files = len({each.uri for each in unreadable if each.rows == 0})
+        whole = self + Counts(rows=rows, quarantined_rows=rows, quarantined_files=files)
+        lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
+        if whole.rows != whole.steps + lost:
+            raise AssertionError(f"{whole.rows - whole.steps - lost} rows are unaccounted for: {whole}")
+        return whole
+
+    def __str__(self) -> str:
+        """The numbers that are not zero, in words."""
+        words = (f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value)
+        return ", ".join(words) or "no rows"
+
+
+class ImportResult(BaseModel):
+    """What was imported."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    counts: Counts
+    quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")

@@ -1,0 +1,41 @@
+"""Episodes as they come, onto disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.report import Counts
+from offline_core.episodes import Episode
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import FileEntry, Statistics
+from offline_core.storage.writer import EpisodeWriter
+
+EPISODES_AT_A_TIME = 1024
+
+
+class Written(NamedTuple):
+    """The episodes of one part, on disk."""
+
+    files: list[FileEntry]
+    statistics: Statistics
+    counts: Counts
+    episode: Episode | None
+    """The first of them, without its steps."""
+
+
+def write(root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], Counts]], config: ImportConfig) -> Written:
+    """Writes files `<prefix>-…` below `root`.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    counts, first = Counts(), None
+    with EpisodeWriter(root, prefix, format=config.format, config=config.files) as writer:
+        for episodes, more in assembled:
+            counts += more
+            first = first or next((episode.slice(0, 0) for episode in episodes), None)
+            for start in range(0, len(episodes), EPISODES_AT_A_TIME):
+                writer.write(episodes[start : start + EPISODES_AT_A_TIME])
+    return Written(writer.files, writer.statistics, counts, first)

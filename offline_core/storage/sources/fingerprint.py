@@ -1,0 +1,39 @@
+"""What identifies a source without reading it: its files with their sizes and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyarrow import fs
+
+from offline_core.errors import LocationError
+from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.manifest import digest
+from offline_core.storage.sources.ray_reads import RayRead
+from offline_core.storage.sources.step_reader import StepReader
+
+FileFacts = tuple[str, int, int | None]
+"""(path, bytes, time of its last change in nanoseconds)"""
+
+
+def files_of(reader: StepReader | Location) -> list[FileFacts]:
+    """The files that a reader reads, or those below its folder; none if it reads something else."""
+    uris = reader.paths if isinstance(reader, RayRead) else (reader.uri,)
+    return [facts for uri in uris for facts in _facts(uri)]
+
+
+def fingerprint(readers: Sequence[StepReader | Location]) -> str:
+    """16 hex digits; changes with the files."""
+    return digest([(reader.uri, files_of(reader)) for reader in readers])
+
+
+def _facts(uri: str) -> list[FileFacts]:
+    try:
+        location = Location.of(uri)
+    except LocationError:  # a reader of the user's own may name places that only it understands
+        return []
+    with storage_errors("look at", uri):
+        infos = [location.filesystem.get_file_info(location.path)]
+        if infos[0].type == fs.FileType.Directory:
+            infos = location.filesystem.get_file_info(fs.FileSelector(location.path, recursive=True))
+    return sorted((info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File)

@@ -1,0 +1,100 @@
+"""Files that Polars scans: Parquet, CSV, NDJSON and Arrow IPC, with projection and row filter pushed down into the file."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from offline_core.errors import ConfigError, CorruptFileError, SchemaError
+from offline_core.storage.location import Location, storage_errors
+
+SOURCE_ROW = "_source_row"
+"""A column beside the step columns: the number of the row in its file, from 0."""
+
+BATCH_BYTES = 32 * 2**20
+
+SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
+    "parquet": pl.scan_parquet,
+    "csv": functools.partial(pl.scan_csv, infer_schema_length=10_000),
+    "ndjson": functools.partial(pl.scan_ndjson, infer_schema_length=10_000),
+    "ipc": pl.scan_ipc,
+}
+
+
+@dataclass(frozen=True)
+class ScannedFile:
+    """One file; only the chosen columns and the row groups that can meet the condition are read."""
+
+    location: Location
+    format: str
+    """A key of `SCANS`."""
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    """SQL condition on the file's own columns."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Further ones for Polars' scan function, such as `separator` or `schema_overrides`."""
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    def is_empty(self) -> bool:
+        """There is not a byte in it, as in the log of a system that had nothing to say; Parquet has a header at least."""
+        if self.format not in ("csv", "ndjson"):
+            return False
+        with storage_errors("read", self.uri):
+            return bool(self.location.filesystem.get_file_info(self.location.path).size == 0)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """See `StepReader`; with the column `SOURCE_ROW`."""
+        if self.is_empty():
+            return
+        with scan_errors(self.uri, self.format):
+            rows = SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **self.arguments)
+            present = [name for name in rows.collect_schema().names() if name != SOURCE_ROW]
+            wanted = present if self.columns is None else list(self.columns)
+            if missing := sorted(set(wanted) - set(present)):
+                raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+            if self.where is not None:
+                rows = rows.filter(_condition(self.where, rows))
+            rows = rows.select(SOURCE_ROW, *wanted)
+            first = rows.head(1).collect()
+            width = max(1, int(first.estimated_size()))
+            for batch in rows.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
+                yield batch.to_arrow()
+
+
+@contextlib.contextmanager
+def scan_errors(uri: str, format: str) -> Iterator[None]:
+    """Turns what Polars raises into errors of ours that name the file."""
+    try:
+        with storage_errors("read", uri):
+            yield
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise ConfigError(f"The condition cannot be used on {uri}: {_short(error)}.") from error
+    except pl.exceptions.PolarsError as error:
+        raise CorruptFileError(
+            f"{uri} cannot be read as {format}: {_short(error)}. Mend it, replace it or leave it out."
+        ) from error
+
+
+def _condition(where: str, rows: pl.LazyFrame) -> pl.Expr:
+    try:
+        condition = pl.sql_expr(where)
+        kind = rows.select(condition).collect_schema().dtypes()[0]
+    except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError) as error:
+        raise ConfigError(f"The condition {where!r} cannot be understood: {_short(error)}.") from error
+    if kind != pl.Boolean:
+        raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
+    return condition
+
+
+def _short(error: Exception) -> str:
+    """What Polars says, without its plan and its advice on its own functions."""
+    return str(error).strip().partition("\n")[0].rstrip(".")
