@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -33,6 +34,17 @@ def episode_index(dataset: Dataset, names: Sequence[str] = columns.EPISODE_SUMMA
         raise SchemaError(f"{dataset.location.uri} has no manifest of ours; import it first, as 'offline prune' does.")
     one = _from_rows if dataset.manifest.format == "episodes" else _from_steps
     return pl.concat([pl.DataFrame(one(group, names).select(list(names))) for group in row_groups(dataset)])
+
+
+def indexed_row_groups(dataset: Dataset, index: pl.DataFrame) -> Iterator[tuple[RowGroup, np.ndarray]]:
+    """The row groups of a dataset of ours, each with the numbers (rows of its `episode_index`) of the episodes in it."""
+    lengths = index[columns.LENGTH].to_numpy() if dataset.manifest.format == "table" else np.ones(len(index), np.int64)
+    ends = np.cumsum(lengths)
+    rows = episode = 0
+    for group in row_groups(dataset):
+        rows += group.num_rows
+        first, episode = episode, int(np.searchsorted(ends, rows, side="right"))
+        yield group, np.arange(first, episode)
 
 
 def _from_rows(group: RowGroup, names: Sequence[str]) -> pa.Table:

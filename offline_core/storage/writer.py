@@ -29,7 +29,7 @@ from offline_core.storage.statistics import StatisticsBuilder
 ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
 
-_OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
+OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
 """Table columns that are there only where there is something in them; a file has them in all rows or in none."""
 
 _SUMMED_UP = (columns.OBS, columns.ACTIONS, columns.REWARDS)
@@ -148,7 +148,7 @@ class EpisodeWriter:
         self.metadata.append(metadata)
 
     def _check_types(self, schema: pa.Schema) -> None:
-        types = {field.name: field.type for field in schema if field.name not in _OPTIONAL}
+        types = {field.name: field.type for field in schema if field.name not in OPTIONAL}
         self._types = self._types or types
         for name in sorted(types.keys() | self._types.keys()):
             if (now := types.get(name, "missing")) != (before := self._types.get(name, "missing")):

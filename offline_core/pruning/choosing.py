@@ -1,0 +1,81 @@
+"""Which episodes of an index are kept, and which rule drops each of the others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from offline_core.episodes import columns
+from offline_core.errors import ConfigError
+from offline_core.pruning.condition import Condition
+from offline_core.pruning.config import PruningConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is kept of a dataset's episodes."""
+
+    keep: np.ndarray
+    """(episodes,) booleans, in the order of the index."""
+    dropped: dict[str, int]
+    """How many episodes each rule dropped of those that the rules before it had left."""
+
+
+def choose(
+    index: pl.DataFrame, config: PruningConfig, *, where: Condition | None = None, finite: np.ndarray | None = None
+) -> Choice:
+    """The episodes that meet the conditions, rule after rule.
+
+    Arguments:
+        index: with the columns that `index_names` names.
+        where: the condition, understood (see `condition`).
+        finite: (episodes,) whether all values of an episode are; None passes over that rule.
+    """
+    keep = np.ones(len(index), bool)
+    dropped: dict[str, int] = {}
+
+    def apply(rule: str, kept: np.ndarray) -> None:
+        nonlocal keep
+        dropped[rule] = int((keep & ~kept).sum())
+        keep = keep & kept
+
+    if finite is not None:
+        apply("drop_non_finite", finite)
+    if where is not None:
+        known = index.with_columns(pl.col(columns.RETURN).fill_nan(None))  # Polars takes NaN as larger than any number
+        apply("where", where.met(known).fill_null(False).to_numpy())
+    if config.drop_duplicates:
+        left = np.flatnonzero(keep)
+        first = np.zeros(len(index), bool)
+        first[left[index[columns.CONTENT].gather(left).is_first_distinct().to_numpy()]] = True
+        apply("drop_duplicates", first)
+    if config.keep_top_fraction is not None:
+        candidates = np.flatnonzero(keep)
+        count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001
+        best = np.argsort(-index[columns.RETURN].to_numpy()[candidates], kind="stable")[:count]  # among equals the earlier one
+        top = np.zeros(len(index), bool)
+        top[candidates[best]] = True
+        apply("keep_top_fraction", top)
+    return Choice(keep, dropped)
+
+
+def condition(config: PruningConfig, where: pl.Expr | None = None) -> Condition | None:
+    """What an episode has to meet: `where` as Polars, or as the config has it in SQL.
+
+    Raises:
+        ConfigError: both are given, or the SQL cannot be understood.
+    """
+    if where is None:
+        return None if config.where is None else Condition.sql(config.where)
+    if config.where is not None:
+        raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
+    return Condition(str(where), where)
+
+
+def index_names(config: PruningConfig, where: Condition | None) -> list[str]:
+    """The columns of `columns.EPISODE_METADATA` that the rules look at, and all of `columns.EPISODE_SUMMARY`."""
+    wanted = {*columns.EPISODE_SUMMARY, *(where.names if where else ()), *([columns.CONTENT] if config.drop_duplicates else ())}
+    return [name for name in columns.EPISODE_METADATA if name in wanted]

@@ -1,0 +1,56 @@
+"""The same episodes in files of another size."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from offline_core.conversion.importing import open_or_import
+from offline_core.pruning.config import CompactionConfig
+from offline_core.storage.copying import commit_copy, copy_episodes
+from offline_core.storage.dataset import DatasetRef, prepare_dataset
+from offline_core.storage.episode_index import episode_index
+from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.writer import EpisodeWriter
+
+log = logging.getLogger(__name__)
+
+
+class CompactionResult(BaseModel):
+    """The same data twice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    source: DatasetRef
+    files_before: int
+    files_after: int
+    statistics: Statistics
+
+
+def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> CompactionResult:
+    """Copies all episodes, in their order and byte for byte, into files of the size wanted: the next version of `output`.
+
+    Arguments:
+        dataset: URI of a dataset, or of a folder of RLlib's episode files.
+        output: URI of a dataset, created if need be; it may be the same.
+        version: of the source, the latest if None.
+    """
+    source = open_or_import(dataset, version, output=output)
+    index = episode_index(source)
+    with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
+        copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
+    operation = Operation(name="compact_dataset", config=config.model_dump(mode="json"))
+    statistics = source.manifest.statistics
+    compacted = commit_copy(output, writer, [source], operation=operation, statistics=statistics)
+    result = CompactionResult(
+        dataset=compacted.ref,
+        source=source.ref,
+        files_before=len(source.manifest.files),
+        files_after=len(writer.files),
+        statistics=statistics,
+    )
+    log.info("Compacted %d files into %d: %s", result.files_before, result.files_after, compacted.ref)
+    return result

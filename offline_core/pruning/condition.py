@@ -1,0 +1,56 @@
+"""A condition on the rows of a table, in SQL or as a Polars expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import polars as pl
+
+from offline_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An expression that is true, false or null for each row, and the words for it."""
+
+    text: str
+    expression: pl.Expr
+
+    @classmethod
+    def sql(cls, text: str) -> Condition:
+        """Polars' dialect of SQL (`polars.sql_expr`).
+
+        Raises:
+            ConfigError: it cannot be understood.
+        """
+        try:
+            return cls(repr(text), pl.sql_expr(text))
+        except pl.exceptions.PolarsError as error:
+            raise ConfigError(f"The condition {text!r} cannot be used: {error}.") from error
+
+    @property
+    def names(self) -> set[str]:
+        """The columns it looks at; none where that cannot be told without a table, for `*` say."""
+        try:
+            return set(self.expression.meta.root_names())
+        except pl.exceptions.PolarsError:
+            return set()
+
+    def met(self, rows: pl.DataFrame, *, within: str | None = None) -> pl.Series:
+        """Whether each row meets it, null where that cannot be told; aggregates are those of rows with equal `within`.
+
+        Raises:
+            ConfigError: it names a column that is not there, compares what cannot be, or gives something else than booleans.
+        """
+        expression = self.expression if within is None else self.expression.over(within)
+        try:
+            met = rows.with_columns(expression.alias("met"))["met"]
+        except pl.exceptions.PolarsError as error:
+            self.refuse(f"cannot be used: {error}. Columns are {', '.join(name for name in rows.columns if name != within)}.")
+        if met.dtype != pl.Boolean:
+            self.refuse(f"gives {met.dtype} and not true or false.")
+        return met
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise ConfigError(f"The condition {self.text} {reason}")

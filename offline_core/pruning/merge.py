@@ -1,0 +1,120 @@
+"""Several datasets as one: whatever is in two of them is there once."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.conversion.importing import open_or_import
+from offline_core.episodes import columns
+from offline_core.errors import ConfigError, EpisodeError, SchemaError
+from offline_core.pruning.config import MergeConfig
+from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
+from offline_core.storage.dataset import Dataset, DatasetRef, prepare_dataset
+from offline_core.storage.episode_index import episode_index
+from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.reader import schema_of
+from offline_core.storage.writer import OPTIONAL, EpisodeWriter
+
+log = logging.getLogger(__name__)
+
+_SOURCE = "source"
+
+
+class MergeResult(BaseModel):
+    """What came of what: the episodes of all sources together = after.episodes + duplicates, always."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    sources: list[DatasetRef]
+    before: list[Statistics]
+    after: Statistics
+    duplicates: int = Field(description="Episodes that were there before, with the same id and content: left out.")
+
+
+def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str) -> MergeResult:
+    """Copies the episodes of all datasets, in this order and each once, into the next version of `output`.
+
+    Arguments:
+        datasets: URIs of datasets (the latest versions), or of folders of RLlib's episode files.
+        output: URI of a dataset, created if need be; it may be one of them.
+
+    Raises:
+        ConfigError: no datasets are given.
+        SchemaError: they differ in format, spaces or the types of columns; the message lists all differences.
+        EpisodeError: two of them have different episodes of the same id.
+    """
+    if not datasets:
+        raise ConfigError("There are no datasets to merge; name at least one.")
+    sources = [open_or_import(uri, None, output=output) for uri in datasets]
+    check_alike(sources)
+    indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
+    keep = first_occurrences(sources, indices)
+    with EpisodeWriter(prepare_dataset(output), "part", format=sources[0].manifest.format, config=config.files) as writer:
+        for source, index, kept in zip(sources, indices, keep, strict=True):
+            copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
+    before = [source.manifest.statistics for source in sources]
+    duplicates = int(sum((~kept).sum() for kept in keep))
+    statistics = writer.statistics
+    if not duplicates:
+        statistics = statistics.model_copy(update={"columns": functools.reduce(Statistics.merge, before).columns})
+    operation = Operation(name="merge_datasets", config=config.model_dump(mode="json"))
+    merged = commit_copy(output, writer, sources, operation=operation, statistics=statistics)
+    log.info("Merged %d datasets, %d duplicates left out: %s", len(sources), duplicates, merged.ref)
+    return MergeResult(
+        dataset=merged.ref, sources=[source.ref for source in sources], before=before, after=statistics, duplicates=duplicates
+    )
+
+
+def check_alike(sources: Sequence[Dataset]) -> None:
+    """Raises a SchemaError that lists all differences between the first dataset and the others, if there are any."""
+    first, *others = sources
+    described = _description(first)
+    differences = [
+        f"{name} is {described.get(name, 'missing')} in {first.location.uri} and {theirs.get(name, 'missing')} in "
+        f"{other.location.uri}"
+        for other in others
+        for theirs in [_description(other)]
+        for name in sorted(described.keys() | theirs.keys())
+        if described.get(name) != theirs.get(name)
+    ]
+    if differences:
+        raise SchemaError(
+            "\n  ".join([f"The datasets differ in {len(differences)} respects; convert them to the same first:", *differences])
+        )
+
+
+def first_occurrences(sources: Sequence[Dataset], indices: Sequence[pl.DataFrame]) -> list[np.ndarray]:
+    """For each dataset (episodes,) booleans: the episode was not there before, in it or in an earlier one.
+
+    Raises:
+        EpisodeError: an id stands for different episodes in two datasets.
+    """
+    episodes = pl.concat([index.with_columns(pl.lit(i).alias(_SOURCE)) for i, index in enumerate(indices)])
+    kept = episodes.select(pl.struct(columns.EPS_ID, columns.T_STARTED, columns.CONTENT).is_first_distinct()).to_series()
+    is_table = sources[0].manifest.format == "table"
+    named = [columns.EPS_ID] if is_table else [columns.EPS_ID, columns.T_STARTED]  # a table's pieces would become one again
+    owners = episodes.filter(kept).group_by(named, maintain_order=True).agg(pl.col(_SOURCE).unique(maintain_order=True))
+    clashes = owners.filter(pl.col(_SOURCE).list.len() > 1)
+    if len(clashes):
+        one, other = (sources[number].location.uri for number in clashes[_SOURCE][0][:2])
+        raise EpisodeError(
+            f"{len(clashes)} ids stand for different episodes, {clashes[columns.EPS_ID][0]} first: it is one episode in {one} "
+            f"and another in {other}. Import or record one of the two again, under ids of its own."
+        )
+    return np.split(kept.to_numpy(), np.cumsum([len(index) for index in indices])[:-1])
+
+
+def _description(dataset: Dataset) -> dict[str, str]:
+    """What has to be the same in datasets that become one, by name."""
+    spaces = {"observation space": dataset.observation_space, "action space": dataset.action_space}
+    described = {"format": str(dataset.manifest.format)} | {name: str(space) for name, space in spaces.items()}
+    if dataset.manifest.format == "table":
+        described |= {f"column {f.name!r}": str(f.type) for f in schema_of(dataset) if f.name not in OPTIONAL}
+    return described
