@@ -76,7 +76,7 @@ class StepBatch:
     @functools.cached_property
     def done(self) -> np.ndarray:
         """Shape (N,): no step can follow."""
-        return self.terminated | self.truncated
+        return np.asarray(self.terminated | self.truncated)
 
     @functools.cached_property
     def types(self) -> Types:

@@ -38,13 +38,9 @@ class Summary(_Record):
         if len(values) == 0:
             return cls()
         numbers = values.astype(np.float64)
-        return cls(
-            count=len(numbers),
-            mean=float(numbers.mean()),
-            std=float(numbers.std()),
-            min=float(numbers.min()),
-            max=float(numbers.max()),
-        )
+        with np.errstate(invalid="ignore", over="ignore"):  # a return may be infinite: there is no deviation from that
+            mean, std = float(numbers.mean()), float(numbers.std())
+        return cls(count=len(numbers), mean=mean, std=std, min=float(numbers.min()), max=float(numbers.max()))
 
     def merge(self, other: Summary) -> Summary:
         """Of the numbers of both."""
@@ -101,9 +97,9 @@ class FileEntry(_Record):
 
 
 class Parent(_Record):
-    """A dataset version or checkpoint that this one was made from."""
+    """A dataset version, a checkpoint, or other people's files that this one was made from."""
 
-    kind: Literal["dataset", "checkpoint"]
+    kind: Literal["dataset", "checkpoint", "files"]
     uri: str
     version: int | None = None
     fingerprint: str

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from offline_core.reporting.card import Card
-from offline_core.reporting.cards import episodes_card, expert_card, returns_rows, times_card, training_card
+from offline_core.reporting.cards import episodes_card, expert_card, quality_card, returns_rows, times_card, training_card
 
 METRICS = {
     "episode_return_mean": 123.44,
@@ -119,6 +119,22 @@ def test_every_card_can_be_made_of_anything(make: Callable[[Any], Card], width: 
     card = make(data)
     assert cells(card) == [["a", "1"]]
     assert size_of(card.picture) == (width, 290)
+
+
+def test_a_quality_card_says_what_each_rule_found() -> None:
+    findings = [
+        ("step_order", "pass", "0 of 9 steps do not follow the step before them."),
+        ("open_episodes", "warn", "1 of 2 episodes neither terminate nor are truncated."),
+        ("non_finite", "fail", "3 of 9 steps hold NaN; obs|x: 3."),
+    ]
+    card = quality_card(rows={"Verdict": "fail"}, findings=findings, returns=([0.0, 1.0], [2]), lengths=([], []))
+    assert cells(card) == [
+        ["Verdict", "fail"],
+        ["✓ step_order", "0 of 9 steps do not follow the step before them."],
+        ["⚠ warn: open_episodes", "1 of 2 episodes neither terminate nor are truncated."],
+        ["✗ fail: non_finite", "3 of 9 steps hold NaN; obs|x: 3."],
+    ]
+    assert size_of(card.picture) == (900, 290)
 
 
 def test_another_curve_is_another_picture() -> None:

@@ -132,6 +132,22 @@ def test_any_histogram_can_be_drawn(groups: list[list[float]]) -> None:
     drawn(figure)
 
 
+def test_a_counted_histogram_is_drawn_as_it_was_counted() -> None:
+    _, (axes,) = figures.new_figure(1)
+    figures.counts(axes, [0.0, 1.0, 3.0], [5, 2], x="return")
+    [steps] = axes.patches
+    values, edges, _ = steps.get_data()
+    assert (list(values), list(edges)) == ([5, 2], [0.0, 1.0, 3.0])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("return", "episodes")
+
+
+def test_a_histogram_of_nothing_can_be_drawn() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.counts(axes, [], [], x="return")
+    assert not axes.patches
+    drawn(figure)
+
+
 def test_bars_begin_with_the_first_on_top() -> None:
     _, (axes,) = figures.new_figure(1)
     figures.bars(axes, {"expert": 12.0, "record": 3.25, "lost": math.nan, "stuck": math.inf}, x="seconds")

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from offline_core.config import EnvironmentSpec
 from offline_core.storage.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary, digest
+from offline_core.storage.statistics import ColumnStatistics
 
 FILE = FileEntry(path="part-0.parquet", rows=3, episodes=3, steps=9, bytes=100, sha256="ab" * 32)
 PARENT = Parent(kind="dataset", uri="/a", version=1, fingerprint="0123")
@@ -38,8 +41,59 @@ def test_summary_is_numpys() -> None:
     assert Summary.of(np.array([])) == Summary(count=0, mean=0, std=0, min=None, max=None)
 
 
+def test_an_infinite_return_is_summed_up_too() -> None:
+    summary = Summary.of(np.array([1.0, np.inf]))
+    assert (summary.mean, np.isnan(summary.std), summary.max) == (np.inf, True, np.inf)
+
+
 def test_large_integers_are_summed_up_as_floats() -> None:
     assert Summary.of(np.array([100, 100, 100], np.int8)).mean == 100
+
+
+@given(st.lists(st.floats(-1e100, 1e100), max_size=9), st.lists(st.floats(-1e100, 1e100), max_size=9))
+def test_merged_summaries_are_the_summary_of_all(left: list[float], right: list[float]) -> None:
+    whole = Summary.of(np.array(left + right))
+    merged = Summary.of(np.array(left)).merge(Summary.of(np.array(right)))
+    assert (merged.count, merged.min, merged.max) == (whole.count, whole.min, whole.max)
+    scale = 1e-9 * max(map(abs, left + right), default=0)
+    assert (merged.mean, merged.std) == (pytest.approx(whole.mean, abs=scale), pytest.approx(whole.std, abs=scale))
+
+
+def statistics(returns: list[float], *, columns: bool = True) -> Statistics:
+    """Of episodes of two steps, every one terminated."""
+    values = np.array(returns)
+    return Statistics(
+        episodes=len(values),
+        steps=2 * len(values),
+        terminated=len(values),
+        truncated=1,
+        returns=Summary.of(values),
+        lengths=Summary.of(np.full(len(values), 2)),
+        columns={"rewards": ColumnStatistics.of(values)} if columns else None,
+    )
+
+
+def test_statistics_add_up() -> None:
+    merged = statistics([1, 2]).merge(statistics([6, 7, 8]))
+    assert (merged.episodes, merged.steps, merged.terminated, merged.truncated) == (5, 10, 5, 2)
+    assert (merged.returns.mean, merged.lengths.mean) == (pytest.approx(4.8), 2)
+    assert merged.columns is not None
+    assert merged.columns["rewards"].quantile(0.5) == [6]
+
+
+def test_columns_are_known_only_if_they_are_on_both_sides() -> None:
+    known, unknown = statistics([1]), statistics([2], columns=False)
+    assert known.merge(unknown).columns is None
+    assert unknown.merge(known).columns is None
+    assert known.merge(Statistics()) == Statistics().merge(known) == known
+
+
+def test_a_manifest_keeps_the_statistics_of_columns_and_reads_one_without() -> None:
+    after = Manifest.model_validate_json(manifest(statistics=statistics([1, 2, 3])).model_dump_json(indent=2))
+    assert after.statistics == statistics([1, 2, 3])
+    before = json.loads(manifest().model_dump_json())
+    del before["statistics"]["columns"]
+    assert Manifest.model_validate(before).statistics.columns is None
 
 
 def test_json_and_back() -> None:
