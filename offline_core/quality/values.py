@@ -86,7 +86,8 @@ class SaturatedActions:
     def __init__(self, max_fraction: float) -> None:
         self._max_fraction = max_fraction
         self._tally = Tally()
-        self._at_bounds: dict[str, np.ndarray] = {}
+        self._at_bounds: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+        """Steps by leaf and shape, for each number of the action."""
 
     def look(self, steps: StepBatch) -> None:
         at_bounds = np.zeros(len(steps), bool)
@@ -94,7 +95,8 @@ class SaturatedActions:
             values = steps.columns.get(name)
             if isinstance(space, gym.spaces.Box) and values is not None and values.shape[1:] == space.shape:
                 saturated = (values <= space.low) | (values >= space.high)
-                self._at_bounds[name] = self._at_bounds.get(name, 0) + saturated.sum(axis=0)
+                key = (name, space.shape)
+                self._at_bounds[key] = self._at_bounds.get(key, 0) + saturated.sum(axis=0)
                 at_bounds |= any_in_step(saturated)
         if self._at_bounds:
             self._tally.steps(steps, at_bounds)
@@ -102,7 +104,7 @@ class SaturatedActions:
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         often = [
             f"{name}[{i}]: {count / self._tally.of:.0%} of the steps"
-            for name, counts in self._at_bounds.items()
+            for (name, _), counts in self._at_bounds.items()
             for i, count in enumerate(counts.ravel().tolist())
             if count > self._max_fraction * self._tally.of
         ]

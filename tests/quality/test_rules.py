@@ -297,9 +297,14 @@ def of_another_space(e: Episode) -> Episode:
     return replace(e, action_space=spaces.Box(-2, 2, (2,), np.float32))
 
 
+def of_another_shape(e: Episode) -> Episode:
+    return replace(e, actions=np.asarray(e.actions)[:, [0, 1, 0]], action_space=spaces.Box(-1, 1, (3,), np.float32))
+
+
 MIXTURES: list[tuple[Callable[[Episode], Episode], str]] = [
     (wider, "obs is float64[3] and not float32[3]"),
     (without_extras, "action_logp is missing and not float64"),
+    (of_another_shape, "actions is float32[3] and not float32[2]"),
     (of_another_space, "the space of actions is Box(-2.0, 2.0, (2,), float32)"),
 ]
 
