@@ -105,6 +105,8 @@ class Preparation:
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(trees)}."
             )
+        if columns.INFOS not in trees:  # they may come and go, for where all are empty some sources leave them out
+            trees[columns.INFOS] = pa.nulls(table.num_rows, pa.binary())
         if self.templates:
             trees = _like(trees, self.templates)
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}

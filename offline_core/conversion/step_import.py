@@ -31,9 +31,12 @@ from offline_core.storage.sources.fingerprint import files_of
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
 
-PART_BYTES = 64 * 2**20
-"""Size of the source's files for one part: what is in them takes several times that in memory."""
+PART_BYTES = 16 * 2**20
+"""Size of the source's files for one part: what is in them takes many times that in memory."""
 MAX_PARTS = 512
+"""As many files are open at a time."""
+PARTS_PER_TASK = 8
+"""These share their files, lest those be as small as parts are."""
 FILES_PER_TASK = 16
 IN_ORDER_SHARE = 0.5
 """Rows without ids or time are taken as lying in order if this share of them is followed by the row that fits."""
@@ -90,7 +93,9 @@ class StepImport:
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         for found in _each(read_with, self._scatter, groups, "read"):
             unreadable += found
-        return list(_each(self.config.engine, self._gather, range(self.parts), "write"))
+        parts = range(self.parts)
+        shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
+        return list(_each(self.config.engine, self._gather, shares, "write"))
 
     def _scatter(self, group: range) -> list[Unreadable]:
         unreadable: list[Unreadable] = []
@@ -100,9 +105,10 @@ class StepImport:
                 writer.write(table)
         return unreadable
 
-    def _gather(self, part: int) -> Written:
-        table = read_part(self.folder, part)
-        return write(self.root, f"part-{part:05d}", [] if table is None else [self._assemble(table)], self.config)
+    def _gather(self, parts: range) -> Written:
+        tables = (read_part(self.folder, part) for part in parts)
+        assembled = (self._assemble(table) for table in tables if table is not None)
+        return write(self.root, f"part-{parts.start:05d}", assembled, self.config)
 
     def _prepared(self, which: Iterable[int], unreadable: list[Unreadable]) -> Iterator[pa.Table]:
         """The rows of some readers in our columns; what cannot be read is added to `unreadable`, or raised."""

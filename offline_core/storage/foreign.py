@@ -26,6 +26,8 @@ from offline_core.storage.reader import row_groups
 
 PACKED = "BCJNGG"
 """How base64 of an lz4 frame begins."""
+_PICKLED = "ray.data.arrow_pickled_object"
+"""Ray's type for what Arrow has none for, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
 """One packed value that unpacks to more is refused."""
 
@@ -61,15 +63,31 @@ def canonical(table: pa.Table) -> pa.Table:
     for field in table.schema:
         if pa.types.is_null(field.type):
             continue
-        array = table[field.name]
-        is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type) or pa.types.is_string_view(field.type)
-        if is_text and len(array) and str(array[0]).startswith(PACKED):
-            value = unpack_values(array.to_pylist(), field.name)
-        else:
-            value = read_column(table, field.name)
+        value = read_foreign_column(table, field.name)
         arrays.append(to_arrow(value, field.name))
         fields.append(pa.field(field.name, arrays[-1].type, nullable=False))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def read_foreign_column(table: pa.Table, name: str) -> Nested:
+    """The nested arrays in a column, unpacked if RLlib or Ray packed its values one by one.
+
+    Raises:
+        DataError: a value is missing, differs in shape from the others, or cannot be unpacked.
+    """
+    column, field = table[name], table.schema.field(name)
+    text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type) or pa.types.is_string_view(field.type)
+    if text and len(column) and str(column[0]).startswith(PACKED):
+        return unpack_values(column.to_pylist(), name)
+    extension = getattr(field.type, "extension_name", (field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
+    if extension == _PICKLED:
+        if column.null_count:
+            raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+        try:
+            return nested.stack([load_nested(item) for item in column.cast(pa.binary()).to_pylist()], name)
+        except DataError as error:
+            raise type(error)(f"Column {name!r}: {error}") from error
+    return read_column(table, name)
 
 
 def unpack_values(texts: Iterable[Any], name: str) -> np.ndarray:
