@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyarrow import fs
 
@@ -15,17 +15,18 @@ from offline_core.storage.location import TEMPORARY, Location, storage_errors
 
 
 class NewFolder:
-    """What a sink writes to, on a local disk; a context manager whose clean end makes it visible.
+    """What a sink writes to, on a local disk; a context manager whose clean end makes it visible, once `finish` was called.
 
     Raises:
         LocationError: the place is not on a local disk.
         StorageError: something is there already, or the place cannot be written.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, *, finish: Callable[[], None]) -> None:
         if not isinstance(location.filesystem, fs.LocalFileSystem):
             raise LocationError(f"{location.uri} is not on a local disk; write there first and copy the folder.")
         self.location = location
+        self.finish = finish
         self.temporary = location.parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
 
     def __enter__(self) -> Location:
@@ -38,6 +39,7 @@ class NewFolder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
+                self.finish()
                 for name in self.temporary.files():
                     self.temporary.child(name).sync()
                 with storage_errors("write", self.location.uri):

@@ -38,7 +38,7 @@ class MinariSink:
 
     def __init__(self, uri: str, *, dataset_id: str, environment: EnvironmentSpec | None = None) -> None:
         self.dataset_id = _checked_id(dataset_id)
-        self.folder = NewFolder(Location.of(uri).child(dataset_id))
+        self.folder = NewFolder(Location.of(uri).child(dataset_id), finish=self._finish)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
         self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
@@ -49,12 +49,6 @@ class MinariSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and not self._written:
-            empty = EmptyDatasetError(
-                f"No episode was written to {self.folder.location.uri}, and Minari has no empty datasets."
-            )
-            self.folder.__exit__(EmptyDatasetError, empty, None)
-            raise empty
         self.folder.__exit__(kind, error, trace)
 
     def write(self, episodes: Sequence[Episode]) -> None:
@@ -79,6 +73,10 @@ class MinariSink:
             self._storage.update_episodes(buffers)
             self._storage.update_episode_metadata(attributes, range(self._written, self._written + len(episodes)))
         self._written += len(episodes)
+
+    def _finish(self) -> None:
+        if not self._written:
+            raise EmptyDatasetError(f"No episode was written to {self.folder.location.uri}, and Minari has no empty datasets.")
 
     def _created(self) -> Any:
         import minari

@@ -72,4 +72,4 @@ def _load(location: Location) -> dict[str, np.ndarray]:
 
 def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-any-return]
+        return np.lib.format.read_array(file, allow_pickle=False)
