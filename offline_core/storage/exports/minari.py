@@ -23,6 +23,7 @@ from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.storage.exports.folder import NewFolder, check_whole
+from offline_core.storage.extras import needs
 from offline_core.storage.location import Location, storage_errors
 
 MAX_ATTRIBUTE_BYTES = 60_000
@@ -108,8 +109,8 @@ class MinariSink:
 
 
 def _checked_id(dataset_id: str) -> str:
-    from minari.dataset.minari_dataset import parse_dataset_id
-
+    with needs("minari"):
+        from minari.dataset.minari_dataset import parse_dataset_id
     try:
         parse_dataset_id(dataset_id)
     except (ValueError, TypeError) as error:  # the latter when the version is missing

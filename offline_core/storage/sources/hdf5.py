@@ -18,6 +18,7 @@ from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
+from offline_core.storage.extras import needs
 from offline_core.storage.location import Location, storage_errors
 
 BATCH_BYTES = 32 * 2**20
@@ -62,8 +63,8 @@ class D4rlFile:
 
 @contextlib.contextmanager
 def _opened(location: Location) -> Iterator[Any]:
-    import h5py
-
+    with needs("hdf5"):
+        import h5py
     with storage_errors("read", location.uri):
         stream = location.filesystem.open_input_file(location.path)
     try:

@@ -23,6 +23,7 @@ from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, LocationError, OfflineError, SpaceError
+from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
 
 BATCH_BYTES = 32 * 2**20
@@ -62,8 +63,8 @@ def _opened(location: Location) -> Any:
     metadata = json.loads(data.child(_METADATA).read())
     if missing := {"observation_space", "action_space"} - metadata.keys():
         raise SpaceError(f"The dataset has no {' and no '.join(sorted(missing))} in its metadata; write them there first.")
-    import minari
-
+    with needs("minari"):
+        import minari
     return minari.MinariDataset(data.path)
 
 
