@@ -55,8 +55,8 @@ def episode_metadata(episodes: Sequence[Episode]) -> pa.Table:
 def success_of(info: Mapping[str, Any]) -> bool | None:
     """Whether the info of an episode's last step calls it a success; None if it does not say."""
     for key in SUCCESS_KEYS:
-        value = np.asarray(info.get(key))
-        if value.size == 1 and value.dtype.kind in "biuf" and not np.isnan(value):
+        value = info.get(key)
+        if isinstance(value, bool | int | float | np.number | np.bool | np.ndarray) and np.size(value) == 1:
             return bool(value)
     return None
 
@@ -68,7 +68,7 @@ def policy_of(custom_data: Mapping[str, Any]) -> str | None:
 
 
 def content_of(episode: Episode) -> str:
-    """16 hex digits of a BLAKE2b over observations, actions, rewards (names, dtypes, shapes, values) and how it ended.
+    """16 hex digits of a BLAKE2b over observations, actions (structure, dtypes, values), rewards and how it ended.
 
     Equal in both storage formats and whatever the episode is called; lookback, infos and extras do not count.
     """
@@ -76,7 +76,7 @@ def content_of(episode: Episode) -> str:
     trees = {
         columns.OBS: episode.get_observations(),
         columns.ACTIONS: episode.get_actions(),
-        columns.REWARDS: episode.get_rewards(),
+        columns.REWARDS: episode.get_rewards().astype(np.float64),  # a step table has one type for those of all episodes
     }
     for name, tree in trees.items():
         for path, array in nested.flatten(tree, name).items():

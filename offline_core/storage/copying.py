@@ -17,7 +17,7 @@ from offline_core.storage.episode_index import indexed_row_groups
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.writer import EpisodeWriter
 
-GATHER_BYTES = 16 * 2**20
+GATHER_BYTES = 8 * 2**20
 """Rows out of small row groups are written this many at a time, so that they come to lie in large ones."""
 
 NOWHERE = -1
@@ -34,25 +34,21 @@ def copy_episodes(
 ) -> None:
     """Appends episode i of `source` to `writers[to[i]]`, in the order of the source; `NOWHERE` leaves it out.
 
-    Row groups of which nothing is copied are never read; the next one is read while the last is written. Memory: some
-    row groups and 16 MiB a writer.
+    Row groups of which nothing is copied are never read; the next ones are read while the last are written. Memory: a few
+    times `GATHER_BYTES` for each writer.
 
     Arguments:
         index: `episode_index` of the source, with `columns.EPISODE_SUMMARY` at least.
         names: of a step table only these columns, those that a file lacks passed over.
     """
-    gathered: list[list[_Rows]] = [[] for _ in writers]
     with tqdm(total=int((to != NOWHERE).sum()), desc=what, unit="episode", disable=None) as bar:
-        for rows in _one_ahead(_chosen_rows(source, index, to, names)):
-            waiting = gathered[rows.target]
-            if waiting and not waiting[0].table.schema.equals(rows.table.schema):
-                _write(writers[rows.target], waiting, index)
-            waiting.append(rows)
-            if sum(part.table.nbytes for part in waiting) >= GATHER_BYTES:
-                _write(writers[rows.target], waiting, index)
+        for rows in _one_ahead(_gathered(_chosen_rows(source, index, to, names))):
+            if source.manifest.format == "episodes":
+                writers[rows.target].write_rows(rows.table)
+            else:
+                metadata = {name: index[name].to_numpy()[rows.episodes] for name in columns.EPISODE_SUMMARY}
+                writers[rows.target].write_table(rows.table, metadata)
             bar.update(len(rows.episodes))
-        for writer, waiting in zip(writers, gathered, strict=True):
-            _write(writer, waiting, index)
 
 
 def commit_copy(
@@ -63,7 +59,7 @@ def commit_copy(
     operation: Operation,
     statistics: Statistics | None = None,
 ) -> Dataset:
-    """Makes what `writer` wrote the next version of `output`, with the sources as parents.
+    """Makes what `writer` wrote the next version of `output`, in its format, with the sources as parents.
 
     It has the spaces of the first source, and the environment if it is the same for all.
     """
@@ -72,7 +68,7 @@ def commit_copy(
     return commit(
         output,
         writer.files,
-        format=first.manifest.format,
+        format=writer.format,
         operation=operation,
         statistics=writer.statistics if statistics is None else statistics,
         parents=[source.parent_entry for source in sources],
@@ -103,16 +99,23 @@ def _chosen_rows(source: Dataset, index: pl.DataFrame, to: np.ndarray, names: Se
             yield _Rows(part, numbers[mask], target)
 
 
-def _write(writer: EpisodeWriter, waiting: list[_Rows], index: pl.DataFrame) -> None:
-    if not waiting:
-        return
-    table = pa.concat_tables([rows.table for rows in waiting])
-    if writer.format == "episodes":
-        writer.write_rows(table)
-    else:
-        numbers = np.concatenate([rows.episodes for rows in waiting])
-        writer.write_table(table, {name: index[name].to_numpy()[numbers] for name in columns.EPISODE_SUMMARY})
-    waiting.clear()
+def _gathered(parts: Iterator[_Rows]) -> Iterator[_Rows]:
+    """The same rows in the same order, many at a time for each target, as long as they have the same columns."""
+    waiting: dict[int, list[_Rows]] = {}
+
+    def together(target: int) -> _Rows:
+        rows = waiting.pop(target)
+        return _Rows(pa.concat_tables([part.table for part in rows]), np.concatenate([part.episodes for part in rows]), target)
+
+    for part in parts:
+        before = waiting.get(part.target)
+        if before and not before[0].table.schema.equals(part.table.schema):
+            yield together(part.target)
+        waiting.setdefault(part.target, []).append(part)
+        if sum(rows.table.nbytes for rows in waiting[part.target]) >= GATHER_BYTES:
+            yield together(part.target)
+    for target in sorted(waiting):
+        yield together(target)
 
 
 Item = TypeVar("Item")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from offline_core.episodes import Episode, columns
+from offline_core.episodes.metadata import content_of
 from offline_core.errors import SchemaError
 from offline_core.storage import writer
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Format
+from tests.episodes.strategies import episode_lists
 from tests.storage.factories import FORMATS, episode, write_dataset, write_items
 
 NAMES = ["eps_id", "t_started", "length", "return", "terminated", "truncated"]
@@ -52,6 +59,43 @@ def test_returns_are_summed_up_in_double_precision(tmp_path: Path, format: Forma
     dataset = write_dataset(tmp_path, [episode(0, 10_000, rewards=rewards)], format)
     expected = float(rewards.astype(np.float64).sum())
     assert episode_index(dataset)["return"].to_list() == pytest.approx([expected], rel=1e-12)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.just(0)))
+def test_both_formats_say_the_same_of_any_episode(some: list[Episode]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one, other = (
+            episode_index(write_dataset(Path(folder) / format, some, format), columns.EPISODE_METADATA) for format in FORMATS
+        )
+    assert one.columns == list(columns.EPISODE_METADATA)
+    assert one.schema == other.schema
+    assert one.drop("return").equals(other.drop("return"))
+    assert one["content"].to_list() == [content_of(e) for e in some]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_success_and_policy(tmp_path: Path, format: Format) -> None:
+    some = [
+        episode(0, 2, infos=[{}, {"is_success": True}, {"is_success": False}], custom_data={"policy_id": "p"}),
+        episode(1, 2),
+        episode(2, 1, infos=[{}, {"success": 1}], custom_data={"else": 2}),
+    ]
+    index = episode_index(write_dataset(tmp_path, some, format), ["policy_id", "success"])
+    assert index.columns == ["policy_id", "success"]
+    assert index["success"].to_list() == [False, None, True]
+    assert index["policy_id"].to_list() == ["p", None, None]
+
+
+def test_files_from_before_some_metadata(tmp_path: Path) -> None:
+    """Their content is computed, what nobody noted is null."""
+    some = [episode(i, infos=[{"success": True}] * 8) for i in range(4)]
+    dataset = write_dataset(tmp_path, some, max_rows_per_file=2)
+    for path in dataset.paths[:1]:
+        pq.write_table(pq.read_table(path).drop_columns(["success", "policy_id", "content"]), path)
+    index = episode_index(dataset, ["eps_id", "success", "content"])
+    assert index["success"].to_list() == [None, None, True, True]
+    assert index["content"].to_list() == [content_of(e) for e in some]
 
 
 def test_a_foreign_folder_has_no_index(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from offline_core.config import parse
-from offline_core.episodes import Episode
+from offline_core.episodes import Episode, episodes_to_table
+from offline_core.episodes.metadata import episode_summary
 from offline_core.errors import ConfigError, EpisodeError, SchemaError, StorageError
 from offline_core.storage import writer as writer_module
 from offline_core.storage.dataset import open_dataset, prepare_dataset
@@ -223,6 +224,65 @@ def test_lookback_is_no_part_of_returns_and_lengths(tmp_path: Path) -> None:
         assert statistics.steps == 6
 
 
+def nested_walk(number: int, steps: int) -> Episode:
+    rng = np.random.default_rng(number)
+    observations = {
+        "pair": (rng.integers(0, 9, steps + 1), rng.standard_normal((steps + 1, 3))),
+        "text": np.full(steps + 1, "x"),
+    }
+    return episode(number, steps, observations=observations, observation_space=None)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch", [1, 100])
+def test_columns_are_summed_up_step_by_step(tmp_path: Path, format: Format, batch: int) -> None:
+    some = [nested_walk(i, 1 + i % 5) for i in range(20)]
+    statistics = write_files(tmp_path, some, format, batch=batch).statistics
+    assert statistics.columns is not None
+    assert set(statistics.columns) == {"obs/pair/0", "obs/pair/1", "actions", "rewards", "action_logp"}
+    vectors = np.concatenate([np.asarray(e.observations["pair"][1])[:-1] for e in some])
+    rewards = np.concatenate([e.rewards for e in some])
+    np.testing.assert_allclose(statistics.columns["obs/pair/1"].mean, vectors.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.columns["obs/pair/1"].std, vectors.std(axis=0), rtol=1e-12)
+    assert statistics.columns["rewards"].count == [len(rewards)] == [statistics.steps]
+    assert statistics.columns["rewards"].max == [rewards.max()]
+
+
+def test_columns_of_episodes_of_different_shapes(tmp_path: Path) -> None:
+    some = [episode(0), episode(1, observations=np.zeros((8, 2)), observation_space=None, extras={})]
+    columns = write_files(tmp_path, some, "episodes").statistics.columns
+    assert columns is not None
+    assert columns["obs"].count == [7 * 4 + 7 * 2], "summed up over all dimensions"
+    assert columns["action_logp"].count == [7]
+
+
+def test_columns_of_rows_that_were_not_opened_are_not_known(tmp_path: Path) -> None:
+    with EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer:
+        writer.write([episode(0)])
+        writer.write_rows(episode_rows([episode(1)]))
+    assert writer.statistics.columns is None
+    assert writer.statistics.episodes == 2
+
+
+def test_tables_are_summed_up_as_they_are(tmp_path: Path) -> None:
+    some = [episode(i, 3 + i) for i in range(4)]
+    whole = write_files(tmp_path / "a", some, "table").statistics
+    with EpisodeWriter(prepare_dataset(str(tmp_path / "b")), "part", format="table") as writer:
+        writer.write_table(episodes_to_table(some), episode_summary(some))
+    assert writer.statistics == whole
+
+
+def test_rows_from_before_some_metadata_lie_beside_newer_ones(tmp_path: Path) -> None:
+    rows = episode_rows([episode(i) for i in range(4)])
+    with EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer:
+        writer.write_rows(rows.slice(0, 2).drop_columns(["success", "policy_id", "content"]))
+        writer.write_rows(rows.slice(2))
+    [file] = writer.files
+    table = pq.read_table(tmp_path / file.path)
+    assert table["item"].to_pylist() == rows["item"].to_pylist()
+    assert table["content"].to_pylist() == [None, None, *rows["content"].to_pylist()[2:]]
+
+
 # What stands in files.
 
 
@@ -237,8 +297,11 @@ def test_columns_of_the_episode_format(tmp_path: Path) -> None:
         "return": ("double", False),
         "terminated": ("bool", False),
         "truncated": ("bool", False),
+        "success": ("bool", True),
+        "policy_id": ("string", True),
+        "content": ("string", True),
     }
-    assert table.select(table.column_names[1:]).to_pylist() == [
+    assert table.select(["eps_id", "t_started", "length", "return", "terminated", "truncated"]).to_pylist() == [
         {
             "eps_id": f"episode-{i:04}",
             "t_started": i,
@@ -425,7 +488,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     script = """
 import contextlib, os
 import numpy as np
-from offline_core.episodes import Episode
+from offline_core.episodes import Episode, episodes_to_table
+from offline_core.episodes.metadata import episode_summary
 from offline_core.errors import StorageError
 from offline_core.storage.location import Location
 from offline_core.storage.writer import EpisodeWriter, FilesConfig
