@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Turns experience into policies: train an expert, record it, prune, clone, evaluate.",
+    help="Turns experience into policies: train an expert, record it or import what is there, prune, clone, evaluate.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -26,6 +26,8 @@ Settings = Annotated[
 ]
 ConfigFile = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="Parameters as YAML or JSON.")]
 ShowConfig = Annotated[bool, typer.Option("--show-config", help="Print all parameters with what they mean, and stop.")]
+Dataset = Annotated[str, typer.Argument(help="Folder of the dataset to read.")]
+Output = Annotated[str, typer.Argument(help="Folder of the dataset to write.")]
 Version = Annotated[int | None, typer.Option(help="Version of the dataset; the latest if none is given.")]
 
 
@@ -73,17 +75,130 @@ def record(
     _run("record_episodes", _values(settings, config_file), show_config, policy=policy, output=output)
 
 
+@app.command("import")
+def import_(
+    source: Annotated[
+        list[str] | None, typer.Argument(help="Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …")
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the dataset to write.")] = "runs/imported",
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Take experience of any kind into a dataset: -s mapping.obs=o_t -s mapping.dones=d_t, and so on."""
+    _run("import_dataset", _values(settings, config_file), show_config, source=source or ["data"], output=output)
+
+
 @app.command()
-def prune(
-    dataset: Annotated[str, typer.Argument(help="Folder of the dataset to read.")] = "runs/recording",
-    output: Annotated[str, typer.Argument(help="Folder of the dataset to write.")] = "runs/pruned",
+def convert(
+    dataset: Dataset = "runs/recording",
+    output: Output = "runs/converted",
     version: Version = None,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
+    """Write a dataset an episode a row, or with -s format=table a step a row."""
+    _run("convert_table", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+
+
+@app.command()
+def check(
+    dataset: Dataset = "runs/recording",
+    version: Version = None,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Hold every step of a dataset against the rules of quality; exit code 1 if it fails."""
+    from flows.inspection import print_findings
+    from flows.settings import arguments_of
+
+    flow = _flow("check_dataset")
+    config = arguments_of(flow.fn, {"config": _values(settings, config_file)}, show=show_config)
+    print_findings(flow(dataset=dataset, version=version, **config))
+
+
+@app.command()
+def prune(
+    dataset: Dataset = "runs/recording",
+    output: Output = "runs/pruned",
+    version: Version = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be kept, from the metadata alone.")] = False,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
     """Keep the episodes that meet some conditions, such as -s where='return >= 400'."""
-    _run("prune_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+    values = _values(settings, config_file)
+    if plan and not show_config:
+        from flows.inspection import print_plan
+
+        print_plan(dataset, version, values)
+        return
+    _run("prune_dataset", values, show_config, dataset=dataset, output=output, version=version)
+
+
+@app.command()
+def compact(
+    dataset: Dataset = "runs/recording",
+    output: Output = "runs/compacted",
+    version: Version = None,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Copy a dataset into files of another size, such as -s files.max_bytes_per_file=268435456."""
+    _run("compact_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+
+
+@app.command()
+def split(
+    dataset: Dataset = "runs/recording",
+    output: Annotated[str, typer.Argument(help="Folder for the two datasets, train and held_out.")] = "runs/split",
+    version: Version = None,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Split a dataset by episode into train and held_out, with the same spread of returns."""
+    _run("split_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+
+
+@app.command()
+def merge(
+    datasets: Annotated[list[str], typer.Argument(help="Folders of the datasets to read.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the dataset to write.")] = "runs/merged",
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Copy the episodes of several datasets, each once, into one."""
+    _run("merge_datasets", _values(settings, config_file), show_config, datasets=datasets, output=output)
+
+
+@app.command()
+def mix(
+    output: Output = "runs/mixture",
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Write episodes of datasets and playing policies by weight: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'."""
+    _run("mix_datasets", _values(settings, config_file), show_config, output=output)
+
+
+@app.command()
+def export(
+    dataset: Dataset = "runs/recording",
+    output: Annotated[str, typer.Argument(help="Folder to write, which must not be there yet.")] = "runs/export",
+    version: Version = None,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Write a dataset for Minari, or with -s format=lerobot for LeRobot."""
+    _run("export_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
 
 
 @app.command()

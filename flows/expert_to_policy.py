@@ -17,12 +17,15 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult
+from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import QualityReport
 from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.reporting.cards import times_card
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 from tasks.artifacts import publish
+from tasks.check_dataset import check_dataset
 from tasks.evaluate_policy import evaluate_policy
 from tasks.prune_dataset import prune_dataset
 from tasks.record_episodes import record_episodes
@@ -38,6 +41,7 @@ class ExpertToPolicyResult(BaseModel):
     expert: ExpertResult
     recording: DatasetRef
     pruning: PruningResult
+    quality: QualityReport
     training: TrainingResult
     evaluation: EvaluationResult
     seconds: dict[str, float]
@@ -51,10 +55,11 @@ def expert_to_policy(
     expert: ExpertConfig = ExpertConfig(),
     recording: RecordingConfig = RecordingConfig(),
     pruning: PruningConfig = PruningConfig(),
+    quality: QualityConfig = QualityConfig(),
     training: TrainingConfig = TrainingConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
 ) -> ExpertToPolicyResult:
-    """Trains an expert, records it, prunes the recording, clones a policy from it and evaluates the clone.
+    """Trains an expert, records it, prunes and checks the recording, clones a policy from it and evaluates the clone.
 
     Args:
         root: Folder for everything the run makes.
@@ -62,6 +67,7 @@ def expert_to_policy(
         expert: The environment, and how the expert learns to master it.
         recording: How the expert's episodes are recorded.
         pruning: Which of them are kept.
+        quality: What the kept ones have to meet, lest the run stops.
         training: How the policy is learned from them.
         evaluation: How the policy is put to the test.
     """
@@ -84,6 +90,8 @@ def expert_to_policy(
             )
         with stage("prune"):
             pruned = prune_dataset(pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri)
+        with stage("check"):
+            checked = check_dataset(quality, dataset=pruned.dataset.uri, version=pruned.dataset.version)
         with stage("train policy"):
             trained = train_policy(
                 training.model_copy(update=seeded),
@@ -94,7 +102,13 @@ def expert_to_policy(
         with stage("evaluate"):
             evaluated = evaluate_policy(evaluation.model_copy(update=seeded), policy=trained.checkpoint)
     result = ExpertToPolicyResult(
-        expert=expert_result, recording=recorded, pruning=pruned, training=trained, evaluation=evaluated, seconds=seconds
+        expert=expert_result,
+        recording=recorded,
+        pruning=pruned,
+        quality=checked,
+        training=trained,
+        evaluation=evaluated,
+        seconds=seconds,
     )
     summarize(result)
     return result
@@ -109,6 +123,7 @@ def summarize(result: ExpertToPolicyResult) -> None:
         "Expert": f"return {result.expert.metrics['episode_return_mean']:.1f}",
         "Recorded": str(result.recording),
         "Kept": f"{result.pruning.after.episodes:,} episodes",
+        "Quality": result.quality.verdict,
         "Policy": f"{result.training.checkpoint}, {result.training.updates:,} updates",
         "Policy's return": f"{result.evaluation.metrics['episode_return_mean']:.1f}",
         "Seconds": result.seconds["all"],

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
+from offline_core.config import parse
 from offline_core.errors import OfflineError
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.plan import QUANTILES, plan_pruning
+from offline_core.quality.check import last_report
+from offline_core.quality.result import QualityReport
 from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.manifest import Parent, Summary
 from offline_core.storage.reader import schema_of, spaces_of
+from offline_core.storage.statistics import ColumnStatistics
 
 MAX_FILES = 20
+MAX_DIMENSIONS_SHOWN = 32
 
 
 def print_dataset(uri: str, version: int | None) -> None:
     """Versions, content, spaces, files and lineage of a dataset."""
-    console = Console()
+    console = _console()
     dataset = open_dataset(uri, version)
     manifest = dataset.manifest
     statistics = manifest.statistics
@@ -49,7 +59,65 @@ def print_dataset(uri: str, version: int | None) -> None:
     if len(manifest.files) > MAX_FILES:
         files.add_row(f"… {len(manifest.files) - MAX_FILES:,} more")
     console.print(files)
+    if statistics.columns:
+        console.print(_columns_table(statistics.columns))
+    if report := last_report(dataset):
+        console.print(_findings_table(report))
     console.print(_lineage(dataset.ref.uri, manifest.version, manifest.operation.name, manifest.parents))
+
+
+def print_plan(uri: str, version: int | None, values: dict[str, Any]) -> None:
+    """What pruning would keep, and how the returns would change."""
+    plan = plan_pruning(parse(PruningConfig, values), dataset=uri, version=version)
+    facts = Table(show_header=False, box=None)
+    facts.add_row("dataset", str(plan.source))
+    facts.add_row("would keep", f"{plan.episodes:,} episodes, {plan.steps:,} steps, about {plan.bytes:,} bytes")
+    for rule, episodes in plan.dropped.items():
+        facts.add_row(f"dropped by {rule}", f"{episodes:,} episodes")
+    if plan.unplanned:
+        facts.add_row("may keep less", f"{', '.join(plan.unplanned)}: looks at the data itself")
+    returns = Table("return", "mean", *(f"{share:.0%}" for share in QUANTILES))
+    for name, found in (("now", plan.before), ("then", plan.after)):
+        if found is not None:
+            returns.add_row(name, *(f"{number:,.4g}" for number in (found.mean, *found.quantiles)))
+    _console().print(facts, returns, "Nothing was written.")
+
+
+def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
+    table = Table("column", "mean", "std", "min", "5 %", "median", "95 %", "max", "not finite", title="Steps")
+    for name, column in statistics.items():
+        quantiles = [column.quantile(share) for share in (0.05, 0.5, 0.95)]
+        for i in range(min(len(column.mean), MAX_DIMENSIONS_SHOWN)):
+            low, middle, high = (quantile[i] for quantile in quantiles)
+            numbers = (column.mean[i], column.std[i], column.min[i], low, middle, high, column.max[i])
+            label = name if len(column.mean) == 1 else f"{name}[{i}]"
+            lost = column.nan[i] + column.infinite[i]
+            table.add_row(
+                label, *("–" if number is None else f"{number:,.4g}" for number in numbers), f"{lost:,}" if lost else ""
+            )
+        if len(column.mean) > MAX_DIMENSIONS_SHOWN:
+            table.add_row(f"{name} … {len(column.mean) - MAX_DIMENSIONS_SHOWN} more")
+    return table
+
+
+def print_findings(report: QualityReport) -> None:
+    """What the rules say of a dataset."""
+    _console().print(str(report.dataset), _findings_table(report))
+
+
+def _console() -> Console:
+    """Of the terminal's width; files and pipes have none, so there it is as wide as tables need."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def _findings_table(report: QualityReport) -> Table:
+    table = Table("rule", "verdict", "finding", title=f"Quality: {report.verdict}")
+    for finding in report.findings:
+        if finding.verdict != "pass":
+            table.add_row(finding.rule, finding.verdict, f"{finding.message} {finding.advice}".strip())
+    table.add_row(f"{sum(finding.verdict == 'pass' for finding in report.findings)} rules", "pass", "")
+    return table
 
 
 def _lineage(uri: str, version: int | None, operation: str, parents: list[Parent]) -> Tree:
@@ -61,6 +129,8 @@ def _lineage(uri: str, version: int | None, operation: str, parents: list[Parent
 
 def _ancestors(parent: Parent) -> Tree:
     """The parent's own lineage, as far as it is still there."""
+    if parent.kind == "files":
+        return Tree(f"{parent.uri} [dim](files)[/dim]")
     try:
         if parent.kind == "checkpoint":
             from offline_core.policies.checkpoint import read_policy_manifest

@@ -17,6 +17,9 @@ from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.storage.location import Location
 
+_LEFT_OUT = ("columns",)
+"""Statistics of columns are for 'offline inspect'."""
+
 
 def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:
     """Nested values of a YAML or JSON file, overridden by `a.b=value` settings whose values are YAML.
@@ -82,6 +85,7 @@ def print_chain(result: Any) -> None:
         "train expert": f"mean return {expert['episode_return_mean']:.1f} over {expert['episodes']:.0f} greedy episodes",
         "record episodes": str(result.recording),
         "prune": f"{result.pruning.after.episodes:,} of {result.pruning.before.episodes:,} episodes kept",
+        "check": _verdicts(result.quality),
         "train policy": f"{training.updates:,} updates on {training.steps:,} steps, {training.checkpoint}",
         "evaluate": f"mean return {played['episode_return_mean']:.1f} over {played['episodes']:.0f} greedy episodes, new seeds",
         "all": "",
@@ -94,6 +98,12 @@ def print_chain(result: Any) -> None:
     table.add_section()
     table.add_row("all", f"{result.seconds['all']:.1f}", "Ray's start and end included")
     Console().print(table)
+
+
+def _verdicts(report: Any) -> str:
+    verdicts = [finding.verdict for finding in report.findings]
+    warned = ", ".join(finding.rule for finding in report.findings if finding.verdict != "pass")
+    return f"{verdicts.count('pass')} of {len(verdicts)} rules passed{'; not ' + warned if warned else ''}"
 
 
 def _is_model(hint: Any) -> bool:
@@ -119,7 +129,9 @@ def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iter
 
 def _plain(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in value.items():
+        if name in _LEFT_OUT:
+            continue
         if isinstance(item, dict):
             yield from _plain(item, f"{prefix}{name}.")
-        elif not isinstance(item, list):
+        elif not isinstance(item, list) and not (prefix == "counts." and not item):
             yield f"{prefix}{name}", item

@@ -6,10 +6,7 @@ from prefect import task
 
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult
-from offline_core.reporting.cards import episodes_card
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.episode_index import episode_index
-from tasks.artifacts import publish
+from tasks.artifacts import publish_datasets
 
 
 @task(name="prune-dataset", persist_result=True, result_serializer="json")
@@ -18,16 +15,13 @@ def prune_dataset(config: PruningConfig, *, dataset: str, output: str, version: 
     from offline_core.pruning import prune as core
 
     result = core.prune_dataset(config, dataset=dataset, output=output, version=version)
-    before, after = (episode_index(open_dataset(ref.uri, ref.version)) for ref in (result.source, result.dataset))
     rows = {
         "Dataset": f"{result.dataset.uri} version {result.dataset.version}",
         "From": f"{result.source.uri} version {result.source.version}",
-        "Where": config.where or "everything",
-        "Top fraction": "all" if config.keep_top_fraction is None else f"{config.keep_top_fraction:.0%}",
+        "Rules": config.model_dump_json(exclude={"files"}, exclude_defaults=True),
         "Episodes kept": f"{result.after.episodes:,} of {result.before.episodes:,}",
         "Steps kept": f"{result.after.steps:,} of {result.before.steps:,}",
         "Mean return": f"{result.before.returns.mean:.1f} before, {result.after.returns.mean:.1f} after",
     }
-    groups = {name: {"before": before[name], "after": after[name]} for name in ("return", "length")}
-    publish(episodes_card("Pruning", rows=rows, returns=groups["return"], lengths=groups["length"]), key="pruning-card")
+    publish_datasets("Pruning", {"before": result.source, "after": result.dataset}, rows=rows, key="pruning-card")
     return result

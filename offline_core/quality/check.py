@@ -123,6 +123,12 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
         raise QualityError("\n".join(lines))
 
 
+def last_report(dataset: Dataset) -> QualityReport | None:
+    """What the last check of this version found, None if there was none."""
+    place = dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json")
+    return QualityReport.model_validate_json(place.read()) if place.is_file() else None
+
+
 _PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
 
 

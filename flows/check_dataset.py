@@ -1,0 +1,25 @@
+"""Flow: the quality gate."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import QualityReport
+from tasks.check_dataset import check_dataset as check_dataset_task
+
+
+@flow(name="check-dataset")
+def check_dataset(
+    dataset: str = "runs/recording",
+    version: int | None = None,
+    config: QualityConfig = QualityConfig(),
+) -> QualityReport:
+    """Holds every step of a dataset against the rules of quality and stops when it fails.
+
+    Args:
+        dataset: Folder of the dataset.
+        version: Version to read; the latest if none is given.
+        config: The limits, and when to stop.
+    """
+    return check_dataset_task(config, dataset=dataset, version=version)

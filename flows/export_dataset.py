@@ -1,0 +1,26 @@
+"""Flow: write a dataset in other people's formats."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.conversion.exporting import ExportConfig, ExportResult
+from tasks.export_dataset import export_dataset as export_dataset_task
+
+
+@flow(name="export-dataset")
+def export_dataset(
+    dataset: str = "runs/recording",
+    output: str = "runs/export",
+    version: int | None = None,
+    config: ExportConfig = ExportConfig(),
+) -> ExportResult:
+    """Writes a dataset for Minari, LeRobot or a program of your own.
+
+    Args:
+        dataset: Folder of the dataset to read.
+        output: Folder to write, which must not be there yet.
+        version: Version to read; the latest if none is given.
+        config: The format, and what its writer wants to know.
+    """
+    return export_dataset_task(config, dataset=dataset, output=output, version=version)

@@ -1,0 +1,25 @@
+"""Flow: take experience of any kind into a dataset of ours."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.report import ImportResult
+from tasks.import_dataset import import_dataset as import_dataset_task
+
+
+@flow(name="import-dataset")
+def import_dataset(
+    source: str | list[str] = "data",
+    output: str = "runs/imported",
+    config: ImportConfig = ImportConfig(),
+) -> ImportResult:
+    """Imports recordings of RLlib, tables, Minari and D4RL files, CSV and more as the next version of a dataset.
+
+    Args:
+        source: A file, a folder, a pattern with * or **, or a list of them.
+        output: Folder of the dataset to write.
+        config: The format, what the columns mean, how rows become episodes.
+    """
+    return import_dataset_task(config, source=source, output=output)

@@ -1,0 +1,25 @@
+"""Flow: several datasets become one."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.pruning.config import MergeConfig
+from offline_core.pruning.merge import MergeResult
+from tasks.merge_datasets import merge_datasets as merge_datasets_task
+
+
+@flow(name="merge-datasets")
+def merge_datasets(
+    datasets: list[str] = ["runs/recording"],  # noqa: B006 - a form shows no tuple; nobody appends to it
+    output: str = "runs/merged",
+    config: MergeConfig = MergeConfig(),
+) -> MergeResult:
+    """Copies the episodes of several datasets, each once, into one.
+
+    Args:
+        datasets: Folders of the datasets to read.
+        output: Folder of the dataset to write.
+        config: The files.
+    """
+    return merge_datasets_task(config, datasets=datasets, output=output)

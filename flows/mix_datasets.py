@@ -1,0 +1,22 @@
+"""Flow: a dataset out of others, and of policies that play, by weight."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from offline_core.recording.mixing import MixtureConfig, MixtureResult
+from tasks.mix_datasets import mix_datasets as mix_datasets_task
+
+
+@flow(name="mix-datasets")
+def mix_datasets(
+    output: str = "runs/mixture",
+    config: MixtureConfig = MixtureConfig(),
+) -> MixtureResult:
+    """Writes whole episodes of several datasets and playing policies, by weight in steps.
+
+    Args:
+        output: Folder of the dataset to write.
+        config: The sources with their weights.
+    """
+    return mix_datasets_task(config, output=output)

@@ -1,0 +1,123 @@
+"""A dataset out of others and of policies that play meanwhile, by weight."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, Field
+from tqdm import tqdm
+
+from offline_core.config import Config, EnvironmentSpec
+from offline_core.conversion.importing import open_or_import
+from offline_core.conversion.mixing import mixed
+from offline_core.episodes import Episode
+from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.recording.sampler import sample_episodes
+from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Format, Operation
+from offline_core.storage.reader import episodes
+from offline_core.storage.writer import EpisodeWriter, FilesConfig
+
+log = logging.getLogger(__name__)
+
+EPISODES_AT_A_TIME = 256
+
+
+class MixtureConfig(Config):
+    """What goes in, and how much of it."""
+
+    datasets: dict[str, float] = Field(
+        {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
+    )
+    policies: dict[str, float] = Field(
+        {},
+        title="Policies",
+        description="Weight by checkpoint of a policy that plays new episodes meanwhile, as many as its share asks for.",
+    )
+    environment: EnvironmentSpec | None = Field(
+        None, title="Environment", description="Where policies play; None: where each was trained."
+    )
+    steps: int = Field(100_000, ge=1, title="Steps", description="Stop with the episode that reaches this many.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
+    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+
+
+class MixtureResult(BaseModel):
+    """What came of what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    steps: dict[str, int] = Field(description="Steps by source.")
+    is_complete: bool = Field(description="False: a dataset had no more episodes before all steps were there.")
+
+
+def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
+    """Writes whole episodes of all sources, by weight in steps, as the next version of `output`.
+
+    Raises:
+        ConfigError: there is no source, a weight is not above zero, or spaces differ.
+    """
+    if not config.datasets and not config.policies:
+        raise ConfigError("A mixture needs datasets or policies, with their weights.")
+    folder = Location.of(output)
+    sources = {
+        uri: open_or_import(uri, None, output=folder.child(f"sources/{i:03d}").uri) for i, uri in enumerate(config.datasets)
+    }
+    streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
+    streams |= {
+        uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed))
+        for uri, weight in config.policies.items()
+    }
+    steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()
+    with (
+        EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
+        tqdm(total=config.steps, desc="mix", unit="step", unit_scale=True, disable=None) as bar,
+    ):
+        chosen = _up_to(mixed(streams), config.steps)
+        while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
+            for uri, episode in batch:
+                own = (episode.observation_space, episode.action_space)
+                spaces = spaces or own
+                if own != spaces:
+                    raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
+                if origin.setdefault(episode.eps_id, uri) != uri:
+                    raise ConfigError(
+                        f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of them."
+                    )
+                steps[uri] += len(episode)
+                bar.update(len(episode))
+            writer.write([episode for _, episode in batch])
+    if spaces is None:
+        raise ConfigError("The sources hold no episode.")
+    dataset = commit(
+        output,
+        writer.files,
+        format=config.format,
+        operation=Operation(name="mix_datasets", config=config.model_dump(mode="json") | {"steps_by_source": steps}),
+        statistics=writer.statistics,
+        parents=[
+            *(source.parent_entry for source in sources.values()),
+            *(read_policy_manifest(uri).parent_entry(uri) for uri in config.policies),
+        ],
+        environment=config.environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    result = MixtureResult(dataset=dataset.ref, steps=steps, is_complete=sum(steps.values()) >= config.steps)
+    log.info("Mixed %s", dataset.ref)
+    return result
+
+
+def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:
+    """The first episodes that together have this many steps, or all."""
+    for uri, episode in episodes:
+        yield uri, episode
+        steps -= len(episode)
+        if steps <= 0:
+            return

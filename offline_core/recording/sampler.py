@@ -1,0 +1,42 @@
+"""A stream of episodes that are played while they are asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import Episode
+from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.recording.player import Assignment, play
+
+EPISODES_PER_ROUND = 16
+
+
+def sample_episodes(policy: str, *, environment: EnvironmentSpec | None = None, seed: int = 0) -> Iterator[Episode]:
+    """Complete episodes of a policy without end, played in this process with exploration.
+
+    Arguments:
+        policy: URI of a checkpoint.
+        environment: the one it was trained in if None.
+
+    Raises:
+        CheckpointError: there is no policy to play.
+        ConfigError: the environment cannot be made.
+    """
+    manifest, player = read_policy_manifest(policy), load_policy(policy).eval()
+    environment = environment or manifest.environment
+    if environment is None:
+        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to sample in.")
+    for number in itertools.count():
+        for episodes in play(
+            player,
+            environment,
+            Assignment(round=number, recorder=0, episodes=EPISODES_PER_ROUND),
+            identity=manifest.fingerprint,
+            num_envs=EPISODES_PER_ROUND,
+            seed=seed,
+            explore=True,
+        ):
+            yield from episodes

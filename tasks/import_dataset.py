@@ -1,0 +1,23 @@
+"""Stage: take experience of any kind into a dataset of ours."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.report import ImportResult
+from tasks.artifacts import publish_datasets
+
+
+@task(name="import-dataset", persist_result=True, result_serializer="json")
+def import_dataset(config: ImportConfig, *, source: str | list[str], output: str) -> ImportResult:
+    """Commits the episodes in other people's files; leaves the account of all rows as an artifact."""
+    from offline_core.conversion import importing as core
+
+    result = core.import_dataset(config, source=source, output=output)
+    rows: dict[str, object] = {"Source": source, "Dataset": result.dataset}
+    rows |= {name.replace("_", " ").capitalize(): count for name, count in result.counts.model_dump().items() if count}
+    if result.quarantine:
+        rows["Not read, and why"] = result.quarantine
+    publish_datasets("Import", {"imported": result.dataset}, rows=rows, key="import-card")
+    return result

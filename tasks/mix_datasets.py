@@ -1,0 +1,20 @@
+"""Stage: a dataset out of others, and of policies that play, by weight."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from offline_core.recording.mixing import MixtureConfig, MixtureResult
+from tasks.artifacts import publish_datasets
+
+
+@task(name="mix-datasets", persist_result=True, result_serializer="json")
+def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
+    """Commits whole episodes of all sources by weight; leaves the share of each as an artifact."""
+    from offline_core.recording import mixing as core
+
+    result = core.mix_datasets(config, output=output)
+    rows: dict[str, object] = {uri: f"{steps:,} steps" for uri, steps in result.steps.items()}
+    rows |= {"To": result.dataset, "All steps asked for": result.is_complete}
+    publish_datasets("Mixture", {"mixed": result.dataset}, rows=rows, key="mixture-card")
+    return result
