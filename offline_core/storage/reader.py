@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -26,6 +26,8 @@ class RowGroup:
     num_rows: int
     _file: pq.ParquetFile
     _number: int
+    _spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None]
+    """Those that the manifest names."""
 
     @property
     def names(self) -> list[str]:
@@ -38,17 +40,32 @@ class RowGroup:
             return self._file.read_row_group(self._number, columns=None if names is None else list(names))
 
     def episodes(self, names: Sequence[str] | None = None) -> list[Episode]:
-        """Its episodes, not validated; of a step table only with the columns `names`, if given.
+        """Its episodes, not validated, with the dataset's spaces if they do not say theirs.
+
+        Arguments:
+            names: of a step table only these columns.
 
         Raises:
             CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
         """
         try:
             if columns.ITEM in self.names:
-                return [decode(item) for item in self.read([columns.ITEM])[columns.ITEM].to_pylist()]
-            return table_to_episodes(self.read(names))
+                found = [decode(item) for item in self.read([columns.ITEM])[columns.ITEM].to_pylist()]
+            else:
+                found = table_to_episodes(self.read(names))
+            return [self._with_spaces(episode) for episode in found]
         except DataError as error:
             raise type(error)(f"{self.uri}: {error}") from error
+
+    def _with_spaces(self, episode: Episode) -> Episode:
+        observation_space, action_space = self._spaces
+        if (episode.observation_space or not observation_space) and (episode.action_space or not action_space):
+            return episode
+        return replace(
+            episode,
+            observation_space=episode.observation_space or observation_space,
+            action_space=episode.action_space or action_space,
+        )
 
 
 def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
@@ -57,13 +74,14 @@ def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
     Raises:
         CorruptFileError: a file is truncated or damaged; the message names it.
     """
+    spaces = dataset.observation_space, dataset.action_space
     for entry in dataset.manifest.files:
         location = dataset.location.child(entry.path)
         with parquet_errors(location.uri):
             file = pq.ParquetFile(location.path, filesystem=location.filesystem)
         with file:
             for number in range(file.num_row_groups):
-                yield RowGroup(location.uri, file.metadata.row_group(number).num_rows, file, number)
+                yield RowGroup(location.uri, file.metadata.row_group(number).num_rows, file, number, spaces)
 
 
 def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
