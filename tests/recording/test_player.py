@@ -34,6 +34,10 @@ def test_as_many_complete_episodes_as_asked_each_once(episodes: int, num_envs: i
         episode.validate()
 
 
+def test_episodes_name_the_policy_that_played_them() -> None:
+    assert [e.custom_data for e in recorded(CARTPOLE, episodes=3, num_envs=2)] == [{"policy_id": "p"}] * 3
+
+
 def test_recorded_steps_replay_in_a_fresh_environment() -> None:
     """Set a single CartPole to the recorded start and take the recorded actions: it has to go through the same states."""
     env = gym.make("CartPole-v1").unwrapped

@@ -17,6 +17,7 @@ from offline_core.errors import CheckpointError, ConfigError, RecorderError, Sto
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.episode_index import episode_index
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import FilesConfig
 
@@ -37,6 +38,14 @@ def test_n_episodes_asked_are_n_episodes_on_disk(tmp_path: Path, cartpole_policy
     folders = {os.path.dirname(file.path) for file in dataset.manifest.files}
     assert folders == {f"cartpole-v1/run-{k:06d}-{r:05d}" for k in (1, 2) for r in (1, 2)}
     assert dataset.manifest.parents[0].kind == "checkpoint"
+    index = episode_index(dataset, ["policy_id", "content"])
+    assert set(index["policy_id"]) == {dataset.manifest.parents[0].fingerprint}
+    assert index["content"].n_unique() == 40
+    summed_up = dataset.manifest.statistics.columns
+    assert summed_up is not None
+    steps = np.concatenate([np.asarray(e.observations)[:-1] for e in found])
+    assert summed_up["obs"].count == [len(steps)] * 4
+    np.testing.assert_allclose(summed_up["obs"].mean, steps.astype(np.float64).mean(axis=0), rtol=1e-9)
 
 
 def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: Path, cartpole_policy: str) -> None:
