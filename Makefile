@@ -31,6 +31,7 @@ test: check ## check, and all tests
 
 bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.pipeline
+	$(BIN)/python -m benchmarks.data
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .

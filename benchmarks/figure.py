@@ -14,10 +14,10 @@ def figure(name: str, value: float, unit: str, **fields: Any) -> None:
     print(json.dumps({"name": name, "value": round(value, 4), "unit": unit, **fields}), flush=True)
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
+def seconds(action: Callable[..., object], *arguments: Any, **named: Any) -> float:
+    """Wall time of `action(*arguments, **named)`."""
     start = time.perf_counter()
-    action()
+    action(*arguments, **named)
     return time.perf_counter() - start
 
 

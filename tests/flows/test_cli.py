@@ -14,7 +14,24 @@ from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
-VERBS = ["expert-to-policy", "train-expert", "record", "prune", "train", "evaluate", "inspect"]
+VERBS = [
+    "expert-to-policy",
+    "train-expert",
+    "record",
+    "import",
+    "convert",
+    "check",
+    "prune",
+    "compact",
+    "split",
+    "merge",
+    "mix",
+    "export",
+    "train",
+    "evaluate",
+    "inspect",
+]
+NEEDS_ARGUMENTS = {"merge": ["a", "b"]}
 
 
 def offline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -30,9 +47,9 @@ def test_help_answers_at_once_and_names_every_verb(tmp_path: Path) -> None:
         assert heavy not in modules
 
 
-@pytest.mark.parametrize("verb", ["train-expert", "record", "prune", "train", "evaluate", "expert-to-policy"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "inspect"])
 def test_shown_parameters_can_be_read_back(verb: str, tmp_path: Path) -> None:
-    shown = offline(verb, "--show-config", cwd=tmp_path)
+    shown = offline(verb, *NEEDS_ARGUMENTS.get(verb, []), "--show-config", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     values = yaml.safe_load(shown.stdout)
     assert isinstance(values, dict) and "# " in shown.stdout

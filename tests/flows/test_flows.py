@@ -63,20 +63,29 @@ def test_from_nothing_to_a_policy(tmp_path: Path) -> None:
     kept = open_dataset(result.pruning.dataset.uri)
     assert kept.manifest.statistics.episodes == result.pruning.before.episodes - result.pruning.dropped_episodes <= 54
     assert kept.manifest.parents[0].fingerprint == result.recording.fingerprint
-    assert result.training.dataset == result.pruning.dataset
+    assert result.quality.dataset == result.training.dataset == result.pruning.dataset
+    assert result.quality.verdict != "fail"
 
     run = latest_run()
     assert run.state is not None and run.state.is_completed()
     assert run.name == "expert-to-policy-CartPole-v1-3"
     cards = {card.key: str(card.data) for card in artifacts_of(run.id)}
-    stages = {"expert-card", "recording-card", "pruning-card", "policy-card", "evaluation-card", "expert-to-policy-card"}
+    stages = {
+        "expert-card",
+        "recording-card",
+        "pruning-card",
+        "quality-card",
+        "policy-card",
+        "evaluation-card",
+        "expert-to-policy-card",
+    }
     assert cards.keys() == stages
     for key, text in cards.items():
         picture = re.search(r"data:image/png;base64,([^)]+)", text)
         assert picture is not None, key
         image = Image.open(io.BytesIO(base64.b64decode(picture.group(1))))
         assert image.width >= 400 and len(image.getcolors(1 << 20)) > 3, key
-        assert "| Seconds" in text or "| Dataset" in text, key
+        assert "| Seconds" in text or "Verdict" in text or "| Dataset" in text, key
 
 
 def test_a_target_that_is_never_reached_ends_with_the_best_there_was(tmp_path: Path) -> None:

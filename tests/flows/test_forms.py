@@ -8,14 +8,7 @@ import pytest
 from prefect import Flow
 from pydantic import BaseModel, SecretStr
 
-from flows.evaluate_policy import evaluate_policy
-from flows.expert_to_policy import expert_to_policy
-from flows.prune_dataset import prune_dataset
-from flows.record_episodes import record_episodes
-from flows.train_expert import train_expert
-from flows.train_policy import train_policy
-
-FLOWS: list[Flow] = [train_expert, record_episodes, prune_dataset, train_policy, evaluate_policy, expert_to_policy]
+from deployments.serve import FLOWS
 
 
 def models(model: type[BaseModel]) -> set[type[BaseModel]]:
@@ -30,10 +23,9 @@ def models(model: type[BaseModel]) -> set[type[BaseModel]]:
 ALL_MODELS = {
     found
     for flow in FLOWS
-    for hint in typing.get_type_hints(flow.fn).values()
-    if isinstance(hint, type) and issubclass(hint, BaseModel) and hint.model_config.get("extra") == "forbid"
+    for name, hint in typing.get_type_hints(flow.fn).items()
+    if name != "return" and isinstance(hint, type) and issubclass(hint, BaseModel)
     for found in models(hint)
-    if found.model_config.get("frozen") and not found.__name__.endswith(("Result", "Ref", "Statistics", "Summary"))
 }
 
 

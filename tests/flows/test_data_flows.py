@@ -1,0 +1,95 @@
+"""The flows of the data plane under a real Prefect server, on RLlib's real recordings: each leaves its card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prefect import Flow
+
+from flows.check_dataset import check_dataset
+from flows.compact_dataset import compact_dataset
+from flows.convert_table import convert_table
+from flows.export_dataset import export_dataset
+from flows.import_dataset import import_dataset
+from flows.merge_datasets import merge_datasets
+from flows.mix_datasets import mix_datasets
+from flows.split_dataset import split_dataset
+from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.errors import QualityError
+from offline_core.pruning.config import CompactionConfig, SplitConfig
+from offline_core.quality.config import QualityConfig
+from offline_core.recording.mixing import MixtureConfig
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.writer import FilesConfig
+from tests.flows.test_flows import artifacts_of, latest_run
+
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
+
+
+def card_of(flow: Flow, key: str) -> str:
+    """The one card that the latest run left, which has to be a run of `flow`."""
+    run = latest_run()
+    assert run.state is not None and run.flow_id is not None
+    cards = {card.key: str(card.data) for card in artifacts_of(run.id)}
+    assert cards.keys() == {key}
+    return cards[key]
+
+
+def test_from_sample_batches_to_training_data(rllib_recordings: Path, tmp_path: Path) -> None:
+    imported = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "imported"))
+    assert (imported.counts.rows, imported.counts.episodes) == (15_432, 40)
+    card = card_of(import_dataset, "import-card")
+    assert "15,432" in card and "data:image/png;base64," in card
+
+    report = check_dataset(dataset=imported.dataset.uri)
+    assert report.verdict == "pass" and report.statistics.steps == 15_432
+    assert "non_finite" in card_of(check_dataset, "quality-card")
+
+    table = convert_table(
+        dataset=imported.dataset.uri, output=str(tmp_path / "table"), config=ConversionConfig(format="table")
+    ).dataset
+    assert open_dataset(table.uri).manifest.format == "table" and table.steps == 15_432
+    assert "Bytes per step" in card_of(convert_table, "conversion-card")
+
+    sides = split_dataset(dataset=table.uri, output=str(tmp_path / "split"), config=SplitConfig(held_out_fraction=0.25))
+    assert (sides.train.episodes, sides.held_out.episodes) == (30, 10)
+    card_of(split_dataset, "split-card")
+    assert check_dataset(dataset=sides.train.uri, config=QualityConfig(held_out=sides.held_out.uri)).verdict == "pass"
+
+    merged = merge_datasets(datasets=[sides.train.uri, sides.held_out.uri, sides.train.uri], output=str(tmp_path / "merged"))
+    assert (merged.dataset.episodes, merged.duplicates) == (40, 30)
+    card_of(merge_datasets, "merge-card")
+
+    files = FilesConfig(max_rows_per_file=4_000)
+    compacted = compact_dataset(
+        dataset=merged.dataset.uri, output=str(tmp_path / "compacted"), config=CompactionConfig(files=files)
+    )
+    assert compacted.files_after > compacted.files_before
+    card_of(compact_dataset, "compaction-card")
+
+    mixed = mix_datasets(
+        output=str(tmp_path / "mixed"), config=MixtureConfig(datasets={compacted.dataset.uri: 1.0}, steps=2_000)
+    )
+    assert mixed.is_complete and mixed.dataset.steps >= 2_000
+    card_of(mix_datasets, "mixture-card")
+
+    export_dataset(dataset=imported.dataset.uri, output=str(tmp_path / "minari"))
+    card_of(export_dataset, "export-card")
+    back = import_dataset(source=str(tmp_path / "minari/offline/dataset-v0"), output=str(tmp_path / "back"))
+    assert back.counts.steps == 15_432
+    assert open_dataset(back.dataset.uri).manifest.statistics.returns == open_dataset(table.uri).manifest.statistics.returns
+
+
+def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(rllib_recordings: Path, tmp_path: Path) -> None:
+    """RLlib's own Pendulum recording holds actions as sampled, before they were clipped to the action space."""
+    config = ImportConfig(environment={"id": "Pendulum-v1"})
+    imported = import_dataset(
+        source=str(rllib_recordings / "pendulum_episodes"), output=str(tmp_path / "imported"), config=config
+    )
+    with pytest.raises(QualityError, match="actions_outside_space"):
+        check_dataset(dataset=imported.dataset.uri)
+    card = card_of(check_dataset, "quality-card")
+    assert "408" in card
+    assert latest_run().state_name == "Failed"
+    assert check_dataset(dataset=imported.dataset.uri, config=QualityConfig(stop_on="never")).verdict == "fail"

@@ -1,0 +1,48 @@
+"""Episodes that are played while they are asked for, alone and in a mixture."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from offline_core.errors import CheckpointError, ConfigError
+from offline_core.recording.mixing import MixtureConfig, mix_datasets
+from offline_core.recording.sampler import EPISODES_PER_ROUND, sample_episodes
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.reader import episodes
+
+
+def test_episodes_without_end_each_complete_and_another(cartpole_policy: str) -> None:
+    found = list(itertools.islice(sample_episodes(cartpole_policy, seed=1), 2 * EPISODES_PER_ROUND + 3))
+    assert len({e.eps_id for e in found}) == len(found)
+    assert all(e.is_done and e.validate() for e in found)
+    again = list(itertools.islice(sample_episodes(cartpole_policy, seed=1), 5))
+    assert again == found[:5]
+    assert next(sample_episodes(cartpole_policy, seed=2)) != found[0]
+
+
+def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
+    recorded = str(rllib_recordings / "cartpole_episodes")
+    config = MixtureConfig(datasets={recorded: 0.75}, policies={cartpole_policy: 0.25}, steps=4_000, seed=5)
+    result = mix_datasets(config, output=str(tmp_path / "mixed"))
+    assert result.is_complete and sum(result.steps.values()) == result.dataset.steps >= 4_000
+    assert abs(result.steps[recorded] / result.dataset.steps - 0.75) < 0.13  # an episode has up to 500 steps
+    dataset = open_dataset(result.dataset.uri)
+    assert {parent.kind for parent in dataset.manifest.parents} == {"dataset", "checkpoint"}
+    lived = [e for e in episodes(dataset) if e.custom_data.get("policy_id")]
+    assert sum(map(len, lived)) == result.steps[cartpole_policy]
+
+
+def test_what_cannot_be_mixed(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs datasets or policies"):
+        mix_datasets(MixtureConfig(), output=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="cannot be mixed"):
+        mix_datasets(
+            MixtureConfig(datasets={str(rllib_recordings / "pendulum_episodes"): 1.0}, policies={cartpole_policy: 1.0}),
+            output=str(tmp_path / "spaces"),
+        )
+    with pytest.raises(CheckpointError):
+        mix_datasets(MixtureConfig(policies={str(tmp_path / "nowhere"): 1.0}), output=str(tmp_path / "missing"))
+    assert not list(tmp_path.glob("*/_versions/*.json"))
