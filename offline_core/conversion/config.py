@@ -103,6 +103,13 @@ class ImportConfig(Config):
         check_mapping(mapping)
         return mapping
 
+    @field_validator("recorded_action_range")
+    @classmethod
+    def _ascending(cls, recorded: tuple[float, float] | None) -> tuple[float, float] | None:
+        if recorded is not None and not recorded[0] < recorded[1]:
+            raise ConfigError(f"recorded_action_range has to ascend, as (-1, 1) does; it is {recorded}.")
+        return recorded
+
     def spaces(self) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
         """(observation space, action space) as declared, None where they are not.
 

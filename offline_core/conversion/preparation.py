@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
+from offline_core.conversion.values import conform, finite, flags, ids, maps, microseconds, one_a_step, scaled
 from offline_core.episodes import columns, nested
-from offline_core.episodes.arrow import to_arrow
-from offline_core.episodes.codec import pack
+from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
-from offline_core.errors import ConfigError, DataError, NonFiniteError, SchemaError, SpaceError
-from offline_core.storage.foreign import read_foreign_column
+from offline_core.errors import ConfigError, DataError, SchemaError
+from offline_core.storage.foreign import PACKED, read_foreign_column
 from offline_core.storage.sources.scans import SOURCE_ROW
 
-PROBES = 16
-"""Rows tried one by one before a table is searched for its bad rows: if none of them is good, none will be."""
+PROBES = 64
+"""So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
+SEARCHED_ROWS = 4096
+"""Up to so many rows are searched for good ones to the last; of more, none is taken for good if no probe is."""
 
+Convert: TypeAlias = Callable[[pa.Table], pa.Table]
+
+_NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
-_FLAGS = (columns.TERMINATEDS, columns.TRUNCATEDS)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
-_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
+"""How numbers begin that are no whole ones."""
 
 
 @dataclass
 class Preparation:
-    """Turns tables of a source into tables of one canonical schema, that of the first row that could be turned.
+    """Turns tables of a source into tables of one canonical schema, that of the first table, or of most of its rows.
 
     Arguments:
         mapping: canonical names to names in the source.
@@ -48,17 +56,25 @@ class Preparation:
     """Empty arrays of the columns' types, once they are known."""
 
     def __call__(self, table: pa.Table, *, file: int, first_row: int, uri: str) -> tuple[pa.Table | None, list[Unreadable]]:
-        """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones)."""
+        """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones).
+
+        Raises:
+            ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
+        """
+        if not isinstance(table, pa.Table):
+            raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
         rows = first_row + np.arange(table.num_rows)
         if SOURCE_ROW in table.column_names:
             rows = table[SOURCE_ROW].to_numpy()
             table = table.drop_columns([SOURCE_ROW])
+        convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
-            mapped = map_columns(table, self.mapping)
+            self._check_columns(self._mapped(table.slice(0, 0), convert.keywords["numbers"]))
         except DataError as error:
             return None, [Unreadable(uri, None, table.num_rows, error)]
+        self.templates = self.templates or _usual(convert, table)
         bad: list[Unreadable] = []
-        parts = self._good(mapped, rows, uri, bad)
+        parts = _good(convert, table, rows, uri, bad)
         if not parts:
             return None, bad
         good = pa.concat_tables([part for part, _ in parts])
@@ -66,118 +82,137 @@ class Preparation:
         good = good.append_column(SOURCE_FILE, pa.array(np.full(len(kept), file, np.int32)))
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
 
-    def _good(self, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]) -> list[tuple[pa.Table, np.ndarray]]:
-        """Halves a table that cannot be converted until what is left is good, or one bad row."""
-        try:
-            return [(self._convert(table), rows)]
-        except DataError as error:
-            if len(rows) <= 1:
-                bad += [Unreadable(uri, int(row), 1, error) for row in rows]
-                return []
-            if len(rows) > PROBES and not self._any_good(table):
-                bad += [Unreadable(uri, int(row), 1, error) for row in rows]
-                return []
-        half = len(rows) // 2
-        left = self._good(table.slice(0, half), rows[:half], uri, bad)
-        return left + self._good(table.slice(half), rows[half:], uri, bad)
+    def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
+        """The columns of text where numbers have to be, and the numbers they are: whole ones if none is more than that."""
+        observations, actions = (isinstance(space, _NUMERIC) for space in self.spaces)
+        actions |= self.spaces[1] is None
+        roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
+        numbers: dict[str, pa.DataType] = {}
+        for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
+            sources = self.mapping.get(name, name)
+            for source in [sources] if isinstance(sources, str) else sources:
+                if (is_number or not isinstance(sources, str)) and source in table.column_names and _is_text(table[source]):
+                    is_real = pc.any(pc.match_substring_regex(table[source], _REAL)).as_py()
+                    numbers[source] = pa.float64() if is_real else pa.int64()
+        return numbers
 
-    def _any_good(self, table: pa.Table) -> bool:
-        for row in np.linspace(0, table.num_rows - 1, PROBES).astype(int):
+    def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
+        """The table under canonical names, with `numbers` parsed."""
+        for name, kind in numbers.items():
             try:
-                self._convert(table.slice(int(row), 1))
-            except DataError:
-                continue
-            return True
-        return False
+                column = pc.utf8_trim_whitespace(table[name].cast(pa.string())).cast(kind)
+            except pa.ArrowInvalid as error:
+                raise SchemaError(f"Column {name!r} has text that is no number: {error}.") from error
+            table = table.set_column(table.column_names.index(name), name, column)
+        return map_columns(table, self.mapping)
 
-    def _convert(self, table: pa.Table) -> pa.Table:
+    def _check_columns(self, table: pa.Table) -> None:
+        """Raises:
+        SchemaError: a column is missing, or there are others than in earlier tables.
+        """
+        names = table.column_names
+        if missing := [name for name in _REQUIRED if name not in names]:
+            raise SchemaError(
+                f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(names)}."
+            )
+        if not self.templates:
+            return
+        lost, more = set(self.templates) - set(names) - set(_MAPS), _filled(table) - set(self.templates) - set(_MAPS)
+        if lost or more:
+            differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
+            raise SchemaError(
+                f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
+                "import the files separately."
+            )
+
+    def _convert(self, table: pa.Table, *, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The whole table in canonical types.
 
         Raises:
-            DataError: some row, or the table as such, is not what it has to be.
+            DataError: some row is not what it has to be.
         """
-        trees = {
-            name: self._column(table, name)
-            for name in table.column_names
-            if not pa.types.is_null(table.schema.field(name).type) or name in self.templates
-        }
-        if missing := [name for name in (columns.OBS, columns.ACTIONS, columns.REWARDS) if name not in trees]:
-            raise SchemaError(
-                f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(trees)}."
-            )
-        if columns.INFOS not in trees:  # they may come and go, for where all are empty some sources leave them out
-            trees[columns.INFOS] = pa.nulls(table.num_rows, pa.binary())
+        table = self._mapped(table, numbers)
+        names = _filled(table) | {*_REQUIRED, *self.templates} & set(table.column_names)
+        trees = {name: self._column(table, name) for name in table.column_names if name in names}
+        for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
+            trees.setdefault(name, pa.nulls(table.num_rows, pa.binary()))
         if self.templates:
-            trees = _like(trees, self.templates)
+            trees = {name: _like(trees[name], template, name) for name, template in self.templates.items()}
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
-        if not self.templates:
-            self.templates = {
-                name: tree[:0] if isinstance(tree, pa.Array) else nested.map_leaves(lambda array: array[:0], tree)
-                for name, tree in trees.items()
-            }
         fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
     def _column(self, table: pa.Table, name: str) -> Any:
         if name in _MAPS:
-            return _maps(table[name], name)
+            return maps(table[name], name)
         if name in _NAMES:
-            return _text(table[name], name, nullable=name != columns.EPS_ID)
+            return ids(table[name], name, nullable=name != columns.EPS_ID)
         if name == columns.T and pa.types.is_temporal(table[name].type):
-            return _whole(table[name], name).cast(pa.timestamp("us")).cast(pa.int64()).to_numpy().astype(np.float64)
+            return microseconds(table[name], name)
         tree = read_foreign_column(table, name)
         match name:
             case columns.REWARDS:
-                rewards = _one_a_step(tree, name, "biuf")
-                return _finite(rewards if rewards.dtype == np.float32 else rewards.astype(np.float64), name, infinite=False)
+                return finite(one_a_step(tree, name).astype(np.float64), name)
             case columns.T:
-                numbers = _one_a_step(tree, name, "iuf")
-                return _finite(numbers, name, infinite=False) if numbers.dtype.kind == "f" else numbers.astype(np.int64)
+                numbers = one_a_step(tree, name)
+                return finite(numbers, name) if numbers.dtype.kind == "f" else numbers.astype(np.int64)
             case columns.TERMINATEDS | columns.TRUNCATEDS:
-                return _flags(tree, name)
+                return flags(tree, name)
             case columns.OBS | columns.NEW_OBS:
-                return _finite(_conform(tree, self.spaces[0], name), name, infinite=True)
+                return conform(finite(tree, name, infinite=True), self.spaces[0], name)
             case columns.ACTIONS:
-                scaled = tree if self.recorded_action_range is None else self._scaled(tree)
-                return _finite(_conform(scaled, self.spaces[1], name), name, infinite=False)
+                actions = finite(tree, name)
+                if self.recorded_action_range is not None:
+                    actions = scaled(actions, self.recorded_action_range, self.spaces[1], name)
+                return conform(actions, self.spaces[1], name)
         return tree
 
-    def _scaled(self, actions: Nested) -> Nested:
-        space = self.spaces[1]
-        if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
-            raise ConfigError(
-                f"recorded_action_range scales actions to the bounds of the action space, which is {space}; "
-                "declare a bounded Box."
-            )
-        low, high = self.recorded_action_range  # type: ignore[misc]
-        values = _conform(actions, gym.spaces.Box(-np.inf, np.inf, space.shape, np.float64), columns.ACTIONS)
-        share = (values - low) / (high - low)
-        if values.size and (share.min() < -1e-6 or share.max() > 1 + 1e-6):
-            outside = values[(share < -1e-6) | (share > 1 + 1e-6)]
-            raise SpaceError(
-                f"An action of {outside[0]} is outside the recorded_action_range ({low}, {high}) that was declared."
-            )
-        return space.low + share * (space.high.astype(np.float64) - space.low)
+
+def _good(
+    convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
+) -> list[tuple[pa.Table, np.ndarray]]:
+    """Halves a table that cannot be converted until what is left is good, or one bad row."""
+    try:
+        return [(convert(table), rows)]
+    except DataError as error:
+        if len(rows) <= 1 or (len(rows) > SEARCHED_ROWS and not _probes(convert, table)):
+            bad += [Unreadable(uri, int(row), 1, error) for row in rows]
+            return []
+    half = len(rows) // 2
+    left = _good(convert, table.slice(0, half), rows[:half], uri, bad)
+    return left + _good(convert, table.slice(half), rows[half:], uri, bad)
 
 
-def _like(trees: Mapping[str, Any], templates: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns in the order and types of the templates, if they can be had without loss."""
-    missing, more = set(templates) - set(trees) - set(_MAPS), set(trees) - set(templates)
-    if missing or more:
-        raise SchemaError(
-            "The columns are not those of earlier rows: "
-            + "; ".join(f"{what} {', '.join(sorted(which))}" for what, which in (("no", missing), ("also", more)) if which)
-            + ". Choose the common ones by source.columns, or import the files separately."
-        )
-    count = next(nested.length(tree, name) for name, tree in trees.items() if not isinstance(tree, pa.Array))
-    result: dict[str, Any] = {}
-    for name, template in templates.items():
-        tree = trees.get(name, pa.nulls(count, pa.binary()) if name in _MAPS else None)
-        result[name] = tree if isinstance(template, pa.Array) else _cast(tree, template, name)
-    return result
+def _usual(convert: Convert, table: pa.Table) -> dict[str, Nested]:
+    """Templates of the whole table or, if it cannot be converted, of most of the rows that can be; none if there are none."""
+    try:
+        good = [convert(table)]
+    except DataError:
+        good = _probes(convert, table)
+    kinds = [str(part.schema) for part in good]
+    return _empty(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
 
 
-def _cast(tree: Nested, template: Nested, name: str) -> Nested:
+def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
+    """Those of `PROBES` rows that can be converted, each by itself."""
+    good = []
+    for row in np.unique(np.linspace(0, table.num_rows - 1, PROBES).astype(int)).tolist():
+        with contextlib.suppress(DataError):
+            good.append(convert(table.slice(row, 1)))
+    return good
+
+
+def _empty(table: pa.Table) -> dict[str, Nested]:
+    """Templates of a canonical table: arrays without rows, Arrow's for maps and names."""
+    none = table.slice(0, 0)
+    arrow = {*_MAPS, *_NAMES}
+    return {name: none[name].combine_chunks() if name in arrow else read_column(none, name) for name in none.column_names}
+
+
+def _like(tree: Nested, template: Nested, name: str) -> Nested:
+    """The column in the types of the template, if they can be had without loss."""
+    if isinstance(template, pa.Array):
+        return tree
     now, before = nested.flatten(tree, name), nested.flatten(template, name)
     if now.keys() != before.keys():
         raise SchemaError(f"Column {name!r} has the parts {sorted(now)} where earlier rows have {sorted(before)}.")
@@ -187,93 +222,28 @@ def _cast(tree: Nested, template: Nested, name: str) -> Nested:
             raise SchemaError(
                 f"Column {path!r} has steps of shape {array.shape[1:]} where earlier rows have {wanted.shape[1:]}."
             )
-        if not (array.dtype.kind == wanted.dtype.kind == "U" or np.can_cast(array.dtype, wanted.dtype, "safe")):
+        if not _fits(array, wanted.dtype):
             raise SchemaError(
                 f"Column {path!r} is {array.dtype} where earlier rows have {wanted.dtype}; declare the environment or the "
-                "spaces, or name the types in source.arguments."
+                "spaces, or import the files separately."
             )
     return nested.map_leaves(lambda a, w: a if w.dtype.kind == "U" else a.astype(w.dtype, copy=False), tree, template)
 
 
-def _conform(tree: Nested, space: gym.Space[Any] | None, name: str) -> Nested:
-    """The values in the shape and dtype of their space."""
-    match space:
-        case None | gym.spaces.Text():
-            return tree
-        case gym.spaces.Dict():
-            if not isinstance(tree, dict) or tree.keys() != space.spaces.keys():
-                raise SpaceError(f"Column {name!r} is not a struct of {sorted(space.spaces)}, as the space {space} is.")
-            return {key: _conform(tree[key], child, f"{name}/{key}") for key, child in space.spaces.items()}
-        case gym.spaces.Tuple():
-            if not isinstance(tree, tuple) or len(tree) != len(space.spaces):
-                raise SpaceError(f"Column {name!r} is not a tuple of {len(space.spaces)}, as the space {space} is.")
-            return tuple(_conform(tree[i], child, f"{name}/{i}") for i, child in enumerate(space.spaces))
-    if not isinstance(tree, np.ndarray) or tree.dtype.kind not in "biuf":
-        raise SpaceError(f"Column {name!r} holds no numbers, which the space {space} has.")
-    shape, dtype = space.shape or (), np.dtype(space.dtype)
-    if tree.shape[1:] != shape:
-        if int(np.prod(tree.shape[1:])) != int(np.prod(shape)) or 1 not in (tree.ndim - len(shape), len(shape) - tree.ndim + 2):
-            raise SpaceError(f"Column {name!r} has steps of shape {tree.shape[1:]}; the space {space} has {shape}.")
-        tree = tree.reshape(len(tree), *shape)  # (N,) for a space of shape (1,), or the other way round
-    if tree.dtype.kind == "f" and dtype.kind in "iu" and (tree != np.trunc(tree)).any():
-        raise SpaceError(
-            f"Column {name!r} holds {tree[tree != np.trunc(tree)].flat[0]}, which is no whole number; the space is {space}."
-        )
-    return tree.astype(dtype, copy=False)
+def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
+    if array.dtype.kind == dtype.kind == "U" or np.can_cast(array.dtype, dtype, "safe"):
+        return True
+    is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
+    return is_whole and bool((array.astype(dtype).astype(array.dtype) == array).all())
 
 
-def _finite(tree: Nested, name: str, *, infinite: bool) -> Nested:
-    for path, array in nested.flatten(tree, name).items():
-        if array.dtype.kind == "f" and (np.isnan(array) if infinite else ~np.isfinite(array)).any():
-            raise NonFiniteError(f"Column {path!r} is NaN{'' if infinite else ' or infinite'}.")
-    return tree
+def _filled(table: pa.Table) -> set[str]:
+    """The columns that have a type, and so may hold something."""
+    return {field.name for field in table.schema if not pa.types.is_null(field.type)}
 
 
-def _one_a_step(tree: Nested, name: str, kinds: str) -> np.ndarray:
-    if isinstance(tree, np.ndarray) and tree.dtype.kind in kinds and tree.size == len(tree):
-        return tree.reshape(len(tree))
-    shape = f"{tree.dtype} of shape {tree.shape[1:]}" if isinstance(tree, np.ndarray) else type(tree).__name__
-    raise SchemaError(f"Column {name!r} has {shape} a step; it has to be one number.")
-
-
-def _flags(tree: Nested, name: str) -> np.ndarray:
-    if isinstance(tree, np.ndarray) and tree.dtype.kind == "U":
-        unknown = set(np.unique(np.char.lower(tree)).tolist()) - _TRUTH.keys()
-        if unknown:
-            raise SchemaError(f"Column {name!r} says {sorted(unknown)[0]!r}; it has to be true or false.")
-        return np.isin(np.char.lower(tree), [text for text, value in _TRUTH.items() if value])
-    numbers = _one_a_step(tree, name, "biuf")
-    if not np.isin(numbers, (0, 1)).all():
-        raise SchemaError(
-            f"Column {name!r} holds {numbers[~np.isin(numbers, (0, 1))][0]}; it has to be true or false, or 1 or 0."
-        )
-    return numbers.astype(bool)
-
-
-def _text(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
-    if column.null_count and not nullable:
-        raise SchemaError(f"Column {name!r} is null; every step has to belong to an episode.")
-    try:
-        return _whole(column, name).cast(pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
-
-
-def _maps(column: pa.ChunkedArray, name: str) -> pa.Array:
-    """Dicts as msgpack bytes, null where empty; from structs, maps, JSON text, or what are such bytes already."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return _whole(column, name).cast(pa.binary())
-    cells = column.to_pylist()
-    try:
-        values = [
-            json.loads(cell) if isinstance(cell, str) else dict(cell) if isinstance(cell, list) else cell for cell in cells
-        ]
-    except (ValueError, TypeError) as error:
-        raise SchemaError(f"Column {name!r} holds text that is no JSON: {error}.") from error
-    if not all(value is None or isinstance(value, dict) for value in values):
-        raise SchemaError(f"Column {name!r} has type {column.type}; it has to hold structs, or JSON objects as text.")
-    return pa.array([pack(value, where=name) if value else None for value in values], pa.binary())
-
-
-def _whole(column: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _is_text(column: pa.ChunkedArray) -> bool:
+    """Text, and not what RLlib packs as such."""
+    kind = column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return is_text and not pc.any(pc.starts_with(column, PACKED)).as_py()

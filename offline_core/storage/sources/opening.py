@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import pyarrow.parquet as pq
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pydantic import Field, ImportString, TypeAdapter, ValidationError
 
 from offline_core.config import Config
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError
-from offline_core.storage.dataset import VERSIONS, parquet_errors
-from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.dataset import VERSIONS, read_footer
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import ScannedFile
 from offline_core.storage.sources.step_reader import StepReader
@@ -27,6 +27,7 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".csv": "csv",
     ".json": "ndjson",
+    ".json.gz": "ndjson",
     ".jsonl": "ndjson",
     ".ndjson": "ndjson",
     ".arrow": "ipc",
@@ -34,7 +35,10 @@ _SUFFIXES = {
     ".npz": "npz",
     ".hdf5": "d4rl",
     ".h5": "d4rl",
+    ".zip": "sample_batch",
 }
+"""What names end in; RLlib's recorder writes SampleBatch as .json, .json.gz or .zip."""
+_SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
 _SCANNED = ("parquet", "csv", "ndjson", "ipc")
 FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", "minari", EPISODES)
 _WILDCARDS = frozenset("*?[")
@@ -81,12 +85,14 @@ def open_source(paths: Sequence[str], config: SourceConfig = SourceConfig()) -> 
         return [_custom(config, path) for path in paths]
     if config.format not in ("auto", *FORMATS):
         raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")
-    return [reader for path in paths for reader in _open(Location.of(path), config)]
+    readers = (reader for path in paths for reader in _open(Location.of(path), config))
+    return list({reader.uri: reader for reader in readers}.values())  # a file that two paths lead to is read once
 
 
 def episode_files(paths: Sequence[str]) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
-    return [file for path in paths for file in _files(Location.of(path), "parquet")]
+    files = (file for path in paths for file in _files(Location.of(path), "parquet"))
+    return list({file.uri: file for file in files}.values())
 
 
 def format_of(paths: Sequence[str], config: SourceConfig) -> str:
@@ -110,7 +116,7 @@ def _open(location: Location, config: SourceConfig) -> Iterator[StepReader]:
         for file in _files(location, format):
             yield ScannedFile(file, format, chosen, config.where, config.arguments)
         return
-    _refuse_pushdown(config, "a mapping and pruning")
+    _refuse_pushdown(config, "a mapping, and prune what you imported")
     if format == EPISODES:
         raise ConfigError(f"{location.uri} holds episodes and not steps.")
     make = _factories()[format]
@@ -148,47 +154,80 @@ def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
 
 
 def _told(location: Location) -> str:
-    """The format of what lies there, by its name and first bytes."""
+    """The format of what lies there, by its names and first bytes."""
     if location.is_folder() and (
         location.child("data/main_data.hdf5").is_file() or location.child("data/metadata.json").is_file()
     ):
         return "minari"
-    file = _files(location, None)[0]
-    format = _SUFFIXES[posixpath.splitext(file.path)[1].lower()]
+    first_of_kind: dict[str | None, Location] = {}
+    for file in _files(location, None):
+        first_of_kind.setdefault(_by_name(file.path), file)
+    if other := first_of_kind.get(None):
+        raise ConfigError(f"The name of {other.uri} does not tell its format; name it: {', '.join(FORMATS)}.")
+    found = {_by_content(file, str(kind)): file.uri for kind, file in first_of_kind.items()}
+    if len(found) > 1:
+        differ = "; ".join(f"{format}, as {uri}" for format, uri in found.items())
+        raise ConfigError(f"There are files of different formats at {location.uri} ({differ}). Name the format to import.")
+    return next(iter(found))
+
+
+def _by_name(path: str) -> str | None:
+    return next((format for suffix, format in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
+
+
+def _by_content(file: Location, format: str) -> str:
+    """Tells steps from episodes in Parquet, and SampleBatch from other JSON."""
     if format == "parquet":
-        with parquet_errors(file.uri):
-            return EPISODES if columns.ITEM in pq.read_schema(file.path, filesystem=file.filesystem).names else format
+        return EPISODES if columns.ITEM in read_footer(file).schema.to_arrow_schema().names else format
     if format == "ndjson":
         with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as stream:
-            return "sample_batch" if b'"type"' in stream.read(200) else format
+            return "sample_batch" if _SAMPLE_BATCH.match(stream.read(200)) else format
     return format
 
 
 def _files(location: Location, format: str | None) -> list[Location]:
-    """The files below a folder or pattern that are named like `format` (None: like any), or the one file it is."""
-    if location.is_file():
-        return [location]
-    if _WILDCARDS & set(location.path):
-        with storage_errors("list", location.uri):
-            paths = ArrowFSWrapper(location.filesystem).glob(location.path)
-        found = [Location.of(path) for path in sorted(paths)]
-        return [file for place in found for file in (_files(place, format) if place.is_folder() else [place])] or _none(
-            location
+    """The file it is, or those that a pattern matches, or those below a folder that are named like `format` (None: any)."""
+    places = [location] if location.is_file() or location.is_folder() else _matches(location)
+    found = [file for place in places for file in ([place] if place.is_file() else _below(place, format))]
+    if not found:
+        raise EmptyDatasetError(
+            f"There are no data files ({', '.join(_suffixes(format))}) at {location.uri}. If yours have other names, give "
+            "the format and a pattern such as folder/**/*.dat."
         )
-    if not location.is_folder():
-        raise DatasetNotFoundError(f"There is nothing at {location.uri}. Check the path; a pattern needs * or **.")
-    if location.child(VERSIONS).is_folder():
-        raise ConfigError(f"{location.uri} is a dataset of ours; convert, prune or train on it as it is.")
-    suffixes = {s for s, f in _SUFFIXES.items() if format in (None, f) or (format == "sample_batch" and f == "ndjson")}
-    names = [
-        name
-        for name in location.files()
-        if posixpath.splitext(name)[1].lower() in suffixes and not posixpath.basename(name).startswith(TEMPORARY)
+    return list({file.uri: file for file in found}.values())
+
+
+def _matches(pattern: Location) -> list[Location]:
+    """The files and folders that match; none that are hidden."""
+    paths = []
+    if _WILDCARDS & set(pattern.path):
+        with storage_errors("list", pattern.uri):
+            paths = ArrowFSWrapper(pattern.filesystem).glob(pattern.path)
+    if not paths:
+        raise DatasetNotFoundError(f"There is nothing at {pattern.uri}. Check the path; a pattern needs * or **.")
+    return [Location.of(path) for path in sorted(paths) if not _is_hidden(posixpath.basename(path))]
+
+
+def _below(folder: Location, format: str | None) -> list[Location]:
+    """The files in a folder and its folders, but for hidden ones and those of datasets of ours."""
+    if folder.child(VERSIONS).is_folder():
+        raise ConfigError(f"{folder.uri} is a dataset of ours; convert, prune or train on it as it is.")
+    names = folder.files()
+    datasets = tuple({f"{name.partition(f'/{VERSIONS}/')[0]}/" for name in names if f"/{VERSIONS}/" in name})
+    return [
+        folder.child(name)
+        for name in names
+        if name.lower().endswith(_suffixes(format))
+        and not any(map(_is_hidden, name.split("/")))
+        and not name.startswith(datasets)
     ]
-    return [location.child(name) for name in names] or _none(location)
 
 
-def _none(location: Location) -> list[Location]:
-    raise EmptyDatasetError(
-        f"There are no files at {location.uri} that look like data ({', '.join(_SUFFIXES)}); name the format if yours differ."
-    )
+def _suffixes(format: str | None) -> tuple[str, ...]:
+    kinds = {"ndjson", "sample_batch"} if format == "sample_batch" else {format}
+    return tuple(suffix for suffix, kind in _SUFFIXES.items() if format is None or kind in kinds)
+
+
+def _is_hidden(name: str) -> bool:
+    """By the custom of Arrow and Spark: neither `.tmp-…` nor `_SUCCESS` is data."""
+    return name.startswith((".", "_"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,17 +14,21 @@ import pyarrow as pa
 
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.text_lines import first_bad_line
 
 SOURCE_ROW = "_source_row"
 """A column beside the step columns: the number of the row in its file, from 0."""
 
 BATCH_BYTES = 32 * 2**20
+_MEASURED_ROWS = 100
+"""By these is told how many rows make a batch."""
 
+# All rows say what type a column has: a reward may be 1 for ten thousand steps, and 0.5 then.
 SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
-    "parquet": pl.scan_parquet,
-    "csv": functools.partial(pl.scan_csv, infer_schema_length=10_000),
-    "ndjson": functools.partial(pl.scan_ndjson, infer_schema_length=10_000),
-    "ipc": pl.scan_ipc,
+    "parquet": functools.partial(pl.scan_parquet, glob=False),
+    "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None, try_parse_dates=True),
+    "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
+    "ipc": functools.partial(pl.scan_ipc, glob=False),
 }
 
 
@@ -38,7 +43,7 @@ class ScannedFile:
     where: str | None = None
     """SQL condition on the file's own columns."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Further ones for Polars' scan function, such as `separator` or `schema_overrides`."""
+    """Further ones for Polars' scan function, such as `separator`."""
 
     @property
     def uri(self) -> str:
@@ -55,33 +60,41 @@ class ScannedFile:
         """See `StepReader`; with the column `SOURCE_ROW`."""
         if self.is_empty():
             return
-        with scan_errors(self.uri, self.format):
-            rows = SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **self.arguments)
+        with self._errors():
+            rows = self._scanned()
             present = [name for name in rows.collect_schema().names() if name != SOURCE_ROW]
             wanted = present if self.columns is None else list(self.columns)
             if missing := sorted(set(wanted) - set(present)):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+            measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
+            width = max(1, int(measured.estimated_size()) // max(1, measured.height))
             if self.where is not None:
                 rows = rows.filter(_condition(self.where, rows))
-            rows = rows.select(SOURCE_ROW, *wanted)
-            first = rows.head(1).collect()
-            width = max(1, int(first.estimated_size()))
-            for batch in rows.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
+            chosen = rows.select(SOURCE_ROW, *wanted)
+            for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 yield batch.to_arrow()
 
+    def _scanned(self) -> pl.LazyFrame:
+        try:
+            return SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **self.arguments)
+        except TypeError as error:
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {error}.") from error
 
-@contextlib.contextmanager
-def scan_errors(uri: str, format: str) -> Iterator[None]:
-    """Turns what Polars raises into errors of ours that name the file."""
-    try:
-        with storage_errors("read", uri):
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turns what Polars raises into errors of ours that name the file, and the line if it is text."""
+        try:
             yield
-    except pl.exceptions.ColumnNotFoundError as error:
-        raise ConfigError(f"The condition cannot be used on {uri}: {_short(error)}.") from error
-    except pl.exceptions.PolarsError as error:
-        raise CorruptFileError(
-            f"{uri} cannot be read as {format}: {_short(error)}. Mend it, replace it or leave it out."
-        ) from error
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise ConfigError(f"The condition cannot be used on {self.uri}: {_short(error)}.") from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                with storage_errors("read", self.uri):  # the place is to blame; else what unpacks the file
+                    raise
+            line = first_bad_line(self.location, self.format, separator=self.arguments.get("separator", ","))
+            raise CorruptFileError(
+                f"{self.uri} cannot be read as {self.format}: {line or _short(error)}. Mend it, replace it or leave it out."
+            ) from error
 
 
 def _condition(where: str, rows: pl.LazyFrame) -> pl.Expr:
@@ -95,6 +108,6 @@ def _condition(where: str, rows: pl.LazyFrame) -> pl.Expr:
     return condition
 
 
-def _short(error: Exception) -> str:
+def _short(error: BaseException) -> str:
     """What Polars says, without its plan and its advice on its own functions."""
     return str(error).strip().partition("\n")[0].rstrip(".")

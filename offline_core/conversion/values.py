@@ -1,0 +1,168 @@
+"""What columns hold → what they have to hold: numbers of a space, flags, ids, times, maps. Raised is what cannot be had."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offline_core.episodes import nested
+from offline_core.episodes.codec import pack, unpack
+from offline_core.episodes.nested import Nested
+from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError
+
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+def conform(tree: Nested, space: gym.Space[Any] | None, name: str) -> Nested:
+    """The values in the shape and dtype of their space; steps that are one flat list take any shape of as many numbers.
+
+    Raises:
+        SpaceError: they are no values of the space, or its dtype cannot hold them.
+    """
+    match space:
+        case None:
+            return tree
+        case gym.spaces.Dict():
+            if not isinstance(tree, dict) or tree.keys() != space.spaces.keys():
+                raise SpaceError(f"Column {name!r} is not a struct of {sorted(space.spaces)}, as the space {space} is.")
+            return {key: conform(tree[key], child, f"{name}/{key}") for key, child in space.spaces.items()}
+        case gym.spaces.Tuple():
+            if not isinstance(tree, tuple) or len(tree) != len(space.spaces):
+                raise SpaceError(f"Column {name!r} is not a tuple of {len(space.spaces)}, as the space {space} is.")
+            return tuple(conform(tree[i], child, f"{name}/{i}") for i, child in enumerate(space.spaces))
+        case gym.spaces.Text():
+            if not isinstance(tree, np.ndarray) or tree.dtype.kind != "U" or tree.ndim != 1:
+                raise SpaceError(f"Column {name!r} holds no text, which the space {space} has.")
+            return tree
+    if not isinstance(tree, np.ndarray) or tree.dtype.kind not in "biuf":
+        raise SpaceError(f"Column {name!r} holds no numbers, which the space {space} has.")
+    shape = space.shape or ()
+    if tree.shape[1:] != shape:
+        is_flat = tree.ndim <= 2 and np.prod(tree.shape[1:]) == np.prod(shape)  # so are (N,) and (N, 1)
+        if not is_flat:
+            raise SpaceError(f"Column {name!r} has steps of shape {tree.shape[1:]}; the space {space} has {shape}.")
+        tree = tree.reshape(len(tree), *shape)
+    return _exact(tree, np.dtype(space.dtype), f"Column {name!r} holds {{}}, which the space {space} cannot hold.")
+
+
+def _exact(values: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
+    """The values as `dtype`; only real numbers may be rounded."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype, copy=False)
+    if dtype.kind == "f":
+        lost = np.isinf(result) & np.isfinite(values)
+    else:
+        lost = result.astype(values.dtype) != values
+    if lost.any():
+        raise SpaceError(message.format(values[lost][0]))
+    return result
+
+
+def scaled(actions: Nested, recorded: tuple[float, float], space: gym.Space[Any] | None, name: str) -> np.ndarray:
+    """Actions between the two `recorded` numbers → between the bounds of `space`, as float64.
+
+    Raises:
+        ConfigError: the space has no bounds.
+        SpaceError: an action is outside the range.
+    """
+    if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+        raise ConfigError(
+            f"recorded_action_range scales actions to the bounds of the action space, which is {space}; declare a bounded Box."
+        )
+    low, high = recorded
+    values = conform(actions, gym.spaces.Box(-np.inf, np.inf, space.shape, np.float64), name)
+    share = (values - low) / (high - low)
+    outside = (share < -1e-6) | (share > 1 + 1e-6)  # float32 rounds
+    if outside.any():
+        raise SpaceError(
+            f"An action of {values[outside][0]} is outside the recorded_action_range ({low}, {high}) that was declared."
+        )
+    return space.low + np.clip(share, 0, 1) * (space.high.astype(np.float64) - space.low)  # type: ignore[no-any-return]
+
+
+def finite(tree: Nested, name: str, *, infinite: bool = False) -> Nested:
+    """The same, if no number is NaN, nor infinite unless allowed."""
+    for path, array in nested.flatten(tree, name).items():
+        if array.dtype.kind == "f" and (np.isnan(array) if infinite else ~np.isfinite(array)).any():
+            raise NonFiniteError(f"Column {path!r} is NaN{'' if infinite else ' or infinite'}.")
+    return tree
+
+
+def one_a_step(tree: Nested, name: str) -> np.ndarray:
+    """(N,) numbers out of (N,) or (N, 1)."""
+    if isinstance(tree, np.ndarray) and tree.dtype.kind in "biuf" and tree.size == len(tree):
+        return tree.reshape(len(tree))
+    shape = f"{tree.dtype} of shape {tree.shape[1:]}" if isinstance(tree, np.ndarray) else type(tree).__name__
+    raise SchemaError(f"Column {name!r} has {shape} a step; it has to be one number.")
+
+
+def flags(tree: Nested, name: str) -> np.ndarray:
+    """(N,) bool out of true and false, 1 and 0, or their text."""
+    if isinstance(tree, np.ndarray) and tree.dtype.kind == "U":
+        texts = np.char.lower(tree)
+        if unknown := sorted(set(np.unique(texts).tolist()) - _TRUTH.keys()):
+            raise SchemaError(f"Column {name!r} says {unknown[0]!r}; it has to be true or false.")
+        return np.isin(texts, [text for text, value in _TRUTH.items() if value])
+    numbers = one_a_step(tree, name)
+    if (strange := ~np.isin(numbers, (0, 1))).any():
+        raise SchemaError(f"Column {name!r} holds {numbers[strange][0]}; it has to be true or false, or 1 or 0.")
+    return numbers.astype(bool)
+
+
+def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
+    """Text out of whatever names episodes or agents."""
+    if column.null_count and not nullable:
+        raise SchemaError(f"Column {name!r} is null; every step has to belong to an episode.")
+    try:
+        return column.combine_chunks().cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
+
+
+def microseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """(N,) float64, since 1970, out of timestamps and dates; exact until the year 2255."""
+    if column.null_count:
+        raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+    try:
+        times = column.combine_chunks().cast(pa.timestamp("us"), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.") from error
+    return times.cast(pa.int64()).to_numpy().astype(np.float64)  # type: ignore[no-any-return]
+
+
+def maps(column: pa.ChunkedArray, name: str) -> pa.Array:
+    """Dicts as msgpack bytes, null where empty; out of structs, maps, JSON text, or what are such bytes already.
+
+    A struct has the same fields in all rows: what is null in it was not there.
+    """
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        packed = column.combine_chunks().cast(pa.binary())
+        _check_maps([None if cell is None else unpack(cell) for cell in pc.unique(packed).to_pylist()], kind, name)
+        return packed
+    cells = column.to_pylist()
+    if pa.types.is_struct(kind):
+        values = [cell and {key: value for key, value in cell.items() if value is not None} for cell in cells]
+    elif pa.types.is_map(kind):
+        values = [None if cell is None else dict(cell) for cell in cells]
+    else:
+        values = [_json(cell, name) if isinstance(cell, str) else cell for cell in cells]
+    _check_maps(values, kind, name)
+    return pa.array([pack(value, where=name) if value else None for value in values], pa.binary())
+
+
+def _check_maps(values: list[Any], kind: pa.DataType, name: str) -> None:
+    if not all(value is None or isinstance(value, dict) for value in values):
+        raise SchemaError(f"Column {name!r} has type {kind}; it has to hold structs, or JSON objects as text.")
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"Column {name!r} holds text that is no JSON: {error}.") from error
