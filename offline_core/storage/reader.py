@@ -59,13 +59,11 @@ class RowGroup:
 
     def _with_spaces(self, episode: Episode) -> Episode:
         observation_space, action_space = self._spaces
-        if (episode.observation_space or not observation_space) and (episode.action_space or not action_space):
-            return episode
-        return replace(
-            episode,
-            observation_space=episode.observation_space or observation_space,
-            action_space=episode.action_space or action_space,
-        )
+        if episode.observation_space is None and observation_space is not None:
+            episode = replace(episode, observation_space=observation_space)
+        if episode.action_space is None and action_space is not None:
+            episode = replace(episode, action_space=action_space)
+        return episode
 
 
 def row_groups(dataset: Dataset) -> Iterator[RowGroup]:

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gymnasium import spaces
 
 from offline_core.config import parse
 from offline_core.episodes import Episode, episodes_to_table
@@ -394,7 +395,7 @@ def test_infos_may_come_and_go(tmp_path: Path, batch: int) -> None:
     ("changes", "column"),
     [
         ({"observations": np.zeros((8, 4)), "observation_space": None}, "new_obs"),
-        ({"observations": np.zeros((8, 5), np.float32), "observation_space": None}, "new_obs"),
+        ({"observations": np.zeros((8, 5), np.float32), "observation_space": spaces.Box(-1, 1, (5,))}, "new_obs"),
         ({"rewards": np.zeros(7, np.float32)}, "rewards"),
         ({"extras": {}}, "action_logp"),
         ({"extras": {**episode(1).extras, "state_out": np.zeros(7)}}, "state_out"),
