@@ -64,7 +64,7 @@ def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:
     hashes = np.array([zlib.crc32(id.encode()) for id in ids.dictionary.to_pylist()], np.int64)
     of_row = hashes[ids.indices.to_numpy()]
     if ids_per_file:
-        of_row = of_row + table[SOURCE_FILE].to_numpy() * 0x9E3779B1
+        of_row = of_row + table[SOURCE_FILE].to_numpy().astype(np.int64) * 0x9E3779B1
     return of_row % parts  # type: ignore[no-any-return]
 
 

@@ -22,6 +22,7 @@ from offline_core.storage.manifest import Operation, Parent, Statistics
 from offline_core.storage.sources.fingerprint import fingerprint
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
+from offline_core.storage.sources.step_reader import StepReader
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +43,20 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         EmptyDatasetError: there is nothing to import.
     """
     paths = _listed(source)
-    holds_episodes = format_of(paths, config.source) == EPISODES
-    readers = [] if holds_episodes else open_source(paths, config.source)
-    files = episode_files(paths) if holds_episodes else []
+    files, readers = _opened(paths, config.source)
+    parent = _parent(paths, config.source)  # before anything is read: who changes files meanwhile makes others of them
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
     root = prepare_dataset(output)
     unreadable: list[Unreadable] = []
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
-        if holds_episodes:
+        if files:
             written = [write(root, "part", read_episodes(files, config, unreadable), config)]
         else:
             written = StepImport.of(readers, config, root, folder).run(unreadable)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
+    quarantine = list_unreadable(root, unreadable) if unreadable else None
     if counts.episodes == 0:
         raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
-    quarantine = list_unreadable(root, unreadable) if unreadable else None
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
     dataset = commit(
@@ -68,7 +68,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
             config=config.model_dump(mode="json", exclude=_HOW_FAST) | {"counts": counts.model_dump()},
         ),
         statistics=statistics,
-        parents=[_parent(paths, config.source)],
+        parents=[parent],
         environment=config.environment,
         observation_space=spaces[0],
         action_space=spaces[1],
@@ -91,9 +91,16 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
     return open_dataset(result.dataset.uri, result.dataset.version)
 
 
+def _opened(paths: Sequence[str], config: SourceConfig) -> tuple[list[Location], list[StepReader]]:
+    """(files of episodes, readers of steps); one of the two is empty."""
+    if format_of(paths, config) == EPISODES:
+        return episode_files(paths), []
+    return [], open_source(paths, config)
+
+
 def _parent(paths: Sequence[str], config: SourceConfig) -> Parent:
-    places = episode_files(paths) if format_of(paths, config) == EPISODES else open_source(paths, config)
-    return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(places))
+    files, readers = _opened(paths, config)
+    return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers))
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ class Counts(BaseModel):
     episodes: int = 0
     duplicates: int = Field(0, description="Rows that were there already.")
     dropped_last_steps: int = Field(0, description="Last steps without a next observation, dropped as declared.")
-    dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared.")
+    dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
     dropped_steps: int = Field(0, description="The steps of those.")
     quarantined_rows: int = Field(0, description="Rows that cannot be read.")
     quarantined_files: int = Field(0, description="Files of which some rows, how many is not known, cannot be read.")

@@ -18,13 +18,13 @@ from tqdm import tqdm
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.linking import row_bytes
+from offline_core.conversion.ordering import observations, order_of
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts
-from offline_core.conversion.trajectories import SOURCE_FILE, assemble, order_of
+from offline_core.conversion.trajectories import SOURCE_FILE, assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
-from offline_core.episodes.arrow import read_column
 from offline_core.errors import DataError, StorageError
 from offline_core.storage.location import Location
 from offline_core.storage.sources.fingerprint import files_of
@@ -172,6 +172,6 @@ def _ends(table: pa.Table) -> np.ndarray:
 
 def _lies_in_order(table: pa.Table) -> bool:
     """Whether most rows that end nothing are followed by the row that fits."""
-    obs, new_obs = (row_bytes(read_column(table, name)) for name in (columns.OBS, columns.NEW_OBS))
+    obs, new_obs = (row_bytes(tree) for tree in observations(table))
     fits = (new_obs[:-1] == obs[1:]).all(axis=1)[~_ends(table)[:-1]]
     return bool(fits.mean() >= IN_ORDER_SHARE) if len(fits) else True
