@@ -63,6 +63,8 @@ class Preparation:
         """
         if not isinstance(table, pa.Table):
             raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
+        if table.num_rows == 0:
+            return None, []
         rows = first_row + np.arange(table.num_rows)
         if SOURCE_ROW in table.column_names:
             rows = table[SOURCE_ROW].to_numpy()
