@@ -70,10 +70,15 @@ def _insert(successor: np.ndarray, entry: np.ndarray, door: np.ndarray) -> None:
 
 
 def _lowest(circle: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Those circles that come before all others that touch them."""
-    lowest = np.full(place.max() + 1, circle.max())
-    np.minimum.at(lowest, place, circle)
-    return np.setdiff1d(circle, circle[lowest[place] < circle])
+    """The smallest row of each set of circles that touch one another, be it through others."""
+    label, before = circle, None
+    while before is None or (label != before).any():
+        before = label
+        for meeting in (place, circle):
+            lowest = np.full(meeting.max() + 1, label.max())
+            np.minimum.at(lowest, meeting, label)
+            label = lowest[meeting]
+    return np.unique(label)
 
 
 def _inverse(successor: np.ndarray) -> np.ndarray:

@@ -26,7 +26,8 @@ class Chains:
     starts: np.ndarray
     """(N,) bool, in that order: the row is the first of its chain."""
     ambiguous: int
-    """Links that could have been others: several steps lead to, or start from, the very same observation."""
+    """Links, but for those to the next row, that could have been others: several steps lead to, or start from, the very same
+    observation."""
 
 
 def chain(obs: Nested, new_obs: Nested, done: np.ndarray, group: np.ndarray) -> Chains:

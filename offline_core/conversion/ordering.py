@@ -192,7 +192,7 @@ def _breaks(steps: Steps) -> np.ndarray:
     starts[1:] = (np.diff(steps.group) != 0) | steps.done[:-1]
     if columns.NEW_OBS in steps.table.column_names:
         for obs, new_obs in zip(*map(nested.leaves, observations(steps.table)), strict=True):
-            starts[1:] |= (new_obs[:-1] != obs[1:]).reshape(len(steps) - 1, -1).any(axis=1)
+            starts[1:] |= (new_obs[:-1] != obs[1:]).any(axis=tuple(range(1, obs.ndim)))
     return starts
 
 
