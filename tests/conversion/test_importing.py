@@ -1,113 +1,259 @@
-"""Importing: RLlib's folders become datasets of ours, each episode once and nothing lost."""
+"""Importing as a whole: RLlib's recordings counted by other means, interruption, full disks, and what is reused."""
 
 from __future__ import annotations
 
-import logging
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.importing import import_episodes, open_or_import
-from offline_core.episodes import encode
-from offline_core.errors import CorruptFileError, DatasetNotFoundError, EmptyDatasetError, NonFiniteError, SchemaError
+from offline_core.conversion.importing import open_or_import
+from offline_core.episodes import Episode, columns, encode
+from offline_core.errors import DatasetNotFoundError, EmptyDatasetError, StorageError
 from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.foreign import unpack_value
+from offline_core.storage.location import TEMPORARY
 from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes, spaces_of
-from offline_core.storage.writer import FilesConfig
-from tests.storage.factories import ACTIONS, OBSERVATIONS, copy_tree, episode, found, rllib_states, write_dataset, write_items
+from offline_core.storage.reader import episodes, tables
+from tests.conversion.factories import nonzero, run_import, shuffled, steps, write_rows
+from tests.storage.factories import copy_tree, episode, found, in_small_filesystem, rllib_states, write_dataset, write_items
+
+Fact = tuple[int, float, bool, bool]
+"""(length, return, terminated, truncated)"""
 
 
-@pytest.mark.parametrize(("name", "count", "steps"), [("cartpole_episodes", 60, 23_486), ("pendulum_episodes", 20, 4_000)])
-def test_rllibs_recordings(rllib_recordings: Path, tmp_path: Path, name: str, count: int, steps: int) -> None:
-    source = open_dataset(str(rllib_recordings / name))
-    imported = import_episodes(source, output=str(tmp_path))
-    assert (imported.ref.episodes, imported.ref.steps, imported.ref.version) == (count, steps, 1)
-    assert list(episodes(open_dataset(str(tmp_path)))) == list(episodes(source))
-    states = list(rllib_states(rllib_recordings / name))
-    statistics = imported.manifest.statistics
-    returns = [np.sum(state["rewards"]["data"]) for state in states]
-    assert statistics.returns.mean == pytest.approx(np.mean(returns))
-    assert statistics.returns.max == pytest.approx(np.max(returns))
-    assert statistics.terminated == sum(bool(state["is_terminated"]) for state in states)
-    assert statistics.truncated == sum(bool(state["is_truncated"]) for state in states)
-    assert (imported.observation_space, imported.action_space) == spaces_of(source)
-    assert imported.observation_space is not None
-    [parent] = imported.manifest.parents
-    assert (parent.kind, parent.uri, parent.version) == ("dataset", str(rllib_recordings / name), 0)
-    assert parent.fingerprint == source.ref.fingerprint
+def facts(given: list[Episode]) -> dict[str, Fact]:
+    return {e.eps_id: (len(e), round(e.return_, 3), e.terminated, e.truncated) for e in given}
 
 
-def test_duplicates_are_left_out_and_counted(rllib_recordings: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    copy_tree(rllib_recordings / "pendulum_episodes", tmp_path / "theirs")
-    first = sorted((tmp_path / "theirs").rglob("*.parquet"))[0]
-    (tmp_path / "theirs" / "again.parquet").write_bytes(first.read_bytes())
-    repeated = pq.read_metadata(first).num_rows
-    files = FilesConfig(max_rows_per_file=6)
-    with caplog.at_level(logging.WARNING):
-        imported = import_episodes(open_dataset(str(tmp_path / "theirs")), output=str(tmp_path / "ours"), files=files)
-    assert f"left out {repeated} episodes" in caplog.text
-    assert imported.manifest.operation == Operation(
-        name="import_episodes",
-        config={"rows": 20 + repeated, "duplicates": repeated, "files": files.model_dump()},
+def facts_of_states(folder: Path) -> dict[str, Fact]:
+    """As the libraries that RLlib uses read its episode files."""
+    return {
+        state["id_"]: (
+            len(state["rewards"]["data"]),
+            round(float(np.sum(state["rewards"]["data"])), 3),
+            bool(state["is_terminated"]),
+            bool(state["is_truncated"]),
+        )
+        for state in rllib_states(folder)
+    }
+
+
+def facts_of_tables(folder: Path) -> tuple[dict[str, Fact], int]:
+    """Distinct rows of each id by a loop, as no step of these continuous environments is taken twice; and all rows."""
+    of_id: dict[str, dict[tuple[bytes, bytes], dict[str, Any]]] = defaultdict(dict)
+    rows = 0
+    for path in sorted(folder.rglob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            rows += 1
+            obs, new_obs = (
+                unpack_value(row[name]) if isinstance(row[name], str) else np.float32(row[name]) for name in ("obs", "new_obs")
+            )
+            of_id[row["eps_id"]].setdefault((obs.tobytes(), new_obs.tobytes()), row)
+    return {
+        eps_id: (
+            len(distinct),
+            round(sum(row["rewards"] for row in distinct.values()), 3),
+            any(row["terminateds"] for row in distinct.values()),
+            any(row["truncateds"] for row in distinct.values()),
+        )
+        for eps_id, distinct in of_id.items()
+    }, rows
+
+
+def facts_of_json(folder: Path) -> list[Fact]:
+    """Plain lines of JSON; rewards, flags and ids are lists of numbers, packed or not."""
+    of_id: dict[int, list[tuple[float, bool, bool]]] = defaultdict(list)
+    for path in sorted(folder.iterdir()):
+        for line in path.read_text().splitlines():
+            batch = {
+                name: unpack_value(value).tolist() if isinstance(value, str) and name != "type" else value
+                for name, value in json.loads(line).items()
+                if name in ("eps_id", "rewards", "terminateds", "truncateds")
+            }
+            for eps_id, *step in zip(batch["eps_id"], batch["rewards"], batch["terminateds"], batch["truncateds"], strict=True):
+                of_id[eps_id].append((step[0], step[1], step[2]))
+    return sorted(
+        (len(s), round(sum(r for r, *_ in s), 3), any(te for _, te, _ in s), any(tr for *_, tr in s)) for s in of_id.values()
     )
-    assert [file.rows for file in imported.manifest.files] == [6, 6, 6, 2]
-    ids = [e.eps_id for e in episodes(imported)]
-    assert len(set(ids)) == len(ids) == imported.ref.episodes == 20
 
 
-def test_more_episodes_than_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offline_core.conversion.importing.EPISODES_AT_A_TIME", 3)
+@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize(("name", "count", "steps"), [("cartpole_episodes", 60, 23_486), ("pendulum_episodes", 20, 4_000)])
+def test_rllibs_episodes(rllib_recordings: Path, tmp_path: Path, name: str, count: int, steps: int, format: str) -> None:
+    source = rllib_recordings / name
+    result, imported = run_import(source, tmp_path, format=format)
+    assert nonzero(result.counts) == {"rows": steps, "steps": steps, "episodes": count}
+    assert facts(imported) == facts_of_states(source)
+    by_id = {state["id_"]: state for state in rllib_states(source)}
+    for e in imported[::7]:
+        np.testing.assert_array_equal(e.observations, np.array(by_id[e.eps_id]["observations"]["data"]))
+        np.testing.assert_array_equal(e.actions, np.array(by_id[e.eps_id]["actions"]["data"]))
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize(
+    ("name", "rows", "steps", "count"), [("cartpole_table_packed", 6_078, 3_798, 10), ("pendulum_table", 4_000, 4_000, 20)]
+)
+def test_rllibs_tables(
+    rllib_recordings: Path, tmp_path: Path, name: str, rows: int, steps: int, count: int, format: str
+) -> None:
+    source = rllib_recordings / name
+    result, imported = run_import(source, tmp_path, format=format, partitions=2)
+    expected, there = facts_of_tables(source)
+    assert there == rows
+    lost = {"duplicates": rows - steps} if rows != steps else {}
+    assert nonzero(result.counts) == {"rows": rows, "steps": steps, "episodes": count} | lost
+    assert facts(imported) == expected
+
+
+@pytest.mark.parametrize(("name", "count"), [("cartpole_json_plain", 40), ("cartpole_json_packed", 40)])
+def test_rllibs_sample_batches(rllib_recordings: Path, tmp_path: Path, name: str, count: int) -> None:
+    source = rllib_recordings / name
+    result, imported = run_import(source, tmp_path)
+    expected = facts_of_json(source)
+    assert sorted(facts(imported).values()) == expected
+    assert result.counts.episodes == len(expected) == count
+    assert result.counts.steps == result.counts.rows == sum(length for length, *_ in expected)
+
+
+def test_what_is_committed(rllib_recordings: Path, tmp_path: Path) -> None:
+    source = rllib_recordings / "pendulum_episodes"
+    result, imported = run_import(source, tmp_path, files={"max_rows_per_file": 6})
+    manifest = open_dataset(str(tmp_path)).manifest
+    assert [file.rows for file in manifest.files] == [6, 6, 6, 2]
+    assert manifest.statistics.returns.mean == pytest.approx(np.mean([e.return_ for e in imported]))
+    [parent] = manifest.parents
+    assert (parent.kind, parent.uri, parent.version) == ("files", str(source), None)
+    assert manifest.operation.name == "import_dataset"
+    assert manifest.operation.config["counts"] == result.counts.model_dump()
+    assert "engine" not in manifest.operation.config
+    assert manifest.operation == Operation.model_validate_json(manifest.operation.model_dump_json())
+
+
+def test_more_episodes_than_are_written_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.conversion.writing.EPISODES_AT_A_TIME", 3)
     some = [episode(i) for i in range(10)]
-    write_items(tmp_path / "theirs" / "x.parquet", [encode(e) for e in some])
-    assert list(episodes(import_episodes(open_dataset(str(tmp_path / "theirs")), output=str(tmp_path / "ours")))) == some
+    write_items(tmp_path / "in/x.parquet", [encode(e) for e in some])
+    assert run_import(tmp_path / "in", tmp_path / "out")[1] == some
 
 
-def test_importing_again_makes_the_next_version_with_the_same_files(tmp_path: Path) -> None:
-    write_items(tmp_path / "theirs" / "x.parquet", [encode(episode(i)) for i in range(3)])
-    source = open_dataset(str(tmp_path / "theirs"))
-    first, second = (import_episodes(source, output=str(tmp_path / "ours")) for _ in range(2))
-    assert (first.manifest.version, second.manifest.version) == (1, 2)
-    assert first.manifest.files == second.manifest.files
-    assert first.ref.fingerprint == second.ref.fingerprint
-    assert (first.observation_space, first.action_space) == (OBSERVATIONS, ACTIONS)
+def test_nothing_to_import(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [])
+    with pytest.raises(EmptyDatasetError, match=r"no episode in .*in: no rows\. No version was committed"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(DatasetNotFoundError, match="Check the path"):
+        run_import(tmp_path / "nowhere", tmp_path / "out")
+    assert versions(str(tmp_path / "out")) == []
 
 
-def test_a_bad_episode_commits_nothing(tmp_path: Path) -> None:
-    items = [encode(episode(i)) for i in range(300)] + [encode(episode(300, rewards=np.full(7, np.inf)))]
-    write_items(tmp_path / "theirs" / "a.parquet", items[:200])
-    write_items(tmp_path / "theirs" / "b.parquet", items[200:])
-    with pytest.raises(NonFiniteError, match=r"theirs/b\.parquet: Episode episode-0300"):
-        import_episodes(open_dataset(str(tmp_path / "theirs")), output=str(tmp_path / "ours"))
-    assert versions(str(tmp_path / "ours")) == []
-    assert found(tmp_path / "ours") == []
+def test_nothing_that_can_be_read_is_listed_all_the_same(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [b"rubbish", b"rubbish too"])
+    with pytest.raises(EmptyDatasetError, match="2 quarantined rows"):
+        run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine")
+    [listed] = (tmp_path / "out/_quarantine").iterdir()
+    assert len(listed.read_text().splitlines()) == 2
+
+
+# Interrupted, and no room.
+
+ROWS = [row for name in "abcdefgh" for row in steps(name, 20)]
+
+KILLED = """
+import os, signal, sys
+from offline_core.conversion import {module}
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
+real, calls = {module}.{function}, []
+def killed(*arguments, **more):
+    calls.append(1)
+    if len(calls) > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments, **more)
+{module}.{function} = killed
+import_dataset(ImportConfig(partitions=24), source=sys.argv[1], output=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "function"), [("exchange", "part_of"), ("step_import", "read_part"), ("step_import", "write")]
+)
+def test_killed_in_the_middle(tmp_path: Path, module: str, function: str) -> None:
+    """While rows are scattered, gathered, or written: no version is there, and the next run makes what one run makes."""
+    lying = shuffled(ROWS)
+    for number in range(4):
+        write_rows(tmp_path / f"in/{number}.parquet", lying[number::4])
+    source, output = tmp_path / "in", tmp_path / "out"
+    code = KILLED.format(module=module, function=function)
+    done = subprocess.run(
+        [sys.executable, "-c", code, source, output], capture_output=True, cwd=Path(__file__).parents[2], check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert any(TEMPORARY in name for name in found(output)), "killed while it was at work"
+    assert versions(str(output)) == []
     with pytest.raises(DatasetNotFoundError, match="No version"):
-        open_dataset(str(tmp_path / "ours"))
+        open_dataset(str(output))
+    result, again = run_import(source, output, partitions=24)
+    undisturbed, expected = run_import(source, tmp_path / "undisturbed", partitions=24)
+    assert result.dataset.fingerprint == undisturbed.dataset.fingerprint
+    assert again == expected
+    assert sum(table.num_rows for table in tables(open_dataset(str(output)))) == len(expected) == 8
+    assert result.dataset.version == 1
 
 
-def test_bytes_that_are_no_episode(tmp_path: Path) -> None:
-    write_items(tmp_path / "theirs" / "x.parquet", [b"rubbish"])
-    with pytest.raises(CorruptFileError, match=r"theirs/x\.parquet"):
-        import_episodes(open_dataset(str(tmp_path / "theirs")), output=str(tmp_path / "ours"))
+def test_a_failed_import_leaves_nothing_half_done(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in/x.parquet", ROWS)
+    write_rows(tmp_path / "in/y.parquet", [ROWS[3] | {"rewards": 0.5}])
+    with pytest.raises(Exception, match="Two different rows"):
+        run_import(tmp_path / "in", tmp_path / "out", partitions=3)
+    assert versions(str(tmp_path / "out")) == []
+    assert not [name for name in found(tmp_path / "out") if TEMPORARY in name]
 
 
-def test_files_without_episodes(tmp_path: Path) -> None:
-    write_items(tmp_path / "theirs" / "x.parquet", [])
-    with pytest.raises(EmptyDatasetError, match=f"Nothing was written to {tmp_path}/ours"):
-        import_episodes(open_dataset(str(tmp_path / "theirs")), output=str(tmp_path / "ours"))
+def test_no_permission(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    (tmp_path / "out").write_text("a file where the folder has to be")
+    with pytest.raises(StorageError, match=str(tmp_path / "out")):
+        run_import(tmp_path / "in", tmp_path / "out")
+    if os.geteuid() != 0:  # root may write anywhere
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(StorageError, match="no permission"):
+            run_import(tmp_path / "in", tmp_path / "closed/out")
 
 
-def test_tables_are_not_imported(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"obs": [1.0]}), tmp_path / "x.parquet")
-    for attempt in (
-        lambda: import_episodes(open_dataset(str(tmp_path)), output=str(tmp_path / "ours")),
-        lambda: open_or_import(str(tmp_path), None, output=str(tmp_path / "ours")),
-    ):
-        with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest.*step_table"):
-            attempt()
-    assert found(tmp_path) == ["x.parquet"]
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_no_space(tmp_path: Path, partitions: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = [row | {"noise": rng.random(200).tolist()} for row in ROWS * 4]
+    rows = [row | {"eps_id": f"{row['eps_id']}{i // len(ROWS)}"} for i, row in enumerate(rows)]
+    write_rows(tmp_path / "in/x.parquet", rows)
+    (tmp_path / "small").mkdir()
+    script = f"""
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
+from offline_core.errors import StorageError
+from offline_core.storage.dataset import versions
+try:
+    import_dataset(ImportConfig(partitions={partitions}), source={str(tmp_path / "in")!r}, output=root + "/out")
+except StorageError as error:
+    result = [str(error), versions(root + "/out")]
+"""
+    message, there = in_small_filesystem(tmp_path / "small", script)
+    assert "The disk is full" in message
+    assert f"{tmp_path}/small/out" in message
+    assert there == []
+
+
+# Imported before.
 
 
 def test_ours_are_opened_as_they_are(tmp_path: Path) -> None:
@@ -118,8 +264,37 @@ def test_ours_are_opened_as_they_are(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_foreign_folders_are_imported_below_the_output(tmp_path: Path) -> None:
-    write_items(tmp_path / "theirs" / "x.parquet", [encode(episode(0))])
-    opened = open_or_import(str(tmp_path / "theirs"), None, output=str(tmp_path / "out"))
-    assert opened.location.uri == f"{tmp_path}/out/imported"
-    assert list(episodes(opened)) == [episode(0)]
+def test_others_are_imported_below_the_output_once(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+
+    def opened() -> Any:
+        return open_or_import(str(tmp_path / "in"), None, output=str(tmp_path / "out"))
+
+    first = opened()
+    assert first.location.uri == f"{tmp_path}/out/imported"
+    assert list(episodes(first)) == [episode(0)]
+    assert opened() == first
+    assert versions(f"{tmp_path}/out/imported") == [1]
+    write_items(tmp_path / "in/y.parquet", [encode(episode(1))])
+    second = opened()
+    assert list(episodes(second)) == [episode(0), episode(1)]
+    write_items(tmp_path / "in/y.parquet", [encode(episode(1, rewards=np.zeros(7)))])
+    stat = (tmp_path / "in/y.parquet").stat()
+    os.utime(tmp_path / "in/y.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert [e.return_ for e in episodes(opened())] == [episode(0).return_, 0.0]
+    assert versions(f"{tmp_path}/out/imported") == [1, 2, 3]
+
+
+def test_tables_of_others_are_imported_too(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in/x.parquet", ROWS)
+    opened = open_or_import(str(tmp_path / "in"), None, output=str(tmp_path / "out"))
+    assert opened.manifest.statistics.steps == 160
+    assert columns.ITEM in next(tables(opened)).column_names
+
+
+def test_nothing_of_the_source_is_changed(rllib_recordings: Path, tmp_path: Path) -> None:
+    copy_tree(rllib_recordings / "pendulum_episodes", tmp_path / "in")
+    before = {path: path.stat().st_mtime_ns for path in itertools.chain([tmp_path / "in"], (tmp_path / "in").rglob("*"))}
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(found(tmp_path / "in")) == 20

@@ -1,0 +1,177 @@
+"""Files of episodes: both forms, duplicates, pieces, open ends, and what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from offline_core.episodes import Episode, encode
+from offline_core.errors import CorruptFileError, EpisodeError, NonFiniteError, SchemaError
+from offline_core.storage.dataset import open_dataset, versions
+from tests.conversion.factories import end_of, nonzero, run_import
+from tests.storage.factories import cut_in_half, episode, write_items
+
+
+def in_list_form(whole: Episode) -> bytes:
+    """As RLlib's recorder writes it: an object a step."""
+    state = msgpack.unpackb(encode(whole), object_hook=msgpack_numpy.decode)
+    for name in ("observations", "actions", "rewards"):
+        state[name] |= {"data": list(state[name]["data"]), "finalized": False}
+    for buffer in state["extra_model_outputs"].values():
+        buffer |= {"data": list(buffer["data"]), "finalized": False}
+    return msgpack.packb(state, default=msgpack_numpy.encode)
+
+
+def kept(found: Sequence[Episode]) -> list[tuple[str, int, int, str]]:
+    """(id, first step, length, how it ended)"""
+    return sorted((e.eps_id, e.t_started, len(e), end_of(e)) for e in found)
+
+
+def test_both_forms(tmp_path: Path) -> None:
+    some = [episode(i) for i in range(4)]
+    write_items(tmp_path / "in/x.parquet", [in_list_form(some[0]), encode(some[1])])
+    write_items(tmp_path / "in/y.parquet", [encode(some[2]), in_list_form(some[3])])
+    result, found = run_import(tmp_path / "in", tmp_path / "out")
+    assert found == some
+    assert nonzero(result.counts) == {"rows": 28, "steps": 28, "episodes": 4}
+
+
+def test_duplicates_in_one_file_and_in_several(tmp_path: Path) -> None:
+    one, two = episode(1, 5), episode(2, 3)
+    write_items(tmp_path / "in/x.parquet", [encode(one), encode(one)])
+    write_items(tmp_path / "in/y.parquet", [in_list_form(one), encode(two)])
+    result, found = run_import(tmp_path / "in", tmp_path / "out")
+    assert found == [one, two]
+    assert nonzero(result.counts) == {"rows": 18, "steps": 8, "episodes": 2, "duplicates": 10}
+
+
+def test_other_content_under_the_same_id(tmp_path: Path) -> None:
+    one, other, two = episode(1), episode(1, rewards=np.zeros(7)), episode(2)
+    write_items(tmp_path / "in/x.parquet", [encode(one)])
+    write_items(tmp_path / "in/y.parquet", [encode(two), encode(other)])
+    with pytest.raises(EpisodeError, match=r"in/y\.parquet, row 1: Another episode episode-0001 with other steps came before"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    assert versions(str(tmp_path / "out")) == []
+    result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine")
+    assert found == [one, two], "what stands beside it goes on"
+    assert (result.counts.steps, result.counts.quarantined_rows) == (14, 1)
+
+
+OPEN = {"terminated": False, "truncated": False}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected", "dropped"),
+    [
+        ("cut", [("episode-0000", 0, 7, "T"), ("episode-0001", 0, 4, "X")], 0),
+        ("keep", [("episode-0000", 0, 7, "T"), ("episode-0001", 0, 4, "open")], 0),
+        ("drop", [("episode-0000", 0, 7, "T")], 4),
+    ],
+)
+def test_open_episodes(tmp_path: Path, rule: str, expected: Any, dropped: int) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(1, 4, **OPEN)), encode(episode(0))])
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"incomplete": rule})
+    assert kept(found) == expected
+    assert (result.counts.open_ends, result.counts.dropped_steps) == (1, dropped)
+
+
+def test_pieces_that_follow_one_another_are_one(tmp_path: Path) -> None:
+    """Wherever they lie, with or without a lookback; what RLlib's runner gives when it cuts by steps."""
+    whole = episode(0, 12)
+    pieces = [whole.slice(0, 5), whole.slice(5, 9, lookback=2), whole.slice(9, 12)]
+    write_items(tmp_path / "in/x.parquet", [encode(pieces[2]), encode(pieces[0])])
+    write_items(tmp_path / "in/y.parquet", [encode(pieces[1]), encode(pieces[0])])
+    for rule in ("cut", "keep", "drop"):
+        result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"incomplete": rule})
+        assert found == [whole]
+        assert nonzero(result.counts) == {"rows": 17, "steps": 12, "episodes": 1, "duplicates": 5}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected", "dropped"),
+    [
+        ("cut", [("episode-0000", 0, 5, "X"), ("episode-0000@9", 0, 3, "T"), ("episode-0002", 0, 2, "T")], 0),
+        ("keep", [("episode-0000", 0, 5, "open"), ("episode-0000@9", 9, 3, "T"), ("episode-0002", 5, 2, "T")], 0),
+        ("drop", [], 10),
+    ],
+)
+def test_pieces_with_others_missing(tmp_path: Path, rule: str, expected: Any, dropped: int) -> None:
+    whole, other, good = episode(0, 12), episode(2, 7), episode(4)
+    items = [whole.slice(9, 12), whole.slice(0, 5), other.slice(5, 7), good]
+    write_items(tmp_path / "in/x.parquet", [encode(item) for item in items])
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"incomplete": rule})
+    assert kept(found) == [*expected, ("episode-0004", 0, 7, "T")]
+    counts = result.counts
+    assert (counts.gaps, counts.late_starts, counts.open_ends, counts.dropped_steps) == (1, 1, 1, dropped)
+
+
+def test_time_limits(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0, 7)), encode(episode(2, 6)), encode(episode(1, 7))])
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"time_limit_steps": 7})
+    assert [end_of(e) for e in found] == ["X", "T", "X"]
+    assert result.counts.time_limits == 1
+
+
+def test_episodes_without_steps(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0).slice(0, 0)), encode(episode(1))])
+    result, found = run_import(tmp_path / "in", tmp_path / "out", format="table")
+    assert found == [episode(1)]
+    assert result.counts.dropped_episodes == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "error", "reason"),
+    [
+        (b"rubbish", CorruptFileError, "not a stored episode"),
+        (encode(episode(9))[:-5], CorruptFileError, "not a stored episode"),
+        (None, CorruptFileError, "no bytes"),
+        (encode(episode(9, rewards=np.full(7, np.inf))), NonFiniteError, "episode-0009"),
+    ],
+    ids=["rubbish", "cut off", "null", "infinite"],
+)
+def test_a_bad_item_in_the_middle(tmp_path: Path, item: bytes | None, error: type[Exception], reason: str) -> None:
+    items = [encode(episode(0)), encode(episode(1)), item, encode(episode(2))]
+    pq.write_table(pa.table({"item": pa.array(items, pa.binary())}), tmp_path / "x.parquet", row_group_size=2)
+    with pytest.raises(error, match=rf"x\.parquet, row 2: .*{reason}.*unreadable: quarantine"):
+        run_import(tmp_path, tmp_path / "out")
+    assert versions(str(tmp_path / "out")) == []
+    source = [str(tmp_path / "x.parquet")]
+    result, found = run_import(source, tmp_path / "out", unreadable="quarantine")
+    assert found == [episode(i) for i in range(3)]
+    assert nonzero(result.counts) == {"rows": 22, "steps": 21, "episodes": 3, "quarantined_rows": 1}
+    listed = Path(str(result.quarantine)).read_text()
+    assert '"row": 2' in listed
+    assert reason in listed
+
+
+def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    write_items(tmp_path / "in/y.parquet", [encode(episode(1))])
+    cut_in_half(tmp_path / "in/y.parquet")
+    with pytest.raises(CorruptFileError, match=r"in/y\.parquet is no readable Parquet file"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine")
+    assert found == [episode(0)]
+    assert (result.counts.quarantined_files, result.counts.quarantined_rows) == (1, 0)
+    assert "y.parquet" in Path(str(result.quarantine)).read_text()
+
+
+def test_a_table_among_them(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    pq.write_table(pa.table({"obs": [1.0]}), tmp_path / "in/y.parquet")
+    with pytest.raises(SchemaError, match=r"in/y\.parquet holds no episodes but \['obs'\]"):
+        run_import(tmp_path / "in", tmp_path / "out")
+
+
+def test_the_spaces_come_along(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    dataset = open_dataset(run_import(tmp_path / "in", tmp_path / "out")[0].dataset.uri)
+    assert (dataset.observation_space, dataset.action_space) == (episode(0).observation_space, episode(0).action_space)
