@@ -106,7 +106,7 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
         evaluate_policy(policy=str(tmp_path / "none"))
     run = latest_run()
     assert run.state is not None and run.state.is_failed() and "no policy at" in str(run.state.message)
-    with pytest.raises(Exception, match="no dataset at"):
+    with pytest.raises(Exception, match="nothing at"):
         train_policy(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
     assert not ray.is_initialized()
 

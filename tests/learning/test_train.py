@@ -190,7 +190,7 @@ def test_bad_data_is_refused_by_name(tmp_path: Path) -> None:
     dataset_of(tmp_path / "actions", broken(actions=np.full(100, 2)))
     with pytest.raises(DataError, match=r"actions: Column actions has values from 0 to 2"):
         train("actions")
-    with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*missing"):
+    with pytest.raises(DatasetNotFoundError, match=r"nothing at .*missing"):
         train("missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyDatasetError, match="empty"):
