@@ -78,10 +78,10 @@ def open_source(paths: Sequence[str], config: SourceConfig = SourceConfig()) -> 
         EmptyDatasetError: there are no files of that format.
     """
     if config.format.startswith("read_"):
-        _refuse_pushdown(config, "Ray Data's own arguments: arguments: {columns: […], filter: …}")
+        _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
         return [RayRead(config.format, tuple(paths), config.arguments)]
     if ":" in config.format:
-        _refuse_pushdown(config, "arguments of your reader")
+        _refuse_pushdown(config, "arguments of your reader for that")
         return [_custom(config, path) for path in paths]
     if config.format not in ("auto", *FORMATS):
         raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")

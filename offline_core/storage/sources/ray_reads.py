@@ -27,7 +27,7 @@ class RayRead:
         """The `ray.data.Dataset`, lazily.
 
         Raises:
-            ConfigError: Ray Data has no such function, or it does not take these arguments.
+            ConfigError: Ray Data has no such function.
         """
         import ray.data
 
@@ -35,13 +35,14 @@ class RayRead:
         if read is None:
             known = ", ".join(name for name in sorted(dir(ray.data)) if name.startswith("read_"))
             raise ConfigError(f"Ray Data has no {self.method!r}; it has {known}.")
-        try:
-            return read(list(self.paths), **self.arguments)
-        except TypeError as error:
-            raise ConfigError(f"ray.data.{self.method} does not take these arguments: {error}.") from error
+        return read(list(self.paths), **self.arguments)
 
     def batches(self) -> Iterator[pa.Table]:
-        """See `StepReader`; in the order of the files."""
+        """See `StepReader`; in the order of the files.
+
+        Raises:
+            ConfigError: Ray Data has no such function, or it does not take these arguments.
+        """
         import ray.data
         import ray.exceptions
 
@@ -51,7 +52,11 @@ class RayRead:
         try:
             dataset = self.dataset()
             yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-        except (ray.exceptions.RayTaskError, pa.ArrowException, OSError) as error:
-            raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {error}") from error
+        except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError) as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # without Ray's own traceback
+            if isinstance(cause, TypeError):  # some functions pass arguments on, and find out only while reading
+                raise ConfigError(f"ray.data.{self.method} does not take these arguments: {cause}.") from error
+            reason = str(cause).strip().partition("\n")[0].rstrip(".")
+            raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
         finally:
             context.execution_options.preserve_order = before
