@@ -1,14 +1,10 @@
-"""Step tables that other programs wrote, RLlib above all, as tables in our columns and types.
-
-RLlib's tables pack observations as base64(lz4(pickle)), carry Ray's own tensor type, have null-typed columns, no `t`, and
-hold rows several times, because every write repeats all earlier ones.
-"""
+"""Columns that other programs wrote, RLlib above all: it packs observations as base64(lz4(pickle)), Ray has its own tensors
+and pickles what Arrow has no type for."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import posixpath
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import nested
-from offline_core.episodes.arrow import from_arrow, read_column, to_arrow
+from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.unpickle import load_array, load_nested
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.reader import row_groups
 
 PACKED = "BCJNGG"
 """How base64 of an lz4 frame begins."""
@@ -30,31 +24,6 @@ _PICKLED = "ray.data.arrow_pickled_object"
 """Ray's type for what Arrow has none for, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
 """One packed value that unpacks to more is refused."""
-
-
-def step_table(dataset: Dataset) -> tuple[pa.Table, int]:
-    """(all distinct steps in our columns and types, number of duplicate rows left out).
-
-    A row counts as a duplicate as far as another folder of files (RLlib makes one for each write) holds it as often: a
-    step that an episode really took twice stays there twice.
-
-    Raises:
-        DataError: a value cannot be read; the message names the file.
-    """
-    parts, folders = [], []
-    for group in row_groups(dataset):
-        try:
-            part = canonical(group.read())
-        except DataError as error:
-            raise type(error)(f"{group.uri}: {error}") from error
-        parts.append(part)
-        folders += [posixpath.dirname(group.uri)] * part.num_rows
-    try:
-        table = pa.concat_tables(parts).combine_chunks()
-    except pa.ArrowInvalid as error:
-        raise SchemaError(f"The files of {dataset.location.uri} do not have the same columns: {error}") from error
-    keep = _distinct(table, np.unique(folders, return_inverse=True)[1])
-    return table.filter(pa.array(keep)), int((~keep).sum())
 
 
 def canonical(table: pa.Table) -> pa.Table:
@@ -82,7 +51,9 @@ def read_foreign_column(table: pa.Table, name: str) -> Nested:
     extension = getattr(field.type, "extension_name", (field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
     if extension == _PICKLED:
         if column.null_count:
-            raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+            raise SchemaError(
+                f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first."
+            )
         try:
             return nested.stack([load_nested(item) for item in column.cast(pa.binary()).to_pylist()], name)
         except DataError as error:
@@ -130,32 +101,3 @@ def _unpacked(text: str) -> bytes:
             raise UnsafeDataError(f"A packed value unpacks to more than {MAX_VALUE_BYTES:,} bytes; refused.")
         raise CorruptFileError("A packed value is cut off.")
     return data  # type: ignore[no-any-return]
-
-
-def _distinct(table: pa.Table, folder: np.ndarray) -> np.ndarray:
-    """True for the rows to keep: of equal rows as many as the folder that has most of them holds, the first ones."""
-    if table.num_rows == 0:
-        return np.zeros(0, bool)
-    leaves = []
-    for name in table.column_names:
-        for array in nested.leaves(from_arrow(table[name], name)):
-            flat = np.ascontiguousarray(array).reshape(len(array), -1)
-            leaves.append(flat.view(np.uint8).reshape(len(array), -1))
-    rows = np.ascontiguousarray(np.concatenate(leaves, axis=1))
-    same = np.unique(rows.view(np.dtype((np.void, rows.shape[1]))).ravel(), return_inverse=True)[1]
-    occurrence = _rank_within(same)
-    occurrence_in_folder = _rank_within(same * (folder.max(initial=0) + 1) + folder)
-    most = np.zeros(same.max(initial=-1) + 1, np.int64)
-    np.maximum.at(most, same, occurrence_in_folder + 1)
-    return occurrence < most[same]
-
-
-def _rank_within(groups: np.ndarray) -> np.ndarray:
-    """For each position, how many earlier positions have the same value."""
-    order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    ranks = np.arange(len(groups)) - np.repeat(starts, np.diff(np.concatenate([starts, [len(groups)]])))
-    result = np.empty_like(ranks)
-    result[order] = ranks
-    return result

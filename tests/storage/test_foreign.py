@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.storage import foreign
 from offline_core.storage.dataset import open_dataset
-from offline_core.storage.foreign import canonical, step_table, unpack_column, unpack_value
+from offline_core.storage.foreign import canonical, read_foreign_column, unpack_column, unpack_value
 from tests.storage.factories import Bomb
 
 
@@ -31,13 +34,16 @@ def unpacked(text: str) -> np.ndarray:
     return np.asarray(pickle.loads(lz4.frame.decompress(base64.b64decode(text))))
 
 
-def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
-    arrays = {}
-    for name in table.column_names:
-        array = table[name].combine_chunks()
+def steps_of(uri: str) -> dict[str, np.ndarray]:
+    """Every column of a dataset of ours in the table format, by plain pyarrow."""
+    files = [str(location) for location in open_dataset(uri).paths]
+    whole = pa.concat_tables([pq.read_table(file) for file in files])
+    found = {}
+    for name in whole.column_names:
+        array = whole[name].combine_chunks()
         is_tensor = isinstance(array.type, pa.FixedShapeTensorType)
-        arrays[name] = array.to_numpy_ndarray() if is_tensor else array.to_numpy(zero_copy_only=False)
-    return arrays
+        found[name] = array.to_numpy_ndarray() if is_tensor else array.to_numpy(zero_copy_only=False)
+    return found
 
 
 def decode_independently(folder: Path) -> list[tuple[str, dict[str, np.ndarray]]]:
@@ -57,108 +63,89 @@ def decode_independently(folder: Path) -> list[tuple[str, dict[str, np.ndarray]]
     return decoded
 
 
-def keys(columns: dict[str, np.ndarray]) -> list[tuple[bytes | str, ...]]:
+def keys(columns: dict[str, np.ndarray], names: Sequence[str]) -> list[tuple[bytes | str, ...]]:
     """One hashable key a row, of the exact numbers."""
-    names = sorted(columns)
-    widened = {n: columns[n] if columns[n].dtype.kind == "U" else columns[n].astype(np.float64) for n in names}
-    return [
-        tuple(str(widened[n][row]) if widened[n].dtype.kind == "U" else widened[n][row].tobytes() for n in names)
-        for row in range(len(widened[names[0]]))
-    ]
+    texts = {name for name in names if columns[name].dtype.kind in "UO"}
+    widened = {name: columns[name] if name in texts else columns[name].astype(np.float64) for name in names}
+    count = len(columns[names[0]])
+    return [tuple(str(widened[n][i]) if n in texts else widened[n][i].tobytes() for n in names) for i in range(count)]
 
 
 @pytest.mark.parametrize(
     ("name", "steps", "duplicates", "episodes"),
     [("cartpole_table_packed", 3_798, 2_280, 10), ("pendulum_table", 4_000, 0, 20)],
 )
-def test_rllibs_tables(rllib_recordings: Path, name: str, steps: int, duplicates: int, episodes: int) -> None:
+def test_rllibs_tables(rllib_recordings: Path, tmp_path: Path, name: str, steps: int, duplicates: int, episodes: int) -> None:
     """Every distinct step, as often as the write that has most of it, against a decoder of its own."""
-    table, left_out = step_table(open_dataset(str(rllib_recordings / name)))
-    assert (table.num_rows, left_out) == (steps, duplicates)
-    got = columns_of(table)
-    assert len(set(got["eps_id"])) == episodes
+    result = import_dataset(ImportConfig(format="table"), source=str(rllib_recordings / name), output=str(tmp_path))
+    counts = result.counts
+    assert (counts.steps, counts.duplicates, counts.episodes) == (steps, duplicates, episodes)
+    decoded = decode_independently(rllib_recordings / name)
+    names = sorted(set(decoded[0][1]) - {"infos"})
+    assert {"eps_id", "obs", "new_obs", "actions", "rewards", "terminateds", "truncateds", "action_logp"} <= set(names)
     of_folder: dict[str, Counter[tuple[bytes | str, ...]]] = {}
-    first_seen: dict[tuple[bytes | str, ...], None] = {}
-    for folder, columns in decode_independently(rllib_recordings / name):
-        assert columns.keys() == got.keys()
-        rows = keys(columns)
-        of_folder.setdefault(folder, Counter()).update(rows)
-        first_seen |= dict.fromkeys(rows)
+    for folder, columns in decoded:
+        of_folder.setdefault(folder, Counter()).update(keys(columns, names))
     expected: Counter[tuple[bytes | str, ...]] = Counter()
     for counter in of_folder.values():
         expected |= counter
-    assert Counter(keys({key: values.astype(str) if values.dtype == object else values for key, values in got.items()})) == (
-        expected
+    got = steps_of(result.dataset.uri)
+    assert Counter(keys(got, names)) == expected
+    types = {column: (got[column].dtype, got[column].shape[1:]) for column in ("obs", "actions")}
+    assert (
+        types
+        == {
+            "cartpole_table_packed": {"obs": (np.float32, (4,)), "actions": (np.int32, ())},
+            "pendulum_table": {"obs": (np.float32, (3,)), "actions": (np.float32, (1,))},
+        }[name]
     )
-    assert list(first_seen) == keys({k: v.astype(str) if v.dtype == object else v for k, v in got.items()}), "in their order"
 
 
-def test_types_of_rllibs_tables(rllib_recordings: Path) -> None:
-    tables = {
-        name: step_table(open_dataset(str(rllib_recordings / name)))[0] for name in ("cartpole_table_packed", "pendulum_table")
-    }
-    for name, width in (("cartpole_table_packed", 4), ("pendulum_table", 3)):
-        schema = tables[name].schema
-        assert schema.field("obs").type == schema.field("new_obs").type == pa.fixed_shape_tensor(pa.float32(), (width,))
-        assert schema.field("action_dist_inputs").type == pa.fixed_shape_tensor(pa.float32(), (2,))
-        assert not any(field.nullable for field in schema)
-        assert "agent_id" not in schema.names, "it has no type, so it holds nothing"
-    assert tables["cartpole_table_packed"].schema.field("actions").type == pa.int32()
-    assert tables["pendulum_table"].schema.field("actions").type == pa.fixed_shape_tensor(pa.float32(), (1,))
+# Rows that are there more than once: RLlib repeats all earlier ones with every write, to a folder of its own.
+
+STAY = {"eps_id": "a", "obs": [0.0], "new_obs": [0.0], "actions": 1, "rewards": 1.0, "dones": False}
+LEAVE = STAY | {"new_obs": [1.0], "dones": True}
 
 
-# Rows that are there more than once.
-
-
-def write(path: Path, **columns: Any) -> None:
+def write(path: Path, *rows: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
 
 
-def steps_of(folder: Path) -> tuple[list[float], int]:
-    table, left_out = step_table(open_dataset(str(folder)))
-    return table["rewards"].to_pylist(), left_out
+def counted(folder: Path) -> tuple[int, int]:
+    """(steps, duplicates) of an import."""
+    counts = import_dataset(ImportConfig(), source=str(folder / "in"), output=str(folder / "out")).counts
+    return counts.steps, counts.duplicates
 
 
 def test_a_step_taken_twice_is_no_duplicate(tmp_path: Path) -> None:
     """Within one write; the next write, which repeats it, holds it as often."""
-    write(tmp_path / "run-1" / "a.parquet", rewards=[1.0, 1.0, 2.0])
-    assert steps_of(tmp_path) == ([1.0, 1.0, 2.0], 0)
-    write(tmp_path / "run-2" / "a.parquet", rewards=[1.0, 1.0, 2.0, 1.0])
-    assert steps_of(tmp_path) == ([1.0, 1.0, 2.0, 1.0], 3)
+    write(tmp_path / "in" / "run-1" / "a.parquet", STAY, STAY, LEAVE)
+    assert counted(tmp_path) == (3, 0)
+    write(tmp_path / "in" / "run-2" / "a.parquet", STAY, STAY, LEAVE)
+    assert counted(tmp_path) == (3, 3)
 
 
 def test_the_files_of_one_write_belong_together(tmp_path: Path) -> None:
-    write(tmp_path / "run-1" / "a.parquet", rewards=[1.0, 2.0])
-    write(tmp_path / "run-1" / "b.parquet", rewards=[1.0])
-    assert steps_of(tmp_path) == ([1.0, 2.0, 1.0], 0)
+    write(tmp_path / "in" / "run-1" / "a.parquet", STAY)
+    write(tmp_path / "in" / "run-1" / "b.parquet", STAY, LEAVE)
+    assert counted(tmp_path) == (3, 0)
 
 
-def test_rows_differ_if_any_column_does(tmp_path: Path) -> None:
-    for number, (eps_id, obs) in enumerate([("a", [0.0, 1.0]), ("b", [0.0, 1.0]), ("a", [1.0, 0.0]), ("a", [0.0, 1.0])]):
-        write(tmp_path / f"run-{number}" / "x.parquet", eps_id=[eps_id], obs=pa.array([obs]), rewards=[5.0], text=["é" * 3])
-    assert steps_of(tmp_path) == ([5.0, 5.0, 5.0], 1)
-
-
-def test_nan_is_equal_to_nan(tmp_path: Path) -> None:
-    write(tmp_path / "run-1" / "x.parquet", rewards=[float("nan")])
-    write(tmp_path / "run-2" / "x.parquet", rewards=[float("nan"), 1.0])
-    assert steps_of(tmp_path)[1] == 1
-
-
-def test_a_table_without_rows(tmp_path: Path) -> None:
-    write(tmp_path / "x.parquet", rewards=pa.array([], pa.float64()))
-    assert steps_of(tmp_path) == ([], 0)
-
-
-def test_files_with_other_columns(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", rewards=[1.0])
-    write(tmp_path / "b.parquet", rewards=[1.0], more=[1])
-    with pytest.raises(SchemaError, match=f"The files of {tmp_path} do not have the same columns"):
-        step_table(open_dataset(str(tmp_path)))
+@pytest.mark.parametrize("change", [{"eps_id": "b"}, {"actions": 2}, {"rewards": 2.0}])
+def test_rows_differ_if_any_column_does(tmp_path: Path, change: dict[str, Any]) -> None:
+    write(tmp_path / "in" / "run-1" / "a.parquet", STAY, LEAVE)
+    write(tmp_path / "in" / "run-2" / "a.parquet", STAY | change, LEAVE | ({"eps_id": "b"} if "eps_id" in change else {}))
+    assert counted(tmp_path) == ((4, 0) if "eps_id" in change else (3, 1))
 
 
 # Columns as other programs write them.
+
+
+def column_of(array: pa.Array, **metadata: str) -> Any:
+    """A column x, as `read_foreign_column` reads it."""
+    schema = pa.schema([pa.field("x", array.type, metadata=metadata or None)])
+    return read_foreign_column(pa.Table.from_arrays([array], schema=schema), "x")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
@@ -172,24 +159,23 @@ def test_files_with_other_columns(tmp_path: Path) -> None:
     ],
 )
 def test_packed_columns(kind: pa.DataType, values: np.ndarray) -> None:
-    table = canonical(pa.table({"obs": pa.array([packed(value) for value in values], kind)}))
-    got = columns_of(table)["obs"]
-    assert got.dtype == values.dtype
-    np.testing.assert_array_equal(got, values)
+    np.testing.assert_array_equal(column_of(pa.array([packed(value) for value in values], kind)), values, strict=True)
 
 
 def test_text_stays_text() -> None:
-    table = pa.table({"eps_id": ["BCJ", "b"], "note": pa.array(["x", "BCJNGG"], pa.large_string()), "none": pa.nulls(2)})
-    assert canonical(table).to_pylist() == [{"eps_id": "BCJ", "note": "x"}, {"eps_id": "b", "note": "BCJNGG"}]
+    assert column_of(pa.array(["BCJ", "b"])).tolist() == ["BCJ", "b"]
+    assert column_of(pa.array(["x", "BCJNGG"], pa.large_string())).tolist() == ["x", "BCJNGG"]
 
 
-def test_lists_become_tensors() -> None:
+def test_columns_in_our_types() -> None:
     lists = {
         "list": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16())),
         "nested": pa.array([[[1.0], [2.0]], [[3.0], [4.0]]]),
         "struct": pa.array([{"a": [1.0], "b": 1}, {"a": [2.0], "b": 2}]),
+        "none": pa.nulls(2),
     }
     table = canonical(pa.table(lists))
+    assert table.column_names == ["list", "nested", "struct"]
     assert table.schema.field("list").type == pa.fixed_shape_tensor(pa.int16(), (2,))
     assert table.schema.field("nested").type == pa.fixed_shape_tensor(pa.float64(), (2, 1))
     assert table["struct"].combine_chunks().field("a").to_pylist() == [[1.0], [2.0]]
@@ -197,11 +183,19 @@ def test_lists_become_tensors() -> None:
 
 def test_rays_tensors_without_ray() -> None:
     """Their shape stands in the metadata of the field."""
-    metadata = {"ARROW:extension:name": "ray.data.arrow_tensor_v2", "ARROW:extension:metadata": "[2, 2]"}
     array = pa.array([[1, 2, 3, 4], [5, 6, 7, 8]], pa.large_list(pa.float32()))
-    schema = pa.schema([pa.field("obs", array.type, metadata=metadata)])
-    table = canonical(pa.Table.from_arrays([array], schema=schema))
-    np.testing.assert_array_equal(columns_of(table)["obs"], np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2))
+    metadata = {"ARROW:extension:name": "ray.data.arrow_tensor_v2", "ARROW:extension:metadata": "[2, 2]"}
+    np.testing.assert_array_equal(column_of(array, **metadata), np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2))
+
+
+PICKLED = {"ARROW:extension:name": "ray.data.arrow_pickled_object", "ARROW:extension:metadata": ""}
+
+
+def test_objects_that_ray_pickled() -> None:
+    pickles = [pickle.dumps((np.float32([i, i]), i)) for i in range(2)]
+    first, second = column_of(pa.array(pickles, pa.large_binary()), **PICKLED)
+    np.testing.assert_array_equal(first, np.float32([[0, 0], [1, 1]]), strict=True)
+    np.testing.assert_array_equal(second, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -216,21 +210,17 @@ def test_rays_tensors_without_ray() -> None:
         (pa.array([packed(np.zeros(2)), packed(np.zeros(2))[:-9]]), "A packed value"),
     ],
 )
-def test_columns_that_cannot_be_read_are_named(tmp_path: Path, column: pa.Array, message: str) -> None:
-    write(tmp_path / "good.parquet", x=[1.0])
-    write(tmp_path / "sub" / "bad.parquet", x=column)
-    with pytest.raises(DataError, match=rf"{tmp_path}/(sub/bad)\.parquet: .*{message}"):
-        step_table(open_dataset(str(tmp_path)))
+def test_columns_that_cannot_be_read_are_named(column: pa.Array, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        column_of(column)
 
 
-def test_rays_pickled_columns_are_refused(tmp_path: Path) -> None:
+def test_objects_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
     marker = tmp_path / "exploded"
-    array = pa.array([pickle.dumps(Bomb(marker))], pa.large_binary())
-    metadata = {"ARROW:extension:name": "ray.data.arrow_pickled_object", "ARROW:extension:metadata": ""}
-    table = pa.Table.from_arrays([array], schema=pa.schema([pa.field("obs", array.type, metadata=metadata)]))
-    pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(SchemaError, match=rf"{tmp_path}/x\.parquet: Column 'obs' has"):
-        step_table(open_dataset(str(tmp_path)))
+    with pytest.raises(UnsafeDataError, match=r"Column 'x': .*mkdir"):
+        column_of(pa.array([pickle.dumps(Bomb(marker))], pa.large_binary()), **PICKLED)
+    with pytest.raises(SchemaError, match="'x' has 1 nulls"):
+        column_of(pa.array([None], pa.large_binary()), **PICKLED)
     assert not marker.exists()
 
 
@@ -241,9 +231,8 @@ def test_a_packed_pickle_that_runs_code(tmp_path: Path) -> None:
     marker = tmp_path / "exploded"
     text = packed(Bomb(marker))
     assert text.startswith(foreign.PACKED)
-    write(tmp_path / "x.parquet", obs=[packed(np.zeros(2)), text])
-    with pytest.raises(UnsafeDataError, match=rf"{tmp_path}/x\.parquet: .*mkdir; only plain numpy arrays are read"):
-        step_table(open_dataset(str(tmp_path)))
+    with pytest.raises(UnsafeDataError, match=r"mkdir; only plain numpy arrays are read"):
+        column_of(pa.array([packed(np.zeros(2)), text]))
     assert not marker.exists()
     unpacked(text)
     assert marker.exists(), "or else this test would show nothing"
