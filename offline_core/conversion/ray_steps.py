@@ -1,0 +1,53 @@
+"""The steps of any source as a lazy Ray Data dataset, in our columns: for pipelines that want no dataset of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.preparation import Preparation
+from offline_core.conversion.unreadable import refuse
+from offline_core.errors import EmptyDatasetError
+from offline_core.storage.sources.opening import open_source
+
+if TYPE_CHECKING:
+    import ray.data
+
+
+def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.Dataset:
+    """A dataset of one row a step: canonical columns, extras, and where each row comes from; needs Ray.
+
+    Each file is read by a task of its own when it is its turn, a batch at a time; nothing is read before, but the first
+    rows, which say what the columns are. Only `source`, `mapping`, spaces and `recorded_action_range` are heeded.
+
+    Raises:
+        ConfigError: the parameters do not fit what is there.
+        DataError: the first rows cannot be read; others raise while the dataset is consumed.
+        EmptyDatasetError: there are no rows.
+    """
+    import ray.data
+
+    readers = open_source([source] if isinstance(source, str) else list(source), config.source)
+    preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
+
+    def rows_of(number: int) -> Iterator[pa.Table]:
+        first_row = 0
+        for batch in readers[number].batches():
+            table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
+            for each in bad:
+                refuse(each, "fail", [])
+            first_row += batch.num_rows
+            if table is not None:
+                yield table
+
+    def rows(numbers: dict[str, np.ndarray]) -> Iterator[pa.Table]:
+        for number in numbers["item"].tolist():
+            yield from rows_of(number)
+
+    if not any(table.num_rows for number in range(len(readers)) for table in rows_of(number)):
+        raise EmptyDatasetError(f"There are no rows at {source}.")
+    return ray.data.from_items(list(range(len(readers))), override_num_blocks=len(readers)).map_batches(rows, batch_size=1)
