@@ -145,7 +145,7 @@ def observations(table: pa.Table) -> tuple[Nested, Nested]:
 def _stored(steps: Steps) -> Ordered:
     steps = steps.take(np.argsort(steps.group, kind="stable"))
     starts = _breaks(steps)
-    return Ordered(steps if steps.ids else replace(steps, group=_since(starts[1:])), starts)
+    return Ordered(replace(steps, group=_since(starts[1:])) if steps.ids is None else steps, starts)
 
 
 def _by_t(steps: Steps, files: Sequence[str], *, by_number: bool) -> Ordered:

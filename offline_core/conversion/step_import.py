@@ -38,8 +38,9 @@ MAX_PARTS = 512
 PARTS_PER_TASK = 8
 """These share their files, lest those be as small as parts are."""
 FILES_PER_TASK = 16
-IN_ORDER_SHARE = 0.5
-"""Rows without ids or time are taken as lying in order if this share of them is followed by the row that fits."""
+IN_ORDER_SHARE = 0.9
+"""Rows without ids or time are taken as lying in order, and not held in memory to be linked, if this share of the first
+ones is followed by the row that fits."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -72,12 +73,11 @@ class StepImport:
         size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader))
         parts = config.partitions or min(MAX_PARTS, max(1, -(-size // PART_BYTES)))
         job = cls(readers, config, root, folder, parts, preparation)
-        for table in job._prepared(range(len(readers)), []):
+        if (table := next(job._prepared(range(len(readers)), []), None)) is not None:
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table.schema)
             if config.episodes.order == "auto" and job.order == "linked" and not job.has_ids and _lies_in_order(table):
                 job.order = "stored"
-            break
         return job
 
     def run(self, unreadable: list[Unreadable]) -> list[Written]:
