@@ -37,6 +37,9 @@ _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
+_DATE = r"^\s*\d{4}-\d\d-\d\d"
+_ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
+"""Times by ISO 8601, alone and with their distance from UTC."""
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Preparation:
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
-        """The columns of text where numbers have to be, and the numbers they are: whole ones if none is more than that."""
+        """The columns of text where numbers or times have to be, and what they are to be parsed as."""
         observations, actions = (isinstance(space, _NUMERIC) for space in self.spaces)
         actions |= self.spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
@@ -94,8 +97,7 @@ class Preparation:
             sources = self.mapping.get(name, name)
             for source in [sources] if isinstance(sources, str) else sources:
                 if (is_number or not isinstance(sources, str)) and source in table.column_names and _is_text(table[source]):
-                    is_real = pc.any(pc.match_substring_regex(table[source], _REAL)).as_py()
-                    numbers[source] = pa.float64() if is_real else pa.int64()
+                    numbers[source] = _number_type(table[source], may_be_time=name == columns.T)
         return numbers
 
     def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
@@ -104,7 +106,9 @@ class Preparation:
             try:
                 column = pc.utf8_trim_whitespace(table[name].cast(pa.string())).cast(kind)
             except pa.ArrowInvalid as error:
-                raise SchemaError(f"Column {name!r} has text that is no number: {error}.") from error
+                raise SchemaError(
+                    f"Column {name!r} has text that is no {'time' if pa.types.is_timestamp(kind) else 'number'}: {error}."
+                ) from error
             table = table.set_column(table.column_names.index(name), name, column)
         return map_columns(table, self.mapping)
 
@@ -237,6 +241,17 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
         return True
     is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
     return is_whole and bool((array.astype(dtype).astype(array.dtype) == array).all())
+
+
+def _number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
+    """What texts are numbers of: whole ones if none is more than that."""
+
+    def any_matches(pattern: str) -> bool:
+        return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+    if may_be_time and any_matches(_DATE):
+        return pa.timestamp("us", "UTC" if any_matches(_ZONED) else None)
+    return pa.float64() if any_matches(_REAL) else pa.int64()
 
 
 def _filled(table: pa.Table) -> set[str]:

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from offline_core.config import parse
 from offline_core.conversion import preparation
@@ -139,6 +141,25 @@ def test_most_rows_say_what_rows_are_like(first: int) -> None:
     assert "shape (3,) where earlier rows have (2,)" in str(bad[0].error)
     assert good is not None
     assert good.num_rows == 9
+
+
+@given(st.lists(st.sampled_from(["good", "nan", "null", "ragged", "flag"]), min_size=1, max_size=300), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_each_row_is_kept_or_named(kinds: list[str], has_template: bool) -> None:
+    prepared = Preparation({})
+    if has_template:
+        prepare(table(1), prepared)
+    rows = table(
+        len(kinds),
+        obs=[[0.0, None] if kind == "null" else [0.0] * (3 if kind == "ragged" else 2) for kind in kinds],
+        rewards=[np.nan if kind == "nan" else 1.0 for kind in kinds],
+        dones=[2 if kind == "flag" else 0 for kind in kinds],
+    )
+    good, bad = prepare(rows, prepared)
+    kept = [] if good is None else good["_source_row"].to_pylist()
+    assert sorted([*kept, *(each.row for each in bad)]) == list(range(100, 100 + len(kinds)))
+    if has_template or "ragged" not in kinds:  # without, most rows may be of three numbers
+        assert kept == [100 + row for row, kind in enumerate(kinds) if kind == "good"]
 
 
 def test_a_large_table_without_a_good_row_does_not_take_forever() -> None:
@@ -295,6 +316,7 @@ def test_rewards_are_float64() -> None:
         ("actions", ["left"], SchemaError, "'actions' has text that is no number: .*'left'"),
         ("t", [np.nan], NonFiniteError, "'t' is NaN"),
         ("t", ["noon"], SchemaError, "'t' has text that is no number: .*'noon'"),
+        ("t", ["2024-13-01"], SchemaError, "'t' has text that is no time: .*'2024-13-01'"),
         ("t", pa.array([1], pa.time32("s")), SchemaError, "'t' has type time32.*neither a timestamp nor a date"),
         ("t", pa.array([None], pa.timestamp("ms")), SchemaError, "'t' has 1 nulls"),
         ("dones", [2], SchemaError, "'terminateds' holds 2; it has to be true or false"),
@@ -363,6 +385,9 @@ def test_ids(values: Any, expected: list[str]) -> None:
         (pa.array([1, 2], pa.timestamp("ms")), np.array([1e3, 2e3])),
         (pa.array([1_500, 2_500], pa.timestamp("ns", "UTC")), np.array([1.0, 2.0])),
         ([datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)], np.array([0.0, 86_400e6])),
+        (["1970-01-01", "1970-01-02"], np.array([0.0, 86_400e6])),
+        (["1970-01-01 00:00:01", "1970-01-01T00:00:01.5"], np.array([1e6, 1.5e6])),
+        (["1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00.25Z"], np.array([0.0, 0.25e6])),
     ],
 )
 def test_times(values: Any, expected: np.ndarray) -> None:

@@ -26,7 +26,7 @@ _MEASURED_ROWS = 100
 # All rows say what type a column has: a reward may be 1 for ten thousand steps, and 0.5 then.
 SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
     "parquet": functools.partial(pl.scan_parquet, glob=False),
-    "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None, try_parse_dates=True),
+    "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None),
     "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
     "ipc": functools.partial(pl.scan_ipc, glob=False),
 }
@@ -61,8 +61,11 @@ class ScannedFile:
         if self.is_empty():
             return
         with self._errors():
-            rows = self._scanned()
-            present = [name for name in rows.collect_schema().names() if name != SOURCE_ROW]
+            rows = self._scanned(self.arguments)
+            schema = {name: kind for name, kind in rows.collect_schema().items() if name != SOURCE_ROW}
+            if self.format in ("csv", "ndjson"):  # lest Polars looks at all rows again, every time it is asked
+                rows = self._scanned({**self.arguments, "schema": schema})
+            present = list(schema)
             wanted = present if self.columns is None else list(self.columns)
             if missing := sorted(set(wanted) - set(present)):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
@@ -74,9 +77,9 @@ class ScannedFile:
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 yield batch.to_arrow()
 
-    def _scanned(self) -> pl.LazyFrame:
+    def _scanned(self, arguments: Mapping[str, Any]) -> pl.LazyFrame:
         try:
-            return SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **self.arguments)
+            return SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **arguments)
         except TypeError as error:
             raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {error}.") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 from pathlib import Path
 from typing import Any
@@ -102,15 +103,13 @@ def test_all_rows_say_what_a_column_is(tmp_path: Path) -> None:
     assert (table["r"][12_000].as_py(), table["late"][12_000].as_py()) == (0.5, 7)
 
 
-def test_dates_in_csv(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("t,day\n2024-01-01T00:00:00.250,2024-01-01\n")
-    assert [str(field.type) for field in scanned(tmp_path / "x.csv", "csv").schema][1:] == ["timestamp[us]", "date32[day]"]
-
-
 def test_arguments_for_polars(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("# a remark\nx;y\n1;2\n")
-    arguments = {"separator": ";", "comment_prefix": "#"}
+    arguments: dict[str, Any] = {"separator": ";", "comment_prefix": "#"}
     assert scanned(tmp_path / "x.csv", "csv", arguments=arguments).to_pylist() == [{SOURCE_ROW: 0, "x": 1, "y": 2}]
+    arguments |= {"new_columns": ["p", "q"], "try_parse_dates": True}
+    (tmp_path / "x.csv").write_text("x;y\n1;2024-05-06\n")
+    assert scanned(tmp_path / "x.csv", "csv", arguments=arguments)["q"].to_pylist() == [datetime.date(2024, 5, 6)]
 
 
 @pytest.mark.parametrize("format", FORMATS)
