@@ -76,8 +76,11 @@ class StepImport:
         if (table := next(job._prepared(range(len(readers)), []), None)) is not None:
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table.schema)
-            if config.episodes.order == "auto" and job.order == "linked" and not job.has_ids and _lies_in_order(table):
-                job.order = "stored"
+            if config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names:
+                if not _lies_in_order(table):
+                    job.order = "linked"  # t alone does not tell episodes apart
+                elif job.order == "linked":
+                    job.order = "stored"
         return job
 
     def run(self, unreadable: list[Unreadable]) -> list[Written]:

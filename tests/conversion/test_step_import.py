@@ -114,6 +114,24 @@ def test_rows_in_order_are_read_as_they_lie(tmp_path: Path, monkeypatch: pytest.
     assert sorted(parts(run_import(source, tmp_path / "out")[1])) == TAGS
 
 
+@pytest.mark.parametrize("left_out", [("eps_id", "t"), ("eps_id",), ("t",), ()])
+def test_episodes_that_span_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: tuple[str, ...]) -> None:
+    monkeypatch.setattr("offline_core.storage.sources.scans.BATCH_BYTES", 300)  # a few rows
+    source = scattered(tmp_path / "in", without(ROWS, *left_out), 1)
+    assert sorted(parts(run_import(source, tmp_path / "out", partitions=2)[1])) == TAGS
+
+
+@pytest.mark.parametrize("left_out", [("eps_id", "t"), ("eps_id",)])
+def test_pieces_out_of_order_are_linked(tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    """Each piece is in order, as minibatches cut from episodes are, the pieces are not; t without ids does not help."""
+    rows = without(ROWS, *left_out)
+    pieces = [rows[i : i + 3] for i in range(0, len(rows), 3)]
+    lying = [row for i in np.random.default_rng(0).permutation(len(pieces)) for row in pieces[i]]
+    result, found = run_import(scattered(tmp_path / "in", lying, 2), tmp_path / "out")
+    assert sorted(parts(found)) == TAGS
+    assert result.counts.open_ends == 0
+
+
 def test_a_walk_among_few_states_comes_back_whole(tmp_path: Path) -> None:
     rows = without([*walk("a", "sssabsg"), *walk("b", "sabbbg")], "t")
     _, found = run_import(scattered(tmp_path / "in", rows, 2, seed=3), tmp_path / "out", partitions=2)
