@@ -22,10 +22,10 @@ def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: S
     first, known = episodes[0], statistics.columns or {}
     own = (first.observation_space, first.action_space)
     trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
-    found = [
-        space or said or inferred_space(tree, name, known)
-        for space, said, (name, tree) in zip(declared, own, trees, strict=True)
-    ]
+    found = []
+    for space, said, (name, tree) in zip(declared, own, trees, strict=True):
+        stated = said if space is None else space  # whether a space is true depends on its length
+        found.append(inferred_space(tree, name, known) if stated is None else stated)
     return found[0], found[1]
 
 
