@@ -182,6 +182,12 @@ def test_compressed_json_lines(tmp_path: Path) -> None:
     check_steps(imported_episodes(tmp_path, tmp_path / "sub"))
 
 
+@pytest.mark.parametrize("name", ["x.hdf5", "x.h5"])
+def test_hdf5_files_by_themselves_are_d4rls(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, name)
+    assert format_of([str(tmp_path)], SourceConfig()) == "d4rl"
+
+
 @pytest.mark.parametrize("mark", ["main_data.hdf5", "metadata.json"])
 def test_minari_is_a_folder(tmp_path: Path, mark: str) -> None:
     touch(tmp_path, f"data/{mark}", "data/0.arrow")
