@@ -36,7 +36,7 @@ def check_dataset(
     The report is put beside the data, at `<dataset>/_checks/<version>.json`, unless the folder is not one of ours.
 
     Arguments:
-        dataset: URI of a dataset, or of a foreign folder of episode files or of step tables in our columns.
+        dataset: URI of a dataset, or of a foreign folder of episode files.
         version: the latest if None.
         rules: instead of `default_rules(config)`; new ones each time, for they count.
 

@@ -20,7 +20,6 @@ from offline_core.episodes.table import spaces_of
 from offline_core.errors import DataError, SchemaError
 from offline_core.quality.steps import StepBatch, types_of
 from offline_core.storage.dataset import Dataset, read_footer
-from offline_core.storage.foreign import canonical
 from offline_core.storage.reader import row_groups
 
 _BESIDE = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA, columns.AGENT_ID, columns.MODULE_ID}
@@ -97,7 +96,9 @@ def _from_table(dataset: Dataset, history: _History) -> Iterator[StepBatch]:
 
 
 def _tables(dataset: Dataset) -> Iterator[pa.Table]:
-    """The row groups that have rows, with the columns of interest, in our types."""
+    """The row groups that have rows, with the columns of interest."""
+    if dataset.is_foreign:
+        raise SchemaError(f"{dataset.location.uri} is a table without a manifest of ours; import it first ('offline import').")
     schemas = [read_footer(dataset.location.child(file.path)).schema.to_arrow_schema() for file in dataset.manifest.files]
     names = {name for schema in schemas for name in schema.names} - _BESIDE
     for group in row_groups(dataset):
@@ -105,7 +106,7 @@ def _tables(dataset: Dataset) -> Iterator[pa.Table]:
             table = group.read(sorted(names))
             if missing := sorted(_REQUIRED - set(table.column_names)):
                 raise SchemaError(f"{group.uri} lacks the columns {missing} of a step table; convert it to episodes first.")
-            yield canonical(table) if dataset.is_foreign else table
+            yield table
 
 
 def _whole_episodes(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

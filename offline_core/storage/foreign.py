@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import nested
-from offline_core.episodes.arrow import read_column, to_arrow
+from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.unpickle import load_array, load_nested
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
@@ -24,18 +24,6 @@ _PICKLED = "ray.data.arrow_pickled_object"
 """Ray's type for what Arrow has none for, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
 """One packed value that unpacks to more is refused."""
-
-
-def canonical(table: pa.Table) -> pa.Table:
-    """The same rows with unpacked values and our types; columns without a type are left out, for they hold nothing."""
-    arrays, fields = [], []
-    for field in table.schema:
-        if pa.types.is_null(field.type):
-            continue
-        value = read_foreign_column(table, field.name)
-        arrays.append(to_arrow(value, field.name))
-        fields.append(pa.field(field.name, arrays[-1].type, nullable=False))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def read_foreign_column(table: pa.Table, name: str) -> Nested:

@@ -96,7 +96,7 @@ def episodes(dataset: Dataset) -> Iterator[Episode]:
         CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
     """
     if dataset.manifest.format == "table" and dataset.is_foreign:
-        raise SchemaError(f"{dataset.location.uri} is a table without our manifest; read its steps with `step_tables`.")
+        raise SchemaError(f"{dataset.location.uri} is a table without a manifest of ours; import it first ('offline import').")
     seen: set[tuple[str, int]] = set()
     duplicates = 0
     for group in row_groups(dataset):

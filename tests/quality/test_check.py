@@ -140,14 +140,15 @@ def test_recordings_of_rllib_are_judged(rllib_recordings: Path) -> None:
     assert found["actions_outside_space"].of == sum(map(len, actions))
 
 
-def test_foreign_tables_are_judged_if_they_are_in_our_columns(tmp_path: Path) -> None:
+def test_foreign_tables_have_to_be_imported_first(tmp_path: Path) -> None:
     pq.write_table(table_of(clean()), tmp_path / "a.parquet")
-    assert check_dataset(QualityConfig(), dataset=str(tmp_path)).verdict == "pass"
+    with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest.*'offline import'"):
+        check_dataset(QualityConfig(), dataset=str(tmp_path))
 
 
 def test_a_table_without_our_columns_is_refused(tmp_path: Path) -> None:
-    pq.write_table(table_of(clean()).drop_columns(["t", "new_obs"]), tmp_path / "a.parquet")
-    with pytest.raises(SchemaError, match=r"a\.parquet lacks the columns \['new_obs', 't'\]"):
+    commit_tables(tmp_path, table_of(clean()).drop_columns(["t", "new_obs"]))
+    with pytest.raises(SchemaError, match=r"\.parquet lacks the columns \['new_obs', 't'\]"):
         check_dataset(QualityConfig(), dataset=str(tmp_path))
 
 

@@ -20,7 +20,7 @@ from offline_core.conversion.importing import import_dataset
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.storage import foreign
 from offline_core.storage.dataset import open_dataset
-from offline_core.storage.foreign import canonical, read_foreign_column, unpack_column, unpack_value
+from offline_core.storage.foreign import read_foreign_column, unpack_column, unpack_value
 from tests.storage.factories import Bomb
 
 
@@ -165,20 +165,6 @@ def test_packed_columns(kind: pa.DataType, values: np.ndarray) -> None:
 def test_text_stays_text() -> None:
     assert column_of(pa.array(["BCJ", "b"])).tolist() == ["BCJ", "b"]
     assert column_of(pa.array(["x", "BCJNGG"], pa.large_string())).tolist() == ["x", "BCJNGG"]
-
-
-def test_columns_in_our_types() -> None:
-    lists = {
-        "list": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16())),
-        "nested": pa.array([[[1.0], [2.0]], [[3.0], [4.0]]]),
-        "struct": pa.array([{"a": [1.0], "b": 1}, {"a": [2.0], "b": 2}]),
-        "none": pa.nulls(2),
-    }
-    table = canonical(pa.table(lists))
-    assert table.column_names == ["list", "nested", "struct"]
-    assert table.schema.field("list").type == pa.fixed_shape_tensor(pa.int16(), (2,))
-    assert table.schema.field("nested").type == pa.fixed_shape_tensor(pa.float64(), (2, 1))
-    assert table["struct"].combine_chunks().field("a").to_pylist() == [[1.0], [2.0]]
 
 
 def test_rays_tensors_without_ray() -> None:

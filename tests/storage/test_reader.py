@@ -155,7 +155,7 @@ def test_a_dataset_without_files_has_no_schema(tmp_path: Path) -> None:
 
 def test_foreign_tables_are_no_episodes(tmp_path: Path) -> None:
     pq.write_table(pa.table({"obs": [1.0]}), tmp_path / "x.parquet")
-    with pytest.raises(SchemaError, match=f"{tmp_path} is a table without our manifest"):
+    with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest of ours"):
         next(episodes(open_dataset(str(tmp_path))))
 
 
