@@ -21,7 +21,7 @@ from offline_core.conversion.linking import row_bytes
 from offline_core.conversion.ordering import observations, order_of
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts
-from offline_core.conversion.trajectories import SOURCE_FILE, assemble
+from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
@@ -131,12 +131,9 @@ class StepImport:
                 unreadable.append(Unreadable(reader.uri, None, 0, error))
 
     def _in_order(self, unreadable: list[Unreadable]) -> Iterator[tuple[list[Episode], Counts]]:
-        """Episodes of rows that lie in order, as soon as their end is there; no episode goes on in another file."""
+        """Episodes of rows that lie in order, as soon as an end is there."""
         waiting: list[pa.Table] = []
         for table in self._prepared(range(len(self.readers)), unreadable):
-            if waiting and waiting[-1][SOURCE_FILE][0] != table[SOURCE_FILE][0]:
-                yield self._assemble(pa.concat_tables(waiting))
-                waiting = []
             ends = np.flatnonzero(_ends(table))
             cut = int(ends[-1]) + 1 if len(ends) else 0
             if cut:

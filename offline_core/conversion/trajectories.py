@@ -185,7 +185,7 @@ def _complete(
         return replace(steps, truncated=truncated), np.arange(len(steps)) - parts.per_step(parts.first), kept
     if rules.incomplete == "drop":
         episode = parts.episode()
-        kept = np.bincount(episode, weights=parts.broken | parts.late | parts.is_open)[episode] == 0
+        kept = np.bincount(episode, weights=parts.late | parts.is_open)[episode] == 0
         counts.dropped_episodes, counts.dropped_steps = len(np.unique(episode[~kept])), int(parts.length[~kept].sum())
     return steps, t, kept
 

@@ -121,6 +121,14 @@ def test_episodes_that_span_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(parts(run_import(source, tmp_path / "out", partitions=2)[1])) == TAGS
 
 
+def test_what_has_no_end_ends_with_its_file(tmp_path: Path) -> None:
+    source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t", "new_obs"), 4)
+    result, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    expected = ["a0 a1 a2 a3 a4", "b0", "b1 b2", "c0", "d0 d1", "d2 d3 d4 d5 d6", "d7", "e0 e1 e2 e3"]
+    assert [tags for tags, _ in parts(found)] == expected
+    assert (result.counts.open_ends, result.counts.episodes, result.counts.steps) == (3, 8, 21)
+
+
 @pytest.mark.parametrize("left_out", [("eps_id", "t"), ("eps_id",)])
 def test_pieces_out_of_order_are_linked(tmp_path: Path, left_out: tuple[str, ...]) -> None:
     """Each piece is in order, as minibatches cut from episodes are, the pieces are not; t without ids does not help."""

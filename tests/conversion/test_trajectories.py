@@ -91,6 +91,14 @@ def test_t_without_ids() -> None:
     assert len({e.eps_id for e in found}) == 4
 
 
+def test_t_without_ids_in_several_files() -> None:
+    """No episode goes on in another file, however well its t would fit."""
+    rows = without(steps("a", 5), "eps_id", "new_obs")
+    found, counts = assembled(rows[:2], rows[2:], last_new_obs="repeat", incomplete="keep")
+    assert parts(found) == [("a0 a1", "open"), ("a2 a3 a4", "T")]
+    assert (counts.open_ends, counts.late_starts, counts.gaps) == (1, 1, 0)
+
+
 def test_ids_of_episodes_without_ids_are_of_their_place() -> None:
     rows = without([*A, *B], "t", "eps_id")
     one, two = (summary(assembled(rows)[0]) for _ in range(2))
