@@ -14,6 +14,9 @@ from offline_core.episodes.nested import PATH_SEPARATOR, Nested
 from offline_core.storage.manifest import Statistics
 from offline_core.storage.statistics import ColumnStatistics
 
+MAX_CHOICES = 65_536
+"""Whole numbers that differ by more are amounts and not choices."""
+
 
 def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: Statistics) -> Spaces:
     """The declared spaces; where there is none, that of the first episode, or what its types and the values say."""
@@ -57,13 +60,15 @@ def inferred_space(template: Nested, name: str, statistics: Mapping[str, ColumnS
 
 
 def _whole_numbers(shape: tuple[int, ...], dtype: np.dtype, statistics: ColumnStatistics) -> gym.Space[Any] | None:
-    low, high = (np.array([number or 0 for number in numbers], np.int64) for numbers in (statistics.min, statistics.max))
+    low, high = ([int(number or 0) for number in numbers] for numbers in (statistics.min, statistics.max))
+    unbounded = gym.spaces.Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype.type)
     if dtype == np.uint8 and len(shape) >= 2:
         return gym.spaces.Box(0, 255, shape, np.uint8)
+    if max(high) - min(0, *low) >= MAX_CHOICES:
+        return unbounded
     if not shape:
-        first = min(0, int(low[0]))
-        return gym.spaces.Discrete(int(high[0]) - first + 1, start=first)
-    if low.min() >= 0 and high.size == int(np.prod(shape)):
-        return gym.spaces.MultiDiscrete(high.reshape(shape) + 1)
-    info = np.iinfo(dtype)
-    return gym.spaces.Box(int(info.min), int(info.max), shape, dtype.type)
+        first = min(0, low[0])
+        return gym.spaces.Discrete(high[0] - first + 1, start=first)
+    if min(low) >= 0 and len(high) == int(np.prod(shape)):
+        return gym.spaces.MultiDiscrete(np.array(high).reshape(shape) + 1)
+    return unbounded

@@ -83,3 +83,9 @@ def test_spaces_of_an_import(tmp_path: Path) -> None:
     dataset = open_dataset(imported(tmp_path, tmp_path / "in").dataset.uri)
     assert dataset.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float64)
     assert dataset.action_space == spaces.Discrete(4)
+
+
+@pytest.mark.parametrize("values", [np.array([-(2**62), 2**62]), np.array([0, 65_536]), np.array([[0, 1], [70_000, 2]])])
+def test_large_whole_numbers_are_amounts_and_not_choices(values: np.ndarray) -> None:
+    space = infer(values)
+    assert isinstance(space, spaces.Box) and all(space.contains(np.asarray(value)) for value in values)
