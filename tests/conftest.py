@@ -26,6 +26,11 @@ def rllib_recordings() -> Path:
     return RECORDINGS
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share one Ray go last, so that what starts and ends a Ray of its own is seen doing so."""
+    items.sort(key=lambda item: "ray_up" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def ray_up() -> Iterator[None]:
     """One Ray for all tests that need one."""
