@@ -116,7 +116,7 @@ def as_in_the_document(files: list[str], output: str) -> None:
     env = gym.make("CartPole-v1")
     eps_obs, eps_actions, eps_rewards, eps_extra_model_outputs = [], [], [], defaultdict(list)
     episodes = []
-    for i, row in enumerate(ds.iter_rows(prefetch_batches=10)):
+    for i, row in enumerate(ds.iter_rows()):  # Ray no longer has the document's prefetch_batches=10
         if not row["terminateds"] and not row["truncateds"]:
             eps_obs.append(row["obs"])
             eps_actions.append(row["actions"])

@@ -119,7 +119,10 @@ def put_in_order(steps: Steps, order: str, files: Sequence[str]) -> Ordered:
             return _linked(steps, files)
         case "stored":
             if steps.ids is None:  # no episode goes on in another file
-                steps = replace(steps, group=_since(np.diff(steps.file) != 0))
+                apart = np.diff(steps.file) != 0
+                if columns.NEW_OBS not in steps.table.column_names:  # nor, with nothing to tell it by, over a missing row
+                    apart |= np.diff(steps.row) != 1
+                steps = replace(steps, group=_since(apart))
             return _stored(steps)
     steps = steps.take(np.argsort(steps.group, kind="stable"))
     return Ordered(steps, np.ones(len(steps), bool))

@@ -109,7 +109,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
-def run_import(source: Path | list[str], output: Path, **config: Any) -> tuple[ImportResult, list[Episode]]:
+def run_import(source: Path | list[str], output: Path, /, **config: Any) -> tuple[ImportResult, list[Episode]]:
     """The result of an import and the episodes as they are read back."""
     places = source if isinstance(source, list) else str(source)
     result = import_dataset(ImportConfig.model_validate(config), source=places, output=str(output))

@@ -146,6 +146,16 @@ def test_a_walk_among_few_states_comes_back_whole(tmp_path: Path) -> None:
     assert sorted((e.eps_id, len(e), e.terminated) for e in found) == [("a", 6, True), ("b", 5, True)]
 
 
+def test_rows_left_out_are_no_bridge(tmp_path: Path) -> None:
+    """With neither ids nor t nor new_obs only the place of a row says that another one is missing before it."""
+    source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t", "new_obs"), 1)
+    rules = {"last_new_obs": "repeat"}
+    result, found = run_import(source, tmp_path / "out", source={"where": "tag NOT IN ('d2', 'a0')"}, episodes=rules)
+    assert parts(found)[:2] == [("a1 a2 a3 a4", "T"), ("b0 b1 b2", "X")]
+    assert parts(found)[3:5] == [("d0 d1", "X"), ("d3 d4 d5 d6 d7", "T")]
+    assert (result.counts.rows, result.counts.open_ends) == (19, 1)
+
+
 def test_no_new_obs_has_to_be_declared(tmp_path: Path) -> None:
     source = scattered(tmp_path / "in", without(ROWS, "new_obs"), 2)
     with pytest.raises(ConfigError, match=r"episodes\.last_new_obs: repeat or drop"):
