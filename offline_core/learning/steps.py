@@ -1,0 +1,129 @@
+"""Whole episodes in memory, and the batches that are gathered from them by row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offline_core.episodes import columns
+from offline_core.episodes.nested import PATH_SEPARATOR
+
+Batch = dict[str, Any]
+"""Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""
+
+MASK = "mask"
+"""(S, L) bool in batches of sequences: True where a step counts, False where it only warms up the memory, or pads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a batch has to hold."""
+
+    columns: tuple[str, ...]
+    """Names without paths: `obs` stands for all its leaves. `new_obs` is the observation `ahead` rows later."""
+    frames: int = 1
+    """If more than one: observations are (B, frames, …), the oldest first; before an episode's first its first again."""
+    sequence_steps: int | None = None
+    """If given, a batch is of sequences (S, L, …) with `MASK`, cut at the ends of episodes, L = burn-in + sequence."""
+    burn_in_steps: int = 0
+    """Steps before a sequence that only warm up the memory."""
+
+
+class Steps:
+    """Episodes one after the other, T + 1 rows each: a row a step, and one for the observation after the last.
+
+    All that concerns neighbours in time (what follows a step, stacked frames, sequences, returns) is arithmetic with row
+    numbers, so nothing is stored twice. Where nobody asks what follows, the last rows may be left out (T rows).
+
+    Arguments:
+        columns: flat columns by path, (R, …) each, all with R rows; what stands in an episode's last row means nothing
+            but in observations.
+        starts: (R,) bool, the row is the first of an episode.
+        is_step: (R,) bool, False in the rows that only hold the observation after the last step.
+    """
+
+    def __init__(self, columns: Mapping[str, Tensor], *, starts: Tensor, is_step: Tensor) -> None:
+        self.columns = dict(columns)
+        first = starts.nonzero().squeeze(1)
+        self.episode: Tensor = torch.cumsum(starts, 0, dtype=torch.int32) - 1
+        """(R,) int32, the number of the row's episode."""
+        self.first: Tensor = first
+        """(E,) int64, the first row of each episode."""
+        self.last: Tensor = torch.cat([first[1:], torch.tensor([len(starts)])]) - 1
+        """(E,) int64, the last row of each episode."""
+        self.rows: Tensor = is_step.nonzero().squeeze(1)
+        """(N,) int64, the rows that are steps."""
+        self.ahead: Tensor | None = None
+        """(R,) int64, how many rows later `new_obs` is; None: one."""
+
+    def __len__(self) -> int:
+        """Steps."""
+        return len(self.rows)
+
+    def units(self, reading: Reading) -> Tensor:
+        """What a batch is made of, each once an epoch: the rows of steps, or the first rows of sequences."""
+        if reading.sequence_steps is None:
+            return self.rows
+        since = self.rows - self.first[self.episode[self.rows]]
+        return self.rows[since % reading.sequence_steps == 0]
+
+    def batch(self, units: Tensor, reading: Reading) -> Batch:
+        """Flat columns for these units: (B, …), or (S, L, …) with `MASK` for sequences."""
+        if reading.sequence_steps is None:
+            return self._gather(units, reading)
+        window = torch.arange(-reading.burn_in_steps, reading.sequence_steps)
+        rows = units[:, None] + window
+        episode = self.episode[units].long()
+        last = self._last_step[episode]
+        batch = self._gather(rows.clamp(self.first[episode][:, None], last[:, None]), reading)
+        batch[MASK] = (window >= 0) & (rows <= last[:, None])
+        return batch
+
+    @property
+    def _last_step(self) -> Tensor:
+        """(E,) int64, the row of each episode's last step."""
+        is_step = torch.zeros(len(self.episode), dtype=torch.bool)
+        is_step[self.rows] = True
+        return self.last - (~is_step[self.last]).long()
+
+    def _gather(self, rows: Tensor, reading: Reading) -> Batch:
+        batch: Batch = {}
+        for path, column in self.columns.items():
+            name = path.partition(PATH_SEPARATOR)[0]
+            if name == columns.OBS:
+                if columns.OBS in reading.columns:
+                    batch[path] = _take(column, self._frames(rows, reading.frames))
+                if columns.NEW_OBS in reading.columns:
+                    ahead = 1 if self.ahead is None else self.ahead[rows]
+                    new = columns.NEW_OBS + path[len(columns.OBS) :]
+                    batch[new] = _take(column, self._frames(rows + ahead, reading.frames))
+            elif name in reading.columns:
+                batch[path] = _take(column, rows)
+        return batch
+
+    def _frames(self, rows: Tensor, frames: int) -> Tensor:
+        if frames == 1:
+            return rows
+        first = self.first[self.episode[rows].long()]
+        return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1), first[..., None])
+
+
+def _take(column: Tensor, rows: Tensor) -> Tensor:
+    """`column[rows]` for rows of any shape; index_select is the fast way."""
+    taken = column.index_select(0, rows.reshape(-1))
+    return taken if rows.ndim == 1 else taken.reshape(*rows.shape, *column.shape[1:])
+
+
+def steps_of(parts: list[dict[str, np.ndarray]]) -> Steps:
+    """Joins what prelearners made (flat columns, and `STARTS` and `IS_STEP`), in this order."""
+    joined = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+    return Steps(joined, starts=joined.pop(STARTS), is_step=joined.pop(IS_STEP))
+
+
+STARTS, IS_STEP = "_starts", "_is_step"
+"""Columns that prelearners add: see `Steps`."""
