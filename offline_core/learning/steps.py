@@ -76,12 +76,12 @@ class Steps:
         """Flat columns for these units: (B, …), or (S, L, …) with `MASK` for sequences."""
         if reading.sequence_steps is None:
             return self._gather(units, reading)
-        window = torch.arange(-reading.burn_in_steps, reading.sequence_steps)
-        rows = units[:, None] + window
         episode = self.episode[units].long()
-        last = self._last_step[episode]
-        batch = self._gather(rows.clamp(self.first[episode][:, None], last[:, None]), reading)
-        batch[MASK] = (window >= 0) & (rows <= last[:, None])
+        begin = torch.maximum(units - reading.burn_in_steps, self.first[episode])  # a memory is empty there
+        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps)
+        end = torch.minimum(units + reading.sequence_steps - 1, self._last_step[episode])[:, None]
+        batch = self._gather(rows.minimum(end), reading)
+        batch[MASK] = (rows >= units[:, None]) & (rows <= end)
         return batch
 
     @property
