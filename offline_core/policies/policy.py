@@ -64,6 +64,13 @@ class Policy(nn.Module):
                 nn.init.orthogonal_(self.value.weight)
                 nn.init.zeros_(self.value.bias)
 
+    @classmethod
+    def load(cls, uri: str) -> Policy:
+        """The policy of the checkpoint at `uri`, in evaluation mode; see `offline_core.policies.checkpoint.load_policy`."""
+        from offline_core.policies.checkpoint import load_policy
+
+        return load_policy(uri)
+
     @property
     def head(self) -> Head:
         """The action distribution."""
