@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from offline_core.config import Config, EnvironmentSpec
+from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
 from offline_core.policies.config import NetworkConfig
 
 
@@ -14,56 +15,114 @@ class OptimizerConfig(Config):
     """Adam and its batches."""
 
     learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
-    batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="How the learning rate falls from its value to zero over all epochs; constant: it does not."
+    )
+    warmup_updates: int = Field(0, ge=0, title="Warm-up", description="Updates over which the learning rate rises from zero.")
+    batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
     max_gradient_norm: float | None = Field(
-        None, ge=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
+        None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
+    )
+    replacement: bool = Field(
+        False,
+        description="Draw the steps of each batch at random with replacement, as a replay buffer does. Otherwise an epoch has "
+        "each step once.",
     )
 
 
-class EvaluationDuringTraining(Config):
-    """Playing the policy while it trains, in an actor of its own."""
+class SequencesConfig(Config):
+    """How episodes are cut for recurrent networks."""
 
-    interval_updates: int = Field(200, ge=1, description="Play after every so many updates.")
+    steps: int = Field(32, ge=1, le=65_536, description="Steps of a sequence that are learned from.")
+    burn_in_steps: int = Field(16, ge=0, le=65_536, description="Steps before them that only warm up the memory.")
+
+
+class EvaluationDuringTraining(Config):
+    """Playing the policy while it trains, in an actor of its own, and its loss on data it does not learn from."""
+
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
     target_return: float | None = Field(
         None,
         title="Target return",
         description="Stop at this mean return. None: the environment's own threshold, if it has one.",
     )
-
-
-class ComputeConfig(Config):
-    """Who does what, and where the data waits."""
-
-    prelearners: int = Field(1, ge=1, le=10_000, description="Actors that turn stored rows into batches.")
-    cpus_per_prelearner: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each.")
-    rows_per_read_batch: int = Field(
-        64, ge=1, description="Rows (episodes, or thousands of steps of a table) a prelearner takes at a time."
+    held_out: str | None = Field(
+        None, title="Held-out dataset", description="Folder of a dataset whose loss is measured and not learned from."
     )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        title="Patience",
+        description="Stop when neither the mean return nor, without an environment, the held-out loss has become better in so "
+        "many evaluations. None: go on to the last epoch.",
+    )
+
+
+class DataConfig(Config):
+    """How the dataset is read, and where it waits."""
+
+    prelearners: int | None = Field(
+        None,
+        ge=0,
+        le=10_000,
+        title="Prelearners",
+        description="Actors that turn stored rows into steps. 0: the process that feeds the learners does it. None: 0 for a "
+        "dataset that takes a few seconds to read, else one for each CPU but one.",
+    )
+    cpus_per_prelearner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each.")
+    row_groups_per_read: int = Field(1, ge=1, le=10_000, description="Row groups (about 4 MiB each) that a prelearner takes.")
+    prefetch: int = Field(2, ge=0, le=1_000, description="Blocks that are fetched while others are being learned from.")
     resident_bytes: int | None = Field(
         None,
         ge=0,
         title="Resident bytes",
-        description="Keep the dataset in memory up to this size, beyond it stream. None: up to the size of Ray's object store.",
+        description="Keep the dataset in memory up to this size, beyond it stream. None: a third of this machine's free memory.",
     )
-    shuffle_window_steps: int = Field(
-        262_144, ge=1, description="When streaming: steps among which each batch is drawn at random."
+    window_steps: int = Field(
+        262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."
     )
-    torch_threads: int = Field(1, ge=1, le=1024, description="Threads of the local learner; small networks want one.")
+
+
+class ComputeConfig(Config):
+    """Who learns."""
+
+    learners: int = Field(
+        0, ge=0, le=1024, description="Processes that share each batch (Torch DDP). 0: this process learns by itself."
+    )
+    cpus_per_learner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each learner.")
+    gpus_per_learner: float = Field(0.0, ge=0, le=8, title="GPUs each", description="That Ray reserves for each learner.")
+    placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
+    max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
+    threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
+    bfloat16: bool = Field(False, title="bfloat16", description="Compute in bfloat16 where Torch's autocast does.")
+    compile: bool = Field(False, description="Let torch.compile fuse the network; worth its minute on large ones.")
 
 
 class TrainingConfig(Config):
     """How a policy is learned from a dataset."""
 
-    algorithm: Literal["bc"] = Field("bc", description="bc: behaviour cloning, the recorded actions are the truth.")
+    algorithm: Literal["bc", "marwil", "dqn", "iql", "cql"] = Field(
+        "bc",
+        description="bc: the recorded actions are the truth. marwil: the better ones are. dqn, iql, cql: what the actions are "
+        "worth is learned, and the best are chosen.",
+    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")
+    sequences: SequencesConfig = Field(SequencesConfig(), title="Sequences", description="For recurrent networks only.")
+    marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description="Used if it is the algorithm.")
+    dqn: DQNConfig = Field(DQNConfig(), title="DQN", description="Used if it is the algorithm.")
+    iql: IQLConfig = Field(IQLConfig(), title="IQL", description="Used if it is the algorithm.")
+    cql: CQLConfig = Field(CQLConfig(), title="CQL", description="Used if it is the algorithm.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
-    evaluation: EvaluationDuringTraining = Field(
-        EvaluationDuringTraining(), title="Evaluation", description="Playing the policy while it trains."
+    updates_per_iteration: int = Field(
+        200, ge=1, description="After so many updates: report, evaluate, and write a checkpoint to go on from."
     )
-    compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who does what, and where the data waits.")
+    evaluation: EvaluationDuringTraining = Field(
+        EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."
+    )
+    data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
+    compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to evaluate; None: where the dataset was recorded, if it says so."
     )

@@ -1,10 +1,9 @@
-"""What learners eat: every step of the dataset exactly once an epoch, in an order that is a pure function of (seed, epoch)."""
+"""What learners eat: every step of the dataset once an epoch, in an order that is a pure function of (seed, epoch)."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,89 +11,95 @@ from torch import Tensor
 from tqdm import tqdm
 
 from offline_core.errors import EmptyDatasetError
+from offline_core.learning.steps import Steps
+from offline_core.prelearner.prelearner import IS_STEP, STARTS
 from offline_core.seeding import derive_seed
 
-if TYPE_CHECKING:
-    import ray.data
-
-log = logging.getLogger(__name__)
-
-FlatBatch = dict[str, Tensor]
+Part = dict[str, np.ndarray]
+"""Flat columns of whole episodes, as a prelearner makes them."""
 
 
 class Feed(Protocol):
-    """Global batches of one epoch after the other, whoever computes on them."""
+    """The steps of one epoch after the other, in chunks that fit in memory; whoever computes on them."""
 
-    steps: int | None
-    """Steps an epoch; None while a stream has not been through once."""
+    resident: bool
+    """One chunk, the same for all epochs."""
 
-    def batches(self, epoch: int) -> Iterator[FlatBatch]:
-        """Flat columns, (batch_size, …) each, the last batch of an epoch shorter."""
+    def chunks(self, epoch: int) -> Iterator[Steps]:
+        """Whole episodes each; together all steps of the dataset, each once."""
 
 
 class ResidentFeed:
-    """The whole dataset in memory; each epoch is one random permutation of all its steps.
+    """The whole dataset in memory.
 
-    Memory: the columns once. Order: `torch.randperm` seeded by (seed, epoch), so resuming at any batch of any epoch needs
-    nothing but those two numbers and an index.
+    Memory: the columns once, and once more while they are joined.
     """
 
-    def __init__(self, mapped: ray.data.Dataset, *, batch_size: int, seed: int, expected_steps: int | None) -> None:
-        _keep_order(mapped)
-        parts: dict[str, list[np.ndarray]] = {}
-        with tqdm(total=expected_steps or None, desc="load", unit="step", disable=None) as bar:
-            for batch in mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=2):
-                for name, array in batch.items():
-                    parts.setdefault(name, []).append(array)
-                bar.update(len(next(iter(batch.values()))))
-        if not parts:
-            raise EmptyDatasetError("The dataset holds no steps to learn from.")
-        self.columns = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
-        self.steps: int | None = len(next(iter(self.columns.values())))
-        self.batch_size = batch_size
-        self.seed = seed
+    resident = True
 
-    def batches(self, epoch: int) -> Iterator[FlatBatch]:
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "epoch", epoch))
-        order = torch.randperm(self.steps or 0, generator=generator)
-        for indices in order.split(self.batch_size):
-            yield {name: column.index_select(0, indices) for name, column in self.columns.items()}
+    def __init__(self, parts: Iterable[Part], *, expected_steps: int | None = None) -> None:
+        found: list[Part] = []
+        with tqdm(total=expected_steps, desc="load", unit="step", disable=None) as bar:
+            for part in parts:
+                found.append(part)
+                bar.update(int(part[IS_STEP].sum()))
+        self._steps = joined(found)
+
+    def chunks(self, epoch: int) -> Iterator[Steps]:
+        yield self._steps
 
 
 class StreamingFeed:
-    """Reads the dataset anew each epoch; batches are drawn at random from a window of steps that moves along.
+    """Reads the dataset anew each epoch, its row groups in another order, a window of steps at a time.
 
-    Memory: the window and what Ray prefetches. Order: a function of (seed, epoch), because reading keeps its order.
+    Memory: two windows, and what Ray prefetches.
+
+    Arguments:
+        parts: epoch → the dataset's parts, in an order that only depends on the epoch.
+        window_steps: as many steps, and the episode that they end in, make a chunk.
     """
 
-    def __init__(self, mapped: ray.data.Dataset, *, batch_size: int, seed: int, window_steps: int) -> None:
-        _keep_order(mapped)
-        self.mapped = mapped
-        self.batch_size = batch_size
-        self.seed = seed
-        self.window_steps = max(window_steps, batch_size)
-        self.steps: int | None = None
+    resident = False
 
-    def batches(self, epoch: int) -> Iterator[FlatBatch]:
+    def __init__(self, parts: Callable[[int], Iterator[Part]], *, window_steps: int) -> None:
+        self._parts = parts
+        self.window_steps = window_steps
+
+    def chunks(self, epoch: int) -> Iterator[Steps]:
+        waiting: list[Part] = []
         steps = 0
-        for batch in self.mapped.iter_batches(
-            batch_size=self.batch_size,
-            batch_format="numpy",
-            prefetch_batches=2,
-            local_shuffle_buffer_size=self.window_steps,
-            local_shuffle_seed=derive_seed(self.seed, "epoch", epoch),
-        ):
-            steps += len(next(iter(batch.values())))
-            yield {name: _tensor(array) for name, array in batch.items()}
-        if steps == 0:
-            raise EmptyDatasetError("The dataset holds no steps to learn from.")
-        self.steps = steps
+        for part in self._parts(epoch):
+            waiting.append(part)
+            steps += int(part[IS_STEP].sum())
+            if steps >= self.window_steps:
+                yield joined(waiting)
+                waiting, steps = [], 0
+        if waiting:
+            yield joined(waiting)
 
 
-def _keep_order(mapped: ray.data.Dataset) -> None:
-    """Blocks arrive in the order of the files and not in that of their completion."""
-    mapped.context.execution_options.preserve_order = True
+def joined(parts: list[Part]) -> Steps:
+    """The steps of all parts, in this order.
+
+    Raises:
+        EmptyDatasetError: there are none.
+    """
+    if not any(part[IS_STEP].any() for part in parts):
+        raise EmptyDatasetError("The dataset holds no steps to learn from.")
+    parts = [part for part in parts if len(part[IS_STEP])]
+    tensors = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+    return Steps(tensors, starts=tensors.pop(STARTS), is_step=tensors.pop(IS_STEP))
 
 
-def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+def batches(units: Tensor, size: int, *, seed: int, epoch: int, chunk: int, replacement: bool) -> tuple[Tensor, ...]:
+    """The units of a chunk in global batches of `size`, the last one shorter; a function of the arguments alone.
+
+    Arguments:
+        replacement: draw as many units as there are, each anew from all of them.
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, "epoch", epoch, chunk))
+    if replacement:
+        order = torch.randint(len(units), (len(units),), generator=generator)
+    else:
+        order = torch.randperm(len(units), generator=generator)
+    return units[order].split(size)

@@ -1,52 +1,225 @@
-"""The learner: a policy, its optimiser, and one update."""
+"""The learner: an algorithm, its optimiser, and one update, by itself or as one of several that share each batch."""
 
 from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from offline_core.episodes import columns, nested
-from offline_core.learning.config import OptimizerConfig
-from offline_core.learning.feed import FlatBatch
-from offline_core.learning.losses import Batch, Loss
-from offline_core.policies.policy import Policy
+from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.config import OptimizerConfig, TrainingConfig
+from offline_core.learning.steps import MASK, Batch, Reading, Steps
+from offline_core.seeding import derive_seed
+
+REFRESH_SHARE = 0.1
+"""Of the time of training, at most, that goes into keeping value targets fresh; but once a chunk in any case."""
+FORWARD_SHARE = 1 / 3
+"""Of an update, its forward pass."""
 
 
 class Learner:
-    """Updates a policy in this process.
+    """Updates an algorithm's networks in this process.
+
+    With several learners each computes on its share of every global batch; gradients, and what is watched, are averaged
+    over all of it, so that as many learners as there may be make the same updates.
 
     Arguments:
-        policy: updated in place.
-        loss: what to minimise.
-        optimizer: step size and clipping.
+        algorithm: updated in place.
+        config: its optimizer and compute.
+        total_updates: as many as the schedule of the learning rate is made for.
+        rank, world: which of how many learners this one is; the process group is there if there are several.
     """
 
-    def __init__(self, policy: Policy, loss: Loss, optimizer: OptimizerConfig) -> None:
-        self.policy = policy
-        self.loss = loss
-        self.max_gradient_norm = optimizer.max_gradient_norm
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=optimizer.learning_rate, fused=True)
+    def __init__(
+        self, algorithm: Algorithm, config: TrainingConfig, *, total_updates: int, rank: int = 0, world: int = 1
+    ) -> None:
+        self.rank, self.world = rank, world
+        self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
+        self.algorithm = algorithm.to(self.device)
+        self.reading = reading_of(algorithm, config)
+        self.batch_units = max(1, config.optimizer.batch_size // (self.reading.sequence_steps or 1))
+        self.updates = 0
+        self._targets_age_updates = -1
+        self._seed = config.seed
+        self._max_gradient_norm = config.optimizer.max_gradient_norm
+        self._autocast = config.compute.bfloat16
+        self._forward: Any = self.algorithm
+        if world > 1:
+            self._forward = torch.nn.parallel.DistributedDataParallel(self._forward, broadcast_buffers=False)
+        if config.compute.compile:
+            self._forward = torch.compile(self._forward)
+        trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.Adam(trained, lr=config.optimizer.learning_rate, fused=True)
+        self._optimizer_config = config.optimizer
+        self._total_updates = total_updates
+        self._parameters = trained
+        self._steps: Steps | None = None
+        self._refresh_interval = 0
+        self._sums: dict[str, Tensor] = {}
+        self._window_updates = 0
 
-    def update(self, batch: FlatBatch) -> dict[str, Tensor]:
-        """One gradient step on one batch of flat columns; the numbers to watch, still tensors, so that nothing waits."""
-        loss, metrics = self.loss(self.policy, self.nested(batch))
+    def load(self, steps: Steps) -> None:
+        """Takes the steps that the next updates are from."""
+        if steps is not self._steps:
+            self._steps = steps.to(self.device)
+            self.algorithm.prepare(steps)
+        rows = self.algorithm.refresh_rows(steps)
+        worth = math.ceil(rows * FORWARD_SHARE / (self.reading_steps * REFRESH_SHARE))
+        self._refresh_interval = max(1, worth) if rows else 0
+        self.expire()
+
+    def expire(self) -> None:
+        """Value targets are computed anew before the next update, as they are after a restart."""
+        self._targets_age_updates = -1
+
+    @property
+    def reading_steps(self) -> int:
+        """Steps of a full batch."""
+        return self.batch_units * (self.reading.sequence_steps or 1)
+
+    def units(self) -> Tensor:
+        """Of the steps that were loaded: what batches are drawn from."""
+        assert self._steps is not None
+        return self._steps.units(self.reading)
+
+    def update(self, units: Tensor) -> None:
+        """One gradient step on one global batch, of which this learner takes its share.
+
+        What the algorithm watches is added up, as tensors, so that nothing waits for a number.
+        """
+        assert self._steps is not None
+        if self._refresh_interval:
+            self._targets_age_updates += 1
+            if not 0 < self._targets_age_updates < self._refresh_interval:
+                self.algorithm.refresh(self._steps)
+                self._targets_age_updates = 0
+        torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
+        total = self._steps.count(units, self.reading)
+        batch = self._steps.batch(units[self.rank :: self.world], self.reading)
+        mask = batch.pop(MASK, None)
+        with self._casting():
+            terms = self._forward(self.nested(batch, flatten=mask is not None))
+        weights = torch.full_like(terms.loss, 1 / total) if mask is None else mask.flatten() / total
+        loss = (terms.loss * weights).sum()
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if self.max_gradient_norm is not None:
-            metrics["gradient_norm"] = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_gradient_norm)
+        (loss * self.world).backward()  # DDP averages over the learners what is a sum over their shares
+        watched = {"loss": terms.loss, **terms.watched}
+        if self._refresh_interval:
+            watched["targets_age_updates"] = torch.full_like(terms.loss, self._targets_age_updates)
+        if self._max_gradient_norm is not None:
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
+            watched["gradient_norm"] = norm.expand_as(terms.loss)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self._optimizer_config, self.updates, self._total_updates)
         self.optimizer.step()
-        return metrics
+        self.updates += 1
+        self._watch({name: value.detach() for name, value in watched.items()}, weights)
 
-    def nested(self, batch: FlatBatch) -> Batch:
-        """Flat columns as the spaces nest them."""
+    def _watch(self, watched: dict[str, Tensor], weights: Tensor) -> None:
+        means = {name: (value * weights).sum() for name, value in watched.items() if not name.endswith(("_min", "_max"))}
+        if self.world > 1:
+            packed = torch.stack(list(means.values()))
+            torch.distributed.all_reduce(packed)
+            means = dict(zip(means, packed, strict=True))
+        self.algorithm.after_update(means)
+        for name, value in means.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        for name, value in watched.items():
+            if name.endswith("_min"):
+                self._sums[name] = torch.minimum(self._sums.get(name, value.min()), value.min())
+            elif name.endswith("_max"):
+                self._sums[name] = torch.maximum(self._sums.get(name, value.max()), value.max())
+        self._window_updates += 1
+
+    def watched(self) -> dict[str, float]:
+        """What was watched since the last call: means over the updates (and steps), as the algorithm puts it."""
+        means = {}
+        for name, value in self._sums.items():
+            if name.endswith(("_min", "_max")):
+                if self.world > 1:
+                    op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
+                    torch.distributed.all_reduce(value, op)
+                means[name] = float(value)
+            else:
+                means[name] = float(value) / self._window_updates
+        self._sums, self._window_updates = {}, 0
+        return self.algorithm.numbers(means)
+
+    @torch.no_grad()
+    def loss_on(self, steps: Steps) -> float:
+        """The mean loss on all of these steps, which are not learned from."""
+        self.algorithm.prepare(steps)
+        if self.algorithm.refresh_rows(steps):
+            self.algorithm.refresh(steps)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        count = 0
+        for units in steps.units(self.reading).split(max(1, 8192 // (self.reading.sequence_steps or 1))):
+            batch = steps.batch(units, self.reading)
+            mask = batch.pop(MASK, None)
+            loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
+            total += (loss if mask is None else loss * mask.flatten()).sum()
+            count += steps.count(units, self.reading)
+        return float(total) / count
+
+    def nested(self, batch: Batch, *, flatten: bool = False) -> Batch:
+        """Flat columns as the spaces nest them; of sequences, all but the observations with (S, L) as one axis."""
+        policy = self.algorithm.policy
         spaces = {
-            columns.OBS: self.policy.observation_space,
-            columns.NEW_OBS: self.policy.observation_space,
-            columns.ACTIONS: self.policy.action_space,
+            columns.OBS: policy.observation_space,
+            columns.NEW_OBS: policy.observation_space,
+            columns.ACTIONS: policy.action_space,
         }
-        composite = {name: nested.unflatten(batch, name, space) for name, space in spaces.items() if _has(batch, name)}
-        return {name: tensor for name, tensor in batch.items() if "/" not in name} | composite
+        names = {path: path.partition(nested.PATH_SEPARATOR)[0] for path in batch}
+        if flatten:
+            seen = (columns.OBS, columns.NEW_OBS)
+            batch = {path: c if names[path] in seen else c.flatten(0, 1) for path, c in batch.items()}
+        composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
+        return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next update depends on, besides the data: of networks, buffers and the optimiser, as flat tensors."""
+        state = {f"algorithm.{name}": tensor for name, tensor in self.algorithm.state_dict().items()}
+        for number, entry in self.optimizer.state_dict()["state"].items():
+            state |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in entry.items()}
+        return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+    def restore(self, state: dict[str, Tensor], *, updates: int) -> None:
+        """Goes back to where `state` was taken."""
+        prefix = "algorithm."
+        self.algorithm.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        adam: dict[int, dict[str, Tensor]] = {}
+        for key, value in state.items():
+            if key.startswith("optimizer."):
+                _, number, name = key.split(".", 2)
+                adam.setdefault(int(number), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": adam, "param_groups": groups})
+        self.updates = updates
+
+    @contextlib.contextmanager
+    def _casting(self) -> Iterator[None]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
+            yield
 
 
-def _has(batch: FlatBatch, name: str) -> bool:
-    return any(key == name or key.startswith(f"{name}/") for key in batch)
+def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
+    """What batches for this algorithm and network hold."""
+    network = config.network
+    if network.recurrent is None:
+        return Reading(algorithm.batch_columns, frames=network.frames)
+    return Reading(
+        algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps
+    )
+
+
+def learning_rate(config: OptimizerConfig, update: int, total_updates: int) -> float:
+    """Of this update, the first being 0."""
+    warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
+    left = 1 - min(1.0, update / max(1, total_updates))
+    falling = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}
+    return config.learning_rate * warm * falling[config.schedule]

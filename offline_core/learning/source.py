@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 
 from offline_core.errors import ConfigError
-from offline_core.learning.config import ComputeConfig, TrainingConfig
-from offline_core.learning.losses import Algorithm
+from offline_core.learning.config import DataConfig
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.prelearner import PreLearner
+from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import Dataset
+from offline_core.storage.pieces import Piece, pieces
 from offline_core.storage.reader import spaces_of
 
 if TYPE_CHECKING:
-    from offline_core.learning.feed import Feed
+    from offline_core.learning.feed import Feed, Part
 
 log = logging.getLogger(__name__)
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
-TABLE_ROWS_PER_READ = 1024
-"""A step is about a thousandth of an episode: `rows_per_read_batch` is multiplied by this for tables."""
+IN_PROCESS_BYTES = 64 * 2**20
+"""Stored bytes that one process decodes sooner than a pool of actors has started."""
 
 
 def training_spaces(source: Dataset) -> Spaces:
@@ -39,59 +42,99 @@ def training_spaces(source: Dataset) -> Spaces:
     return observation_space, action_space
 
 
-def make_feed(source: Dataset, config: TrainingConfig, algorithm: Algorithm, spaces: Spaces) -> Feed:
-    """The steps of `source` as batches for the learner; needs Ray. Logs where the data stays and why."""
-    import ray
-    import ray.data
+def make_feed(
+    source: Dataset, config: DataConfig, spaces: Spaces, *, wanted: Sequence[str], looks_ahead: bool, seed: int
+) -> Feed:
+    """The steps of `source` for learners; needs Ray if there are to be prelearners. Logs who reads, where it stays, and why.
 
+    Arguments:
+        wanted: columns of the dataset.
+        looks_ahead: the observation after the last step is needed too.
+        seed: of the order in which a stream reads.
+    """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
-    from offline_core.storage.ray_reader import ray_dataset
 
-    compute, batch_size = config.compute, config.optimizer.batch_size
     prelearner: dict[str, Any] = {
         "format": source.manifest.format,
-        "wanted": algorithm.wanted,
+        "wanted": tuple(wanted),
         "connectors": (CheckSpaces(*spaces), CheckFinite()),
+        "looks_ahead": looks_ahead,
         "where": source.location.uri,
     }
-    _check_cpus(compute)
-    mapped = ray_dataset(source, PreLearner(**prelearner).stored_columns()).map_batches(
-        PreLearner,
-        fn_constructor_kwargs=prelearner,
-        batch_size=compute.rows_per_read_batch * (TABLE_ROWS_PER_READ if source.manifest.format == "table" else 1),
-        batch_format="pyarrow",
-        zero_copy_batch=True,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=compute.prelearners, initial_size=compute.prelearners),
-        num_cpus=compute.cpus_per_prelearner,
-    )
-    needed = source.manifest.statistics.steps * bytes_per_step(spaces)
-    limit = compute.resident_bytes
-    if limit is None:
-        limit = int(ray.cluster_resources().get("object_store_memory", 0))
+    found = pieces(source, PreLearner(**prelearner).stored_columns())
+    prelearners = _prelearners(source, config)
+
+    def parts(order: Sequence[Piece]) -> Iterator[Part]:
+        return _pooled(order, prelearner, config, prelearners) if prelearners else _here(order, PreLearner(**prelearner))
+
+    statistics = source.manifest.statistics
+    needed = (statistics.steps + statistics.episodes * looks_ahead) * bytes_per_step(spaces)
+    limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     if needed <= limit:
-        log.info("%s stays in memory: %s bytes of %s allowed", source.location.uri, f"{needed:,}", f"{limit:,}")
-        return ResidentFeed(mapped, batch_size=batch_size, seed=config.seed, expected_steps=source.manifest.statistics.steps)
-    window = compute.shuffle_window_steps
+        log.info("%s stays in memory: about %s bytes of %s allowed", source.location.uri, f"{needed:,}", f"{limit:,}")
+        return ResidentFeed(parts(found), expected_steps=statistics.steps)
     log.info(
-        "%s is streamed: %s bytes, %s allowed; shuffled within %s steps",
+        "%s is streamed, %s steps at a time: it takes about %s bytes, %s are allowed (data.resident_bytes)",
         source.location.uri,
+        f"{config.window_steps:,}",
         f"{needed:,}",
         f"{limit:,}",
-        window,
     )
-    return StreamingFeed(mapped, batch_size=batch_size, seed=config.seed, window_steps=window)
+
+    def shuffled(epoch: int) -> Iterator[Part]:
+        order = np.random.default_rng(derive_seed(seed, "pieces", epoch)).permutation(len(found))
+        return parts([found[number] for number in order])
+
+    return StreamingFeed(shuffled, window_steps=config.window_steps)
 
 
-def _check_cpus(compute: ComputeConfig) -> None:
+def _here(order: Sequence[Piece], prelearner: PreLearner) -> Iterator[Part]:
+    names = prelearner.stored_columns()
+    return (prelearner(piece.read(names)) for piece in order)
+
+
+def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConfig, prelearners: int) -> Iterator[Part]:
+    import ray.data
+
+    from offline_core.storage.ray_reader import ray_pieces
+
+    names = PreLearner(**prelearner).stored_columns()
+    mapped = ray_pieces(order, names, pieces_per_read=config.row_groups_per_read).map_batches(
+        PreLearner,
+        fn_constructor_kwargs=prelearner,
+        batch_size=None,
+        batch_format="pyarrow",
+        zero_copy_batch=True,
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=prelearners, initial_size=prelearners),
+        num_cpus=config.cpus_per_prelearner,
+    )
+    mapped.context.execution_options.preserve_order = True  # the order of the pieces, and not that of their completion
+    return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=config.prefetch))
+
+
+def _prelearners(source: Dataset, config: DataConfig) -> int:
+    """How many to start.
+
+    Raises:
+        ConfigError: more than there are CPUs for.
+    """
+    stored = sum(file.bytes for file in source.manifest.files)
+    if config.prelearners == 0 or (config.prelearners is None and stored <= IN_PROCESS_BYTES):
+        return 0
     import ray
 
     cpus = ray.cluster_resources().get("CPU", 0.0)
-    wanted = compute.prelearners * compute.cpus_per_prelearner
+    if config.prelearners is None:
+        prelearners = max(1, int((cpus - 1) / config.cpus_per_prelearner))
+        log.info("%s: %s stored bytes, so %d prelearners", source.location.uri, f"{stored:,}", prelearners)
+        return prelearners
+    wanted = config.prelearners * config.cpus_per_prelearner
     if wanted + 1 > cpus:
         raise ConfigError(
-            f"{compute.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g}: nothing "
-            "would ever be read. Lower compute.prelearners or compute.cpus_per_prelearner."
+            f"{config.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g}: nothing "
+            "would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
+    return config.prelearners
 
 
 def bytes_per_step(spaces: Spaces) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class Steps:
         """(R,) int32, the number of the row's episode."""
         self.first: Tensor = first
         """(E,) int64, the first row of each episode."""
-        self.last: Tensor = torch.cat([first[1:], torch.tensor([len(starts)])]) - 1
+        self.last: Tensor = torch.cat([first[1:], torch.tensor([len(starts)], device=first.device)]) - 1
         """(E,) int64, the last row of each episode."""
         self.rows: Tensor = is_step.nonzero().squeeze(1)
         """(N,) int64, the rows that are steps."""
@@ -78,16 +77,31 @@ class Steps:
             return self._gather(units, reading)
         episode = self.episode[units].long()
         begin = torch.maximum(units - reading.burn_in_steps, self.first[episode])  # a memory is empty there
-        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps)
+        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=units.device)
         end = torch.minimum(units + reading.sequence_steps - 1, self._last_step[episode])[:, None]
         batch = self._gather(rows.minimum(end), reading)
         batch[MASK] = (rows >= units[:, None]) & (rows <= end)
         return batch
 
+    def count(self, units: Tensor, reading: Reading) -> int:
+        """Steps in these units."""
+        if reading.sequence_steps is None:
+            return len(units)
+        left = self._last_step[self.episode[units].long()] - units + 1
+        return int(left.clamp(max=reading.sequence_steps).sum())
+
+    def to(self, device: torch.device) -> Steps:
+        """Moves everything there; these steps themselves."""
+        self.columns = {path: column.to(device) for path, column in self.columns.items()}
+        self.episode, self.first, self.last, self.rows = (
+            tensor.to(device) for tensor in (self.episode, self.first, self.last, self.rows)
+        )
+        return self
+
     @property
     def _last_step(self) -> Tensor:
         """(E,) int64, the row of each episode's last step."""
-        is_step = torch.zeros(len(self.episode), dtype=torch.bool)
+        is_step = torch.zeros(len(self.episode), dtype=torch.bool, device=self.rows.device)
         is_step[self.rows] = True
         return self.last - (~is_step[self.last]).long()
 
@@ -110,20 +124,10 @@ class Steps:
         if frames == 1:
             return rows
         first = self.first[self.episode[rows].long()]
-        return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1), first[..., None])
+        return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1, device=rows.device), first[..., None])
 
 
 def _take(column: Tensor, rows: Tensor) -> Tensor:
     """`column[rows]` for rows of any shape; index_select is the fast way."""
     taken = column.index_select(0, rows.reshape(-1))
     return taken if rows.ndim == 1 else taken.reshape(*rows.shape, *column.shape[1:])
-
-
-def steps_of(parts: list[dict[str, np.ndarray]]) -> Steps:
-    """Joins what prelearners made (flat columns, and `STARTS` and `IS_STEP`), in this order."""
-    joined = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-    return Steps(joined, starts=joined.pop(STARTS), is_step=joined.pop(IS_STEP))
-
-
-STARTS, IS_STEP = "_starts", "_is_step"
-"""Columns that prelearners add: see `Steps`."""

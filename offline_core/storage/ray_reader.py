@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import ray.data
 import ray.exceptions
 
-from offline_core.errors import OfflineError, SchemaError
+from offline_core.errors import OfflineError
 from offline_core.storage.dataset import Dataset, read_footer
-from offline_core.storage.reader import schema_of
+from offline_core.storage.pieces import Piece
 
 
-def ray_dataset(dataset: Dataset, names: Sequence[str]) -> ray.data.Dataset:
-    """The rows of a dataset with the columns `names`, read lazily; no other column is read.
+def ray_pieces(pieces: Sequence[Piece], names: Sequence[str], *, pieces_per_read: int = 1) -> ray.data.Dataset:
+    """The rows of these pieces with the columns `names`, read lazily, so many pieces a block, in this order."""
+    blocks = max(1, -(-len(pieces) // pieces_per_read))
+    numbered = ray.data.range(len(pieces), override_num_blocks=blocks)
+    return numbered.map_batches(
+        partial(_read, pieces=list(pieces), names=list(names)), batch_size=None, batch_format="numpy", num_cpus=1
+    )
 
-    Raises:
-        SchemaError: the dataset lacks one of the columns.
-    """
-    present = schema_of(dataset).names
-    if missing := [name for name in names if name not in present]:
-        raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    read = ray.data.read_parquet(dataset.paths, filesystem=dataset.location.filesystem, file_extensions=None)
-    return read.select_columns(list(names))
+
+def _read(numbers: dict[str, np.ndarray], *, pieces: list[Piece], names: list[str]) -> pa.Table:
+    return pa.concat_tables([pieces[number].read(names) for number in numbers["id"]])
 
 
 @contextlib.contextmanager

@@ -16,11 +16,13 @@ from offline_core.storage.manifest import Operation
 
 PROGRAM = """
 import json, sys, time
+import numpy as np
+observations = np.array(json.loads(sys.argv[2]), np.float32)
 start = time.perf_counter()
 
 from offline_core.policies.policy import Policy
 policy = Policy.load(sys.argv[1])
-actions = policy.greedy(json.loads(sys.argv[2], object_hook=lambda value: __import__("numpy").array(value["array"], "float32")))
+actions = policy.greedy(observations)
 
 seconds = time.perf_counter() - start
 print(json.dumps({"actions": actions.tolist(), "seconds": seconds, "modules": sorted(sys.modules)}))
@@ -31,7 +33,7 @@ def test_three_lines_load_and_act_without_ray_or_prefect(tmp_path: Path) -> None
     policy = Policy(spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (3,)), seed=7).eval()
     save_policy(policy, str(tmp_path), operation=Operation(name="made by a test"))
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps({"array": observations.tolist()})]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(observations.tolist())]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     np.testing.assert_allclose(said["actions"], policy.greedy(observations), atol=1e-6)
     assert not {"ray", "prefect", "onnx", "matplotlib", "polars"} & set(said["modules"])
