@@ -1,0 +1,108 @@
+"""What every algorithm is: a policy, what is learned beside it, and the loss of each step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from offline_core.config import Config
+from offline_core.episodes import columns, nested
+from offline_core.learning.steps import MASK, Batch, Reading, Steps
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy
+
+ROWS_AT_A_TIME = 65_536
+"""Rows that are looked at together outside of updates: bounds the memory."""
+
+
+class Terms(NamedTuple):
+    """One number a step, (B,) each: the learner takes means, over all learners and without what only fills up."""
+
+    loss: Tensor
+    watched: dict[str, Tensor]
+    """Without gradients. Means are taken of them; of names that end in `_min` or `_max`, the smallest or largest."""
+
+
+class Algorithm(nn.Module):
+    """Everything that is learned, and how: its `state_dict()` is all there is to checkpoint, so a DDP module may hold it.
+
+    The learner calls
+        prepare(steps, reading)                  once for steps that were loaded
+        refresh(steps, reading)                  now and then, if `refresh_rows` is not 0
+        forward(batch), after_update(means)      each update
+        numbers(means)                           each report
+
+    Arguments:
+        observation_space, action_space: what the policy sees and does.
+        network: layers of the policy, and of all networks beside it.
+        config: an instance of `config_class`.
+        seed: of the initial weights.
+    """
+
+    stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS)
+    """Columns the dataset has to have."""
+    batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS)
+    """Columns of a batch: stored ones, `new_obs`, and what `prepare` and `refresh` add to the steps."""
+    looks_ahead: ClassVar[bool] = False
+    """Needs the observation after an episode's last step."""
+    config_class: ClassVar[type[Config]] = Config
+
+    policy: Policy
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        network: NetworkConfig,
+        config: Config,
+        *,
+        seed: int,
+    ) -> None:
+        super().__init__()
+
+    def prepare(self, steps: Steps, reading: Reading) -> None:
+        """Adds the columns that batches need besides the stored ones; `reading` is that of the training."""
+
+    def refresh(self, steps: Steps, reading: Reading) -> None:
+        """Renews the columns that depend on the networks as they are now."""
+
+    def refresh_rows(self, steps: Steps, reading: Reading) -> float:
+        """What another refresh costs, in observations that a network looks at; 0: there is nothing to renew."""
+        return 0.0
+
+    def forward(self, batch: Batch) -> Terms:
+        """The loss of each step of a batch: nested observations and actions, flat (B, …) columns."""
+        raise NotImplementedError
+
+    def after_update(self, means: dict[str, Tensor]) -> None:
+        """Moves what follows the update: `means` of what was watched, over the batches of all learners."""
+
+    def numbers(self, means: dict[str, float]) -> dict[str, float]:
+        """What to log, from means over the updates since the last report."""
+        return means
+
+
+@torch.no_grad()
+def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> Tensor:
+    """The values (len(rows),) float32 of these rows' observations, as the policy sees them now.
+
+    Memory: `ROWS_AT_A_TIME` observations. A policy with a memory goes through what came before each, as far as in training.
+    """
+    alone = replace(reading, columns=(columns.OBS,))
+    if reading.sequence_steps is not None:
+        alone = replace(alone, sequence_steps=1, burn_in_steps=reading.burn_in_steps + reading.sequence_steps - 1)
+    values = []
+    for part in rows.split(max(1, ROWS_AT_A_TIME // observations_a_row(reading))):
+        batch = steps.batch(part, alone)
+        found = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
+        values.append((found[batch[MASK].flatten()] if MASK in batch else found).float())
+    return torch.cat(values)
+
+
+def observations_a_row(reading: Reading) -> int:
+    """How many observations `values_of` looks at for one value."""
+    return 1 if reading.sequence_steps is None else reading.burn_in_steps + reading.sequence_steps

@@ -1,0 +1,115 @@
+"""Deep Q-learning from saved experience (Mnih et al. 2015; double: van Hasselt et al. 2016; dueling: Wang et al. 2016)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from offline_core.episodes import columns
+from offline_core.episodes.nested import Nested
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm, Terms
+from offline_core.learning.algorithms.config import DQNConfig
+from offline_core.learning.returns import n_step_sums, steps_left
+from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.policy import Policy
+
+N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"
+"""(R,) float32: the discounted rewards of the next m steps, and what the value after them counts: γ^m, 0 once terminated."""
+
+
+class DQN(Algorithm):
+    """Learns what each action is worth; the policy's most likely action is the one worth most.
+
+    Dueling comes for free: the policy's logits are the advantages, its value function is the value. Temporal differences
+    of any size pull equally beyond 1 (Huber's loss). Near the end of an episode, m is what is left of it.
+    """
+
+    stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
+    batch_columns = (columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS)
+    looks_ahead = True
+    config_class = DQNConfig
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        network: NetworkConfig = NetworkConfig(),
+        config: DQNConfig = DQNConfig(),
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, network, config, seed=seed)
+        self.config = config
+        self.policy = Policy(observation_space, action_space, network, value_function=config.dueling, seed=seed)
+        head = self.policy.head
+        if not isinstance(head, CategoricalHead) or len(head.sizes) != 1:
+            raise ConfigError(
+                f"{type(self).__name__} chooses among a list of actions; it cannot act in {action_space}. "
+                "Use bc, marwil or iql there."
+            )
+        self.first_action = int(head.starts)
+        self.target = copy.deepcopy(self.policy).requires_grad_(False)
+        self.updates: Tensor
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    def prepare(self, steps: Steps, reading: Reading) -> None:
+        if self.updates == 0:
+            self.target.load_state_dict(self.policy.state_dict())  # it may have been given a filter or weights meanwhile
+        left = steps_left(steps)
+        steps.ahead = left.clamp(max=self.config.n_step)
+        ends = (torch.arange(len(left), device=left.device) + steps.ahead - 1).clamp(min=0)
+        is_open = ~steps.columns[columns.TERMINATEDS][ends]
+        rewards = n_step_sums(steps.columns[columns.REWARDS], left, self.config.gamma, self.config.n_step)
+        steps.columns[N_STEP_REWARDS] = rewards.float()
+        steps.columns[N_STEP_DISCOUNTS] = (self.config.gamma ** steps.ahead.double() * is_open).float()
+
+    def forward(self, batch: Batch) -> Terms:
+        all_q = self.q(self.policy, batch[columns.OBS])
+        q = all_q.gather(1, self.indices(batch[columns.ACTIONS])).squeeze(1)
+        with torch.no_grad():
+            target_q = self.q(self.target, batch[columns.NEW_OBS])
+            chooser = self.q(self.policy, batch[columns.NEW_OBS]) if self.config.double else target_q
+            following = target_q.gather(1, chooser.argmax(dim=1, keepdim=True)).squeeze(1)
+            target = batch[N_STEP_REWARDS] + batch[N_STEP_DISCOUNTS] * following
+        watched = {
+            "q": q,
+            "q_min": q,
+            "q_max": q,
+            "td_error": (q - target).abs(),
+            "target_q": target,
+        }
+        penalty = self.penalty(all_q, q)
+        loss = functional.huber_loss(q, target, reduction="none")
+        if penalty is not None:
+            watched |= {"td_loss": loss, "penalty": penalty}
+            loss = loss + penalty
+        return Terms(loss, {name: term.detach() for name, term in watched.items()})
+
+    def penalty(self, all_q: Tensor, q: Tensor) -> Tensor | None:
+        """Added to the loss of each step: (B, actions), and (B,) of the actions taken, → (B,)."""
+        return None
+
+    def after_update(self, means: dict[str, Tensor]) -> None:
+        self.updates += 1
+        if int(self.updates) % self.config.target_network_interval_updates == 0:
+            self.target.load_state_dict(self.policy.state_dict())
+
+    def q(self, policy: Policy, observations: Nested) -> Tensor:
+        """(B, actions)."""
+        if not self.config.dueling:
+            q: Tensor = policy(observations)
+            return q
+        advantages, values = policy.inputs_and_values(observations)
+        return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+
+    def indices(self, actions: Tensor) -> Tensor:
+        """Actions (B, …) → (B, 1) int64, counted from 0."""
+        return actions.reshape(len(actions), 1).long() - self.first_action

@@ -1,0 +1,112 @@
+"""Implicit Q-learning (Kostrikov et al. 2021, "Offline Reinforcement Learning with Implicit Q-Learning")."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offline_core.episodes import columns
+from offline_core.episodes.nested import Nested
+from offline_core.learning.algorithms.algorithm import Algorithm, Terms
+from offline_core.learning.algorithms.config import IQLConfig
+from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
+from offline_core.learning.steps import Batch
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.encoder import Encoder
+from offline_core.policies.policy import Policy
+from offline_core.seeding import derive_seed
+
+
+class Critics(nn.Module):
+    """Two independent networks that say what an action is worth, as the smaller of two errors overestimates less.
+
+    They see observations as the policy's encoder makes them (its filter too), and teach it nothing.
+    """
+
+    def __init__(self, encoded_size: int, action_space: gym.Space[Any], network: NetworkConfig, *, seed: int) -> None:
+        super().__init__()
+        self.actions = Encoder(action_space, normalize=False)
+        seen = gym.spaces.Box(-np.inf, np.inf, (encoded_size + self.actions.size,))
+        layers = NetworkConfig(hidden_sizes=network.hidden_sizes, activation=network.activation)
+        self.networks = nn.ModuleList(
+            Policy(seen, gym.spaces.Discrete(1), layers, seed=derive_seed(seed, "critic", i)) for i in range(2)
+        )
+
+    def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
+        """(B, encoded size) and nested actions (B, …) → (2, B)."""
+        seen = torch.cat([encoded.detach(), self.actions(actions)], dim=1)
+        return torch.stack([network(seen).squeeze(1) for network in self.networks])
+
+
+class IQL(Algorithm):
+    """Learns what the better actions of the data are worth without ever asking about others, and clones those.
+
+    Three losses that do not touch each other's networks: the value function is an upper expectile of the target critics,
+    the critics are one reward and the next value, the policy clones with the weight exp(β · (Q - V)).
+    """
+
+    stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
+    batch_columns = (*stored, columns.NEW_OBS)
+    looks_ahead = True
+    config_class = IQLConfig
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        network: NetworkConfig = NetworkConfig(),
+        config: IQLConfig = IQLConfig(),
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, network, config, seed=seed)
+        self.config = config
+        self.policy = Policy(observation_space, action_space, network, value_function=True, seed=seed)
+        self.critics = Critics(self.policy.encoder.size, action_space, network, seed=seed)
+        self.targets = copy.deepcopy(self.critics).requires_grad_(False)
+
+    def forward(self, batch: Batch) -> Terms:
+        actions = batch[columns.ACTIONS]
+        inputs, values = self.policy.inputs_and_values(batch[columns.OBS])
+        with torch.no_grad():
+            encoded = self.policy.encoder(batch[columns.OBS])
+            q = self.targets(encoded, actions).min(dim=0).values
+            following = self.policy.values(batch[columns.NEW_OBS]) * ~batch[columns.TERMINATEDS]
+            targets = batch[columns.REWARDS].float() + self.config.gamma * following
+        advantages = q - values
+        value_loss = expectile_loss(advantages, self.config.expectile)
+        critic_loss = (self.critics(encoded, actions) - targets).square().sum(dim=0)
+        weights, watched = advantage_weights(self.config.beta * advantages, self.config.max_weight)
+        policy_loss = -weights * self.policy.head.log_prob(inputs, actions)
+        watched |= {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "critic_loss": critic_loss,
+            "entropy": self.policy.head.entropy(inputs),
+            "value": values,
+            "q": q,
+            "q_min": q,
+            "q_max": q,
+            "advantage": advantages,
+        }
+        return Terms(policy_loss + value_loss + critic_loss, {name: term.detach() for name, term in watched.items()})
+
+    @torch.no_grad()
+    def after_update(self, means: dict[str, Tensor]) -> None:
+        pairs = zip(self.targets.parameters(), self.critics.parameters(), strict=True)
+        for target, learned in pairs:
+            target.lerp_(learned, self.config.target_rate)
+
+    def numbers(self, means: dict[str, float]) -> dict[str, float]:
+        hidden = {"weight", "squared_weight"}
+        return {name: value for name, value in means.items() if name not in hidden} | weight_numbers(means)
+
+
+def expectile_loss(errors: Tensor, expectile: float) -> Tensor:
+    """|τ - 1(u < 0)| · u²: underestimates (u > 0) count τ, overestimates 1 - τ (Newey & Powell 1987); elementwise."""
+    return torch.where(errors < 0, 1 - expectile, expectile) * errors.square()
