@@ -1,4 +1,4 @@
-"""The checkpoints of a training run."""
+"""The policies that a training run leaves: the best and the last."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ import copy
 import torch
 
 from offline_core.config import EnvironmentSpec
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.evaluations import Evaluation, Weights
+from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 
-_HOW_FAST = {"compute": {"prelearners", "cpus_per_prelearner", "rows_per_read_batch"}}
-"""Parameters that do not change what is learned, and so are no part of where a policy comes from."""
-
 
 class Checkpoints:
     """Writes weights of one run, with where they come from, to folders below `folder`."""
 
     def __init__(
-        self, policy: Policy, folder: Location, config: TrainingConfig, environment: EnvironmentSpec | None, source: Dataset
+        self, policy: Policy, folder: Location, operation: Operation, environment: EnvironmentSpec | None, source: Dataset
     ) -> None:
         self.folder = folder
         self._policy = copy.deepcopy(policy)  # weights are written while the policy itself goes on learning
-        self._operation = Operation(name="train_policy", config=config.model_dump(mode="json", exclude=_HOW_FAST))
+        self._operation = operation
         self._environment = environment
         self._parents = [source.parent_entry]
 
@@ -44,7 +40,3 @@ class Checkpoints:
             metrics=metrics,
         )
         return uri
-
-    def save_best(self, evaluation: Evaluation) -> None:
-        """Writes the best policy so far, the moment it is known to be."""
-        self.save("best", evaluation.weights, evaluation.rollouts.metrics)

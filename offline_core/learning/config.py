@@ -77,7 +77,7 @@ class DataConfig(Config):
         None,
         ge=0,
         title="Resident bytes",
-        description="Keep the dataset in memory up to this size, beyond it stream. None: a third of this machine's free memory.",
+        description="Keep the dataset in memory up to this size, beyond it stream. None: a third of the machine's free memory.",
     )
     window_steps: int = Field(
         262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."

@@ -52,10 +52,15 @@ class Evaluations:
         )
         self._pending: deque[tuple[int, Weights, Any]] = deque()
 
-    def submit(self, updates: int) -> None:
-        """Sends the policy's present weights off."""
-        weights = snapshot(self._policy)
+    def submit(self, updates: int, weights: Weights | None = None) -> None:
+        """Sends weights off, the policy's present ones if none are given."""
+        weights = snapshot(self._policy) if weights is None else weights
         self._pending.append((updates, weights, self._actor.evaluate.remote(weights)))
+
+    @property
+    def pending(self) -> list[tuple[int, Weights]]:
+        """(updates, weights) of those under way."""
+        return [(updates, weights) for updates, weights, _ in self._pending]
 
     def finished(self, *, wait: bool) -> Iterator[Evaluation]:
         """Evaluations that are done, in the order of their updates; all of them if `wait`, else those that need no wait

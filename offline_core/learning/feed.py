@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from offline_core.errors import EmptyDatasetError
 from offline_core.learning.steps import Steps
-from offline_core.prelearner.prelearner import IS_STEP, STARTS
+from offline_core.prelearner.prelearner import IS_STEP
 from offline_core.seeding import derive_seed
 
 Part = dict[str, np.ndarray]
@@ -88,7 +88,7 @@ def joined(parts: list[Part]) -> Steps:
         raise EmptyDatasetError("The dataset holds no steps to learn from.")
     parts = [part for part in parts if len(part[IS_STEP])]
     tensors = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-    return Steps(tensors, starts=tensors.pop(STARTS), is_step=tensors.pop(IS_STEP))
+    return Steps.of(tensors)
 
 
 def batches(units: Tensor, size: int, *, seed: int, epoch: int, chunk: int, replacement: bool) -> tuple[Tensor, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +44,7 @@ class Learner:
         self.algorithm = algorithm.to(self.device)
         self.reading = reading_of(algorithm, config)
         self.batch_units = max(1, config.optimizer.batch_size // (self.reading.sequence_steps or 1))
-        self.updates = 0
+        self.updates = self.steps = 0
         self._targets_age_updates = -1
         self._seed = config.seed
         self._max_gradient_norm = config.optimizer.max_gradient_norm
@@ -60,6 +61,8 @@ class Learner:
         self._parameters = trained
         self._steps: Steps | None = None
         self._refresh_interval = 0
+        self._batch: Batch = {}
+        self.gather_seconds = 0.0
         self._sums: dict[str, Tensor] = {}
         self._window_updates = 0
 
@@ -67,8 +70,8 @@ class Learner:
         """Takes the steps that the next updates are from."""
         if steps is not self._steps:
             self._steps = steps.to(self.device)
-            self.algorithm.prepare(steps)
-        rows = self.algorithm.refresh_rows(steps)
+            self.algorithm.prepare(steps, self.reading)
+        rows = self.algorithm.refresh_rows(steps, self.reading)
         worth = math.ceil(rows * FORWARD_SHARE / (self.reading_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self.expire()
@@ -87,21 +90,23 @@ class Learner:
         assert self._steps is not None
         return self._steps.units(self.reading)
 
-    def update(self, units: Tensor) -> None:
-        """One gradient step on one global batch, of which this learner takes its share.
+    def update(self, units: Tensor) -> bool:
+        """One gradient step on one global batch, of which this learner takes its share; False if the loss is no number.
 
-        What the algorithm watches is added up, as tensors, so that nothing waits for a number.
+        What the algorithm watches is added up, as tensors.
         """
         assert self._steps is not None
         if self._refresh_interval:
             self._targets_age_updates += 1
             if not 0 < self._targets_age_updates < self._refresh_interval:
-                self.algorithm.refresh(self._steps)
+                self.algorithm.refresh(self._steps, self.reading)
                 self._targets_age_updates = 0
         torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
+        begin = time.perf_counter()
         total = self._steps.count(units, self.reading)
-        batch = self._steps.batch(units[self.rank :: self.world], self.reading)
-        mask = batch.pop(MASK, None)
+        self._batch = batch = self._steps.batch(units[self.rank :: self.world], self.reading)
+        self.gather_seconds += time.perf_counter() - begin
+        mask = batch.get(MASK)
         with self._casting():
             terms = self._forward(self.nested(batch, flatten=mask is not None))
         weights = torch.full_like(terms.loss, 1 / total) if mask is None else mask.flatten() / total
@@ -118,9 +123,14 @@ class Learner:
             group["lr"] = learning_rate(self._optimizer_config, self.updates, self._total_updates)
         self.optimizer.step()
         self.updates += 1
-        self._watch({name: value.detach() for name, value in watched.items()}, weights)
+        self.steps += total
+        return self._watch({name: value.detach() for name, value in watched.items()}, weights)
 
-    def _watch(self, watched: dict[str, Tensor], weights: Tensor) -> None:
+    def last_batch(self) -> Batch:
+        """This learner's share of the last batch, flat."""
+        return self._batch
+
+    def _watch(self, watched: dict[str, Tensor], weights: Tensor) -> bool:
         means = {name: (value * weights).sum() for name, value in watched.items() if not name.endswith(("_min", "_max"))}
         if self.world > 1:
             packed = torch.stack(list(means.values()))
@@ -135,6 +145,7 @@ class Learner:
             elif name.endswith("_max"):
                 self._sums[name] = torch.maximum(self._sums.get(name, value.max()), value.max())
         self._window_updates += 1
+        return self.device.type != "cpu" or bool(means["loss"].isfinite())  # elsewhere it would wait; `watched` tells later
 
     def watched(self) -> dict[str, float]:
         """What was watched since the last call: means over the updates (and steps), as the algorithm puts it."""
@@ -153,14 +164,14 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """The mean loss on all of these steps, which are not learned from."""
-        self.algorithm.prepare(steps)
-        if self.algorithm.refresh_rows(steps):
-            self.algorithm.refresh(steps)
+        self.algorithm.prepare(steps, self.reading)
+        if self.algorithm.refresh_rows(steps, self.reading):
+            self.algorithm.refresh(steps, self.reading)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         count = 0
         for units in steps.units(self.reading).split(max(1, 8192 // (self.reading.sequence_steps or 1))):
             batch = steps.batch(units, self.reading)
-            mask = batch.pop(MASK, None)
+            mask = batch.get(MASK)
             loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
             total += (loss if mask is None else loss * mask.flatten()).sum()
             count += steps.count(units, self.reading)
@@ -188,7 +199,7 @@ class Learner:
             state |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in entry.items()}
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
-    def restore(self, state: dict[str, Tensor], *, updates: int) -> None:
+    def restore(self, state: dict[str, Tensor], *, updates: int, steps: int) -> None:
         """Goes back to where `state` was taken."""
         prefix = "algorithm."
         self.algorithm.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
@@ -199,12 +210,17 @@ class Learner:
                 adam.setdefault(int(number), {})[name] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": adam, "param_groups": groups})
-        self.updates = updates
+        self.updates, self.steps = updates, steps
 
     @contextlib.contextmanager
     def _casting(self) -> Iterator[None]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
             yield
+
+    @property
+    def reading_of_observations(self) -> Reading:
+        """Single steps as the policy sees them, nothing else."""
+        return Reading((columns.OBS,), frames=self.reading.frames)
 
 
 def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
@@ -212,9 +228,7 @@ def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
     network = config.network
     if network.recurrent is None:
         return Reading(algorithm.batch_columns, frames=network.frames)
-    return Reading(
-        algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps
-    )
+    return Reading(algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps)
 
 
 def learning_rate(config: OptimizerConfig, update: int, total_updates: int) -> float:

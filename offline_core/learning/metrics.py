@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from offline_core.storage.location import Location
 
 
 class MetricsLog:
-    """One record an iteration, in `<folder>/metrics.jsonl` and TensorBoard files beside it; those of an earlier run go."""
+    """One record an iteration, in `<folder>/metrics.jsonl` and TensorBoard files beside it.
 
-    def __init__(self, folder: Location) -> None:
+    Arguments:
+        kept: which records of an earlier try still hold; None: all of them go.
+    """
+
+    def __init__(self, folder: Location, *, kept: Callable[[dict[str, Any]], bool] | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.records: list[dict[str, Any]] = []
         self._file = folder.child("metrics.jsonl")
+        self.records: list[dict[str, Any]] = []
+        if kept is not None and self._file.is_file():
+            self.records = [record for record in map(json.loads, self._file.read().decode().splitlines()) if kept(record)]
         board = folder.child("tensorboard")
         if board.is_folder():
             board.filesystem.delete_dir_contents(board.path)
         self._board = SummaryWriter(board.path)
+        for record in self.records:
+            self._show(record)
 
     def add(self, step: int, record: dict[str, Any]) -> None:
         """Numbers after `step` updates."""
         self.records.append({"updates": step, **record})
-        for name, value in record.items():
-            self._board.add_scalar(name, value, step)
+        self._show(self.records[-1])
         self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
+
+    def _show(self, record: dict[str, Any]) -> None:
+        for name, value in record.items():
+            self._board.add_scalar(name, value, record["updates"])
 
     def close(self) -> None:
         """Writes what TensorBoard still has in memory."""

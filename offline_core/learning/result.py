@@ -23,8 +23,11 @@ class TrainingResult(BaseModel):
     reached_target: bool
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
+    held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
     seconds: float
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")
     update_seconds: float
-    data_wait_seconds: float
+    gather_seconds: float = Field(description="Putting batches together.")
+    data_wait_seconds: float = Field(description="Waiting for the next chunk of steps.")
+    bottleneck: str = Field(description="Where the time went, and what to do about it.")
     steps_per_second: float = Field(description="While updating and waiting for batches.")

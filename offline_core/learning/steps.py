@@ -11,6 +11,7 @@ from torch import Tensor
 
 from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.prelearner.prelearner import IS_STEP, STARTS
 
 Batch = dict[str, Any]
 """Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""
@@ -59,6 +60,19 @@ class Steps:
         """(N,) int64, the rows that are steps."""
         self.ahead: Tensor | None = None
         """(R,) int64, how many rows later `new_obs` is; None: one."""
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Tensor]) -> Steps:
+        """Out of flat columns with `STARTS` and `IS_STEP`, as prelearners make them."""
+        own = {path: column for path, column in parts.items() if path not in (STARTS, IS_STEP)}
+        return cls(own, starts=parts[STARTS], is_step=parts[IS_STEP])
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """What `of` takes."""
+        starts, is_step = (torch.zeros(len(self.episode), dtype=torch.bool) for _ in range(2))
+        starts[self.first], is_step[self.rows] = True, True
+        return {**self.columns, STARTS: starts, IS_STEP: is_step}
 
     def __len__(self) -> int:
         """Steps."""

@@ -25,7 +25,6 @@ from offline_core.errors import (
     StorageError,
 )
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.losses import bc_loss
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.storage.dataset import commit, open_dataset
@@ -43,8 +42,9 @@ def config(**values: object) -> TrainingConfig:
     base = {
         "network": {"hidden_sizes": [16]},
         "optimizer": {"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01},
-        "evaluation": {"interval_updates": 10, "episodes": 5},
-        "compute": {"cpus_per_prelearner": 0.5},
+        "updates_per_iteration": 10,
+        "evaluation": {"episodes": 5},
+        "data": {"cpus_per_prelearner": 0.5},
     }
     return parse(TrainingConfig, base | values)
 
@@ -99,7 +99,8 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(60, 200), format=format)
     wanted = config(
         optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01},
-        evaluation={"interval_updates": 100, "episodes": 20},
+        updates_per_iteration=100,
+        evaluation={"episodes": 20},
     )
     result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
     assert result.reached_target and result.target_return == 475.0
@@ -122,7 +123,7 @@ def test_same_seed_same_weights_and_losses_however_the_data_is_read(tmp_path: Pa
         return train_policy(config(**values), dataset=data, output=str(tmp_path / name))
 
     first = train("a")
-    again = train("b", compute={"cpus_per_prelearner": 0.25, "prelearners": 2, "rows_per_read_batch": 3})
+    again = train("b", data={"cpus_per_prelearner": 0.25, "prelearners": 2, "row_groups_per_read": 3})
     other = train("c", seed=1)
     weights = [read_policy_manifest(r.last_checkpoint).weights_sha256 for r in (first, again, other)]
     assert weights[0] == weights[1] != weights[2]
@@ -133,8 +134,8 @@ def test_same_seed_same_weights_and_losses_however_the_data_is_read(tmp_path: Pa
 
 def test_what_does_not_fit_in_memory_is_streamed_every_step_of_it(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes())
-    streaming = {"cpus_per_prelearner": 0.5, "resident_bytes": 0, "shuffle_window_steps": 512}
-    results = [train_policy(config(compute=streaming), dataset=data, output=str(tmp_path / name)) for name in "ab"]
+    streaming = {"resident_bytes": 0, "window_steps": 512}
+    results = [train_policy(config(data=streaming), dataset=data, output=str(tmp_path / name)) for name in "ab"]
     assert [r.steps for r in results] == [4000, 4000]
     assert results[0].losses == results[1].losses
 
@@ -160,7 +161,11 @@ def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> No
 
 def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
     result = train_policy(
-        config(evaluation={"interval_updates": 50, "episodes": 5, "target_return": 501}, environment={"id": "CartPole-v1"}),
+        config(
+            updates_per_iteration=50,
+            evaluation={"episodes": 5, "target_return": 501},
+            environment={"id": "CartPole-v1"},
+        ),
         dataset=str(rllib_recordings / "cartpole_episodes"),
         output=str(tmp_path),
     )
@@ -247,7 +252,7 @@ def test_torch_is_left_with_the_threads_that_were_asked_for(tmp_path: Path) -> N
 def test_a_machine_that_is_too_small_is_told_before_it_waits_for_ever(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     with pytest.raises(ConfigError, match=r"1000 prelearners want 1000 CPUs .* nothing would ever be read"):
-        train_policy(config(compute={"prelearners": 1000}), dataset=data, output=str(tmp_path / "out"))
+        train_policy(config(data={"prelearners": 1000}), dataset=data, output=str(tmp_path / "out"))
 
 
 def test_the_wrong_environment_is_refused_before_anything_is_trained(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.config import DQNConfig
 from offline_core.learning.returns import n_step_sums, steps_left
 from offline_core.learning.steps import Batch, Reading, Steps
-from offline_core.policies.config import NetworkConfig
 from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
 N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"

@@ -1,0 +1,196 @@
+"""One training run, as each of its learners runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from offline_core.config import Config, EnvironmentSpec
+from offline_core.episodes import columns
+from offline_core.learning.algorithms import ALGORITHMS, Algorithm, make_algorithm
+from offline_core.learning.bottleneck import bottleneck
+from offline_core.learning.checkpoints import Checkpoints
+from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.evaluations import Evaluations
+from offline_core.learning.feed import Feed
+from offline_core.learning.learner import Learner
+from offline_core.learning.loop import Seconds, TrainingLoop
+from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.result import TrainingResult
+from offline_core.learning.source import Spaces, make_feed
+from offline_core.learning.state import Position, States
+from offline_core.learning.supervisor import RunSupervisor, resubmitted
+from offline_core.seeding import derive_seed
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+
+log = logging.getLogger(__name__)
+
+_HOW_FAST = {"data": True, "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"}}
+"""Parameters that do not change what is learned, and so are no part of where a policy comes from."""
+
+
+_ALL_OF_IT = {"resident_bytes": 2**62}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is to be learned, from what, and where to; small, and sent to every learner."""
+
+    config: TrainingConfig
+    source: Dataset
+    held_out: Dataset | None
+    spaces: Spaces
+    environment: EnvironmentSpec | None
+    target_return: float | None
+    output: str
+
+    @property
+    def algorithm_config(self) -> Config | None:
+        """Of the algorithm that was chosen."""
+        return getattr(self.config, self.config.algorithm, None)
+
+    @property
+    def operation(self) -> Operation:
+        """What made the policy: without parameters that had no say in it."""
+        others = {name for name in ALGORITHMS if name != self.config.algorithm}
+        settings = self.config.model_dump(mode="json", exclude={**_HOW_FAST, **dict.fromkeys(others, True)})
+        return Operation(name="train_policy", version=2, config=settings)
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that decides what is learned."""
+        facts = [self.operation.model_dump(mode="json"), self.source.ref.fingerprint, str(self.environment)]
+        facts += [None if self.held_out is None else self.held_out.ref.fingerprint]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def algorithm(self) -> Algorithm:
+        """A new one.
+
+        Raises:
+            ConfigError: it cannot learn to act in these spaces.
+        """
+        return make_algorithm(
+            self.config.algorithm, *self.spaces, self.config.network, self.algorithm_config, seed=self.config.seed
+        )
+
+
+def feed_of(run: Run) -> Feed:
+    """What the run learns from."""
+    return _feed(run, run.source, run.config.data)
+
+
+def held_out_feed_of(run: Run) -> Feed | None:
+    """What it only measures its loss on; all in memory."""
+    return None if run.held_out is None else _feed(run, run.held_out, run.config.data.model_copy(update=_ALL_OF_IT))
+
+
+def _feed(run: Run, source: Dataset, data: DataConfig) -> Feed:
+    algorithm = ALGORITHMS[run.config.algorithm]
+    return make_feed(source, data, run.spaces, wanted=algorithm.stored, looks_ahead=algorithm.looks_ahead, seed=run.config.seed)
+
+
+def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: int = 0, world: int = 1) -> TrainingResult | None:
+    """Trains as learner `rank` of `world`, from the last state of the run if there is one; the first learner has the result.
+
+    Arguments:
+        start: `time.time()` when the run began.
+    """
+    torch.set_num_threads(run.config.compute.threads)
+    total = run.config.optimizer.max_epochs * math.ceil(run.source.ref.steps / run.config.optimizer.batch_size)
+    learner = Learner(run.algorithm(), run.config, total_updates=total, rank=rank, world=world)
+    folder = Location.of(run.output)
+    states = States(folder, run=run.identity)
+    found = states.latest()
+    seconds = Seconds()
+    with contextlib.ExitStack() as stack:
+        supervisor = None
+        if rank == 0:
+            metrics = MetricsLog(folder, kept=None if found is None else found[0].covers)
+            stack.callback(metrics.close)
+            policy = learner.algorithm.policy
+            evaluations = None
+            if run.environment is not None:
+                seed = derive_seed(run.config.seed, "evaluation")
+                evaluations = Evaluations(policy, run.environment, episodes=run.config.evaluation.episodes, seed=seed)
+                stack.callback(evaluations.close)
+            supervisor = RunSupervisor(
+                run.config,
+                learner,
+                evaluations,
+                None if held_out is None else lambda: learner.loss_on(next(held_out.chunks(0))),
+                Checkpoints(policy, folder, run.operation, run.environment, run.source),
+                states,
+                metrics,
+                run.target_return,
+                seconds=seconds,
+                state=None if found is None else found[0],
+                total_updates=total,
+            )
+        position = Position()
+        if found is not None:
+            state, tensors = found
+            learner.restore(tensors, updates=state.updates, steps=state.steps)
+            position = Position(*state.position)
+            if supervisor is not None and supervisor.evaluations is not None:
+                resubmitted(supervisor.evaluations, state, tensors)
+            log.info("Going on with %s after update %s", run.output, f"{state.updates:,}")
+        elif run.config.network.normalize_observations:
+            _take_statistics(learner, feed)
+        loaded = time.time()
+        begun = learner.steps
+        TrainingLoop(run.config, learner, feed, supervisor, seconds=seconds, start=position).run()
+        if supervisor is None:
+            return None
+        supervisor.finish()
+        return _result(run, supervisor, seconds, start=start, loaded=loaded, steps=learner.steps - begun)
+
+
+def _take_statistics(learner: Learner, feed: Feed) -> None:
+    for steps in feed.chunks(0):
+        for units in steps.rows.split(65_536):
+            batch = learner.nested(steps.batch(units, learner.reading_of_observations))
+            learner.algorithm.policy.encoder.update_statistics(batch[columns.OBS])
+
+
+def _result(
+    run: Run, supervisor: RunSupervisor, seconds: Seconds, *, start: float, loaded: float, steps: int
+) -> TrainingResult:
+    checkpoints = supervisor.checkpoints
+    last = checkpoints.save("last", supervisor.last_weights, supervisor.last_metrics)
+    best = supervisor.best
+    best_uri = checkpoints.folder.child("best").uri if best else checkpoints.save("best", supervisor.last_weights, {})
+    supervisor.states.clear()
+    end = supervisor.reports[-1]
+    took = seconds.wait + seconds.gather + seconds.update
+    result: dict[str, Any] = {
+        "checkpoint": best_uri,
+        "last_checkpoint": last,
+        "dataset": run.source.ref,
+        "updates": end.updates,
+        "steps": end.steps,
+        "epochs": end.steps / run.source.ref.steps,
+        "metrics": best[1] if best else {},
+        "target_return": run.target_return,
+        "reached_target": supervisor.reached_target,
+        "curve": supervisor.curve,
+        "losses": [(report.updates, report.loss) for report in supervisor.reports],
+        "held_out_losses": supervisor.held_out,
+        "seconds": time.time() - start,
+        "load_seconds": loaded - start,
+        "update_seconds": seconds.update,
+        "gather_seconds": seconds.gather,
+        "data_wait_seconds": seconds.wait,
+        "steps_per_second": steps / took if took else 0.0,
+        "bottleneck": bottleneck(run.config, seconds, loading=loaded - start),
+    }
+    return TrainingResult(**result)

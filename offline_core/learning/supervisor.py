@@ -1,0 +1,180 @@
+"""What the first learner does at each pause: reports, has the policy played, writes states, says when it is enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import safetensors.torch
+import torch
+from tqdm import tqdm
+
+from offline_core.errors import LearningError
+from offline_core.learning.checkpoints import Checkpoints
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.evaluations import Evaluation, Evaluations, Weights, snapshot
+from offline_core.learning.learner import Learner
+from offline_core.learning.loop import Seconds
+from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.state import Metrics, Position, Report, States, TrainingState
+
+RETURN = "episode_return_mean"
+LOSS = "held_out_loss"
+PLAYING = "evaluating"
+
+
+class RunSupervisor:
+    """Keeps the records of one run.
+
+    Evaluations play beside the training, so the training is a little ahead of them. What comes of the run does not depend
+    on by how much: the best policy is the first that reached the target (else the best of all), and the run counts as
+    having ended there. Without an environment the best policy is that with the lowest held-out loss.
+
+    Arguments:
+        evaluations: None without an environment.
+        held_out_loss: of the policy as it is; None if no data is held out.
+        state: where the run stands.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        learner: Learner,
+        evaluations: Evaluations | None,
+        held_out_loss: Callable[[], float] | None,
+        checkpoints: Checkpoints,
+        states: States,
+        metrics: MetricsLog,
+        target_return: float | None,
+        *,
+        seconds: Seconds,
+        state: TrainingState | None,
+        total_updates: int,
+    ) -> None:
+        self.config = config
+        self.learner = learner
+        self.evaluations = evaluations
+        self.held_out_loss = held_out_loss
+        self.checkpoints = checkpoints
+        self.states = states
+        self.metrics = metrics
+        self.target_return = target_return
+        self.reached_target = False
+        self.last_weights: Weights = {}
+        self.last_metrics: Metrics = {}
+        state = state or TrainingState(run=states.run)
+        self.curve, self.held_out, self.reports = list(state.curve), list(state.held_out), list(state.reports)
+        self.best, self.steps = state.best, state.steps
+        self.seconds = seconds
+        self._before = Seconds()
+        self._steps_at_start = self.steps
+        self._bar = tqdm(total=total_updates, initial=state.updates, desc="train", unit="update", disable=None)
+
+    def pause(self, position: Position, watched: Metrics) -> bool:
+        """See `Supervisor`."""
+        self._bar.update(self.learner.updates - self._bar.n)
+        if any(not math.isfinite(value) for value in watched.values()):
+            self.went_wrong(watched, self.learner.last_batch())
+            return True
+        self._report(watched)
+        if self.evaluations is not None:
+            self.evaluations.submit(self.learner.updates)
+        elif self.held_out and self._is_best(self.held_out, lowest=True):
+            self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
+        self._save(position)
+        return self._collect(wait=False) or self._out_of_patience()
+
+    def went_wrong(self, watched: Metrics, batch: dict[str, torch.Tensor]) -> None:
+        """See `Supervisor`."""
+        if self._collect(wait=True):
+            return  # it was good enough before it went wrong
+        wrong = sorted(name for name, value in watched.items() if not math.isfinite(value))
+        place = self.checkpoints.folder.child("bad-batch.safetensors")
+        place.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in batch.items()}))
+        raise LearningError(
+            f"At update {self.learner.updates} {', '.join(wrong)} is no number any more. Its batch is at {place.uri}. Lower "
+            "the learning rate, or set a gradient norm to clip to."
+        )
+
+    def finish(self) -> None:
+        """After the last epoch: what the policy is now is the last one, and all evaluations are waited for."""
+        if not self.reached_target:
+            self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
+            self._collect(wait=True)
+        self._bar.close()
+
+    def _report(self, watched: Metrics) -> None:
+        seconds = self.seconds.since(self._before)
+        self._before = Seconds(self.seconds.wait, self.seconds.gather, self.seconds.update, self.seconds.pause)
+        steps, self.steps = self.steps, self.learner.steps
+        record: dict[str, Any] = watched | {
+            "steps": self.steps,
+            "update_seconds": seconds.update,
+            "gather_seconds": seconds.gather,
+            "data_wait_seconds": seconds.wait,
+            "steps_per_second": (self.steps - steps) / (seconds.update + seconds.gather + seconds.wait),
+        }
+        if self.held_out_loss is not None:
+            record[LOSS] = self.held_out_loss()
+            self.held_out.append((self.learner.updates, record[LOSS]))
+        self.reports.append(Report(self.learner.updates, self.steps, watched["loss"]))
+        self.metrics.add(self.learner.updates, record)
+
+    def _save(self, position: Position) -> None:
+        tensors = self.learner.state()
+        playing = [] if self.evaluations is None else self.evaluations.pending
+        for updates, weights in playing:
+            tensors |= {f"{PLAYING}.{updates}.{name}": torch.from_numpy(array) for name, array in weights.items()}
+        state = TrainingState(
+            run=self.states.run,
+            updates=self.learner.updates,
+            steps=self.steps,
+            position=position,
+            reports=self.reports,
+            curve=self.curve,
+            held_out=self.held_out,
+            best=self.best,
+            evaluating=[updates for updates, _ in playing],
+        )
+        self.states.save(state, tensors)
+
+    def _collect(self, *, wait: bool) -> bool:
+        """Takes in what has been evaluated; True if that ends the run."""
+        for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None else ():
+            mean = evaluation.rollouts.metrics[RETURN]
+            self.curve.append((evaluation.updates, mean))
+            self.metrics.add(evaluation.updates, {RETURN: mean})
+            self._bar.set_postfix({"return": f"{mean:.1f}"})
+            if self._is_best(self.curve):
+                self._keep_best(evaluation.weights, evaluation.rollouts.metrics, evaluation.updates)
+            self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
+            self.reached_target = self.target_return is not None and mean >= self.target_return
+            if self.reached_target or self._out_of_patience():
+                self._end_at(evaluation)
+                return True
+        return False
+
+    def _end_at(self, evaluation: Evaluation) -> None:
+        self.reports = [report for report in self.reports if report.updates <= evaluation.updates]
+
+    def _out_of_patience(self) -> bool:
+        curve = self.held_out if self.evaluations is None else self.curve
+        patience = self.config.evaluation.patience
+        return patience is not None and self.best is not None and len([u for u, _ in curve if u > self.best[0]]) >= patience
+
+    def _is_best(self, curve: list[tuple[int, float]], *, lowest: bool = False) -> bool:
+        sign = -1 if lowest else 1
+        return all(sign * curve[-1][1] > sign * value for _, value in curve[:-1])
+
+    def _keep_best(self, weights: Weights, metrics: Metrics, updates: int) -> None:
+        self.best = (updates, metrics)
+        self.checkpoints.save("best", weights, metrics)
+
+
+def resubmitted(evaluations: Evaluations, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:
+    """Has the weights played that were being played when `state` was written."""
+    for updates in state.evaluating:
+        prefix = f"{PLAYING}.{updates}."
+        weights = {k.removeprefix(prefix): v.numpy() for k, v in tensors.items() if k.startswith(prefix)}
+        evaluations.submit(updates, weights)
