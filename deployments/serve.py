@@ -10,6 +10,7 @@ from flows.convert_table import convert_table
 from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
 from flows.export_dataset import export_dataset
+from flows.export_policy import export_policy
 from flows.import_dataset import import_dataset
 from flows.merge_datasets import merge_datasets
 from flows.mix_datasets import mix_datasets
@@ -34,6 +35,7 @@ FLOWS = (
     export_dataset,
     train_policy,
     evaluate_policy,
+    export_policy,
 )
 
 

@@ -226,6 +226,20 @@ def evaluate(
 
 
 @app.command()
+def export_policy(
+    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to export.")] = "runs/policy/best",
+    output: Annotated[
+        str, typer.Argument(help="Folder for the models; an export that is there is replaced.")
+    ] = "runs/exported",
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Write a policy as ONNX, or with -s 'formats=[torch_export]' for Torch, and show that it does the same there."""
+    _run("export_policy", _values(settings, config_file), show_config, policy=policy, output=output)
+
+
+@app.command()
 def inspect(
     dataset: Annotated[str, typer.Argument(help="Folder of the dataset.")],
     version: Version = None,

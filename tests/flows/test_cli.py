@@ -29,6 +29,7 @@ VERBS = [
     "export",
     "train",
     "evaluate",
+    "export-policy",
     "inspect",
 ]
 NEEDS_ARGUMENTS = {"merge": ["a", "b"]}

@@ -1,0 +1,217 @@
+"""Writes a policy for programs that know nothing of this one, and shows that it does the same there.
+
+<output>/policy.onnx, policy.pt2     what `formats` asks for
+<output>/export.json                 written last: the export is what it names
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector.utils import batch_space
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.episodes import columns, nested
+from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import PolicyManifest, load_policy, read_policy_manifest
+from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
+from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, Run, write
+from offline_core.policies.policy import Policy
+from offline_core.provenance import provenance
+from offline_core.seeding import derive_seed
+from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.manifest import Parent
+
+log = logging.getLogger(__name__)
+
+EXPORT_FILE = "export.json"
+FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2"}
+COMPARED_BATCHES = (1, 2, 7, 64, 1024)
+TIMED_BATCHES = (1, 64)
+PLAUSIBLE = 1e6
+"""Bounds beyond this say that there is none: nobody observes 1e38."""
+
+
+class Port(BaseModel):
+    """An input or output of the graph; the batch is the first axis, and not in `shape`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+class ExportManifest(BaseModel):
+    """All that is needed to run the models, and where they come from."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+    export_version: Literal[1] = 1
+    inputs: list[Port]
+    outputs: list[Port]
+    models: dict[str, ExportedModel]
+    policy_latency: dict[str, Latency]
+    config: PolicyExportConfig
+    checkpoint: Parent
+    policy: PolicyManifest
+    """As the checkpoint says it: spaces, network, environment, metrics, and what it was made from."""
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
+
+
+def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> PolicyExportResult:
+    """Writes each model, loads it again, and holds it against the policy on observations drawn from its space.
+
+    Arguments:
+        policy: URI of a checkpoint.
+        output: URI of a folder, created if need be; an export that is there is replaced.
+
+    Raises:
+        CheckpointError: there is no policy.
+        ConfigError: a package is missing, the policy cannot be written in a format, or does something else there; nothing
+            is written then.
+        StorageError: the output cannot be written.
+    """
+    start = time.perf_counter()
+    manifest, loaded = read_policy_manifest(policy), load_policy(policy)
+    batches = [observations_like(loaded.observation_space, size, seed=config.seed) for size in COMPARED_BATCHES]
+    graph = Graph(loaded, list(batches[1])).eval().requires_grad_(False)
+    timed = {size: observations_like(loaded.observation_space, size, seed=config.seed) for size in TIMED_BATCHES}
+    written, models = {}, {}
+    for format in dict.fromkeys(config.formats):
+        data, run = write(format, graph, batches[1])
+        difference = max(_difference(loaded, format, run, batch, config.tolerance) for batch in batches)
+        written[format] = data
+        models[format] = ExportedModel(
+            file=FILES[format],
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            max_abs_difference=difference,
+            latency=_latencies(run, timed, calls=config.latency_calls),
+        )
+    as_observed = {size: _observation(loaded, batch) for size, batch in timed.items()}
+    policy_latency = _latencies(loaded.greedy, as_observed, calls=config.latency_calls)
+    actions, inputs = _act(loaded, batches[1])
+    described = ExportManifest(
+        inputs=[_port(name, array) for name, array in batches[1].items()],
+        outputs=[_port(name, array) for name, array in zip(OUTPUTS, (actions, inputs), strict=True)],
+        models=models,
+        policy_latency=policy_latency,
+        config=config,
+        checkpoint=manifest.parent_entry(policy),
+        policy=manifest,
+    )
+    location = Location.of(output)
+    _put(location, {FILES[format]: data for format, data in written.items()}, described)
+    result = PolicyExportResult(
+        output=location.uri,
+        policy=Location.of(policy).uri,
+        observations_compared=sum(COMPARED_BATCHES),
+        models=models,
+        policy_latency=policy_latency,
+        seconds=time.perf_counter() - start,
+    )
+    worst = max(model.max_abs_difference for model in models.values())
+    log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
+    return result
+
+
+def observations_like(space: gym.Space[Any], size: int, *, seed: int) -> Observations:
+    """A batch drawn from a space, as flat names: uniform between bounds, normal without, exponential with one of them."""
+    batched = batch_space(_plausible(space), size)
+    batched.seed(derive_seed(seed, "observations", size))
+    return nested.flatten(nested.map_leaves(np.ascontiguousarray, batched.sample()), columns.OBS)
+
+
+def _plausible(space: gym.Space[Any]) -> gym.Space[Any]:
+    match space:
+        case gym.spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            low, high = np.where(low < -PLAUSIBLE, -np.inf, low), np.where(high > PLAUSIBLE, np.inf, high)
+            low, high = low.astype(space.dtype), high.astype(space.dtype)
+            return gym.spaces.Box(low, high, dtype=low.dtype.type)
+        case gym.spaces.Dict():
+            return gym.spaces.Dict([(key, _plausible(child)) for key, child in space.spaces.items()])
+        case gym.spaces.Tuple():
+            return gym.spaces.Tuple([_plausible(child) for child in space.spaces])
+    return space
+
+
+def _observation(policy: Policy, batch: Observations) -> nested.Nested:
+    return nested.unflatten(batch, columns.OBS, policy.observation_space)
+
+
+def _act(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray]:
+    chosen = policy.act(_observation(policy, batch), explore=False)
+    return chosen.actions, chosen.extras[columns.ACTION_DIST_INPUTS]
+
+
+def _difference(policy: Policy, format: str, run: Run, batch: Observations, tolerance: float) -> float:
+    """The largest difference of any output.
+
+    Actions are held against those that the policy's head makes of the *export's* distribution inputs: where two actions
+    are all but equally likely, rounding may decide, and neither is wrong.
+
+    Raises:
+        ConfigError: it is too large, or an output has another shape or type.
+    """
+    actions, inputs = run(batch)
+    with torch.inference_mode():
+        consistent = policy.head.to_env(policy.head.mode(torch.from_numpy(inputs)))
+    largest = 0.0
+    for name, found, expected in zip(OUTPUTS[::-1], (inputs, actions), (_act(policy, batch)[1], consistent), strict=True):
+        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            raise ConfigError(f"As {format}, {name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}.")
+        difference = np.abs(found.astype(np.float64) - expected)
+        allowed = tolerance * np.maximum(1.0, np.abs(expected)) if found.dtype.kind == "f" else 0.0
+        if not (difference <= allowed).all():
+            raise ConfigError(
+                f"As {format}, the policy does something else: {name} differ by up to {difference.max():.3g} in a batch of "
+                f"{len(found)}, and the tolerance is {tolerance:g} (of the value, where that is above 1)."
+            )
+        largest = max(largest, float(difference.max()))
+    return largest
+
+
+def _latencies(call: Callable[[Any], object], batches: dict[int, Any], *, calls: int) -> dict[str, Latency]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {f"batch_{size}": _latency(call, batch, calls=calls) for size, batch in batches.items()}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _latency(call: Callable[[Any], object], batch: Any, *, calls: int) -> Latency:
+    nanoseconds = np.empty(calls)
+    for i in range(-calls // 10, calls):  # a tenth goes before, until everything is warm, and is overwritten
+        start = time.perf_counter_ns()
+        call(batch)
+        nanoseconds[i] = time.perf_counter_ns() - start
+    p50, p99 = np.percentile(nanoseconds, [50, 99]) / 1e3
+    return Latency(p50_microseconds=round(float(p50), 1), p99_microseconds=round(float(p99), 1))
+
+
+def _port(name: str, array: np.ndarray) -> Port:
+    return Port(name=name, dtype=array.dtype.name, shape=list(array.shape[1:]))
+
+
+def _put(location: Location, files: dict[str, bytes], manifest: ExportManifest) -> None:
+    """The old manifest goes first and the new one comes last, so that none ever speaks of other models than it lies with."""
+    old = set(location.files(recursive=False))
+    for name in (EXPORT_FILE, *FILES.values()):
+        if name in old and name not in files:
+            with storage_errors("delete", location.child(name).uri):
+                location.filesystem.delete_file(location.child(name).path)
+    for name, data in files.items():
+        location.child(name).write(data)
+    location.child(EXPORT_FILE).write(manifest.model_dump_json(indent=2).encode())

@@ -1,0 +1,148 @@
+"""A policy as one graph of tensors, written in formats that other programs run."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from offline_core.episodes import columns, nested
+from offline_core.errors import ConfigError
+from offline_core.policies.export_config import Format
+from offline_core.policies.policy import Policy
+from offline_core.storage.extras import needs
+
+OUTPUTS = ("actions", columns.ACTION_DIST_INPUTS)
+
+Observations = dict[str, np.ndarray]
+"""Arrays (B, …) by the path of the leaf: `obs`, or `obs/position`, `obs/camera/0`."""
+Run = Callable[[Observations], tuple[np.ndarray, np.ndarray]]
+"""Observations → (actions, action_dist_inputs), in the program that the format is for."""
+
+
+class Written(NamedTuple):
+    """A model as the bytes of its file, and the same bytes loaded again."""
+
+    data: bytes
+    run: Run
+
+
+class Graph(nn.Module):
+    """Raw observations, a tensor a leaf in the order of `names` → greedy actions in the environment's units, and
+    distribution inputs. Filter, one-hots and action scale are the policy's own, and so are inside.
+
+    Raises:
+        ConfigError: the policy has to remember, or its action is made of several.
+    """
+
+    def __init__(self, policy: Policy, names: list[str]) -> None:
+        super().__init__()
+        if any(isinstance(module, nn.RNNBase | nn.RNNCellBase) for module in policy.modules()):
+            raise ConfigError("A policy that remembers cannot be exported yet: its state would have to go in and out.")
+        if policy.action_space.shape is None:
+            raise ConfigError(f"Actions made of several cannot be exported yet, found {policy.action_space}.")
+        self.policy = policy
+        self.names = names
+        self.dtype = torch.from_numpy(np.empty(0, policy.action_space.dtype)).dtype
+
+    def forward(self, *leaves: Tensor) -> tuple[Tensor, Tensor]:
+        observations = dict(zip(self.names, leaves, strict=True))
+        inputs = self.policy(nested.unflatten(observations, columns.OBS, self.policy.observation_space))
+        return self.policy.head.mode(inputs).to(self.dtype), inputs
+
+
+def write(format: Format, graph: Graph, example: Observations) -> Written:
+    """The graph in a format, for batches of any size.
+
+    Arguments:
+        example: two observations or more, to follow through the graph.
+
+    Raises:
+        ConfigError: a package is missing, or the policy does what the format has no words for.
+    """
+    leaves = tuple(torch.from_numpy(example[name]) for name in graph.names)
+    writer = _onnx if format == "onnx" else _torch_export
+    with _quiet(), _symbolic_lengths():
+        try:
+            return writer(graph, leaves)
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever an exporter makes of a network it cannot follow
+            raise ConfigError(f"This policy cannot be exported as {format}: {error}") from error
+
+
+def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+    with needs("onnx"):
+        import onnx_ir.passes.common as passes
+        import onnxruntime
+        import onnxscript  # noqa: F401  what Torch's exporter is written with
+    program = cast(
+        torch.onnx.ONNXProgram,
+        torch.onnx.export(
+            graph,
+            leaves,
+            input_names=graph.names,
+            output_names=OUTPUTS,
+            dynamic_shapes={"leaves": tuple({0: "batch"} for _ in leaves)},
+            verbose=False,
+            dynamo=True,
+        ),
+    )
+    passes.ClearMetadataAndDocStringPass()(program.model)  # the paths of our source files are nobody's business
+    program.model.metadata_props.clear()
+    data = program.model_proto.SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return Written(data, lambda observations: tuple(session.run(list(OUTPUTS), observations)))
+
+
+def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(graph, leaves, dynamic_shapes={"leaves": tuple({0: batch} for _ in leaves)})
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # the paths of our source files are nobody's business
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    module = torch.export.load(io.BytesIO(file.getvalue())).module()
+
+    @torch.inference_mode()
+    def run(observations: Observations) -> tuple[np.ndarray, np.ndarray]:
+        actions, inputs = module(*(torch.from_numpy(observations[name]) for name in graph.names))
+        return actions.numpy(), inputs.numpy()
+
+    return Written(file.getvalue(), run)
+
+
+@contextlib.contextmanager
+def _symbolic_lengths() -> Iterator[None]:
+    """`len` of a tensor has to be a plain number, which would fix the size of the batch: here it is `shape[0]`, that may
+    stand for any size. (Torch does the same with `min` and `max` while it follows a network.)"""
+    plain = builtins.len
+    builtins.len = lambda value: value.shape[0] if isinstance(value, Tensor) and value.ndim else plain(value)
+    try:
+        yield
+    finally:
+        builtins.len = plain
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' warnings about themselves: torchvision they do without, and calls of theirs they deprecate."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
