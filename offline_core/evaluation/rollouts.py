@@ -50,17 +50,18 @@ def rollouts(
     try:
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         observations, _ = env.reset(seed=derive_seed(seed, "environment"))
-        done = np.zeros(num_envs, bool)
+        acting = policy.acting(num_envs)
+        done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
         finished: list[tuple[np.ndarray, np.ndarray]] = []
         while quota.any():
             actions = (
-                policy.act(observations, explore=explore, generator=generator).actions
+                acting.act(observations, starts, explore=True, generator=generator).actions
                 if explore
-                else policy.greedy(observations)
+                else acting.greedy(observations, starts)
             )
             observations, rewards, terminated, truncated, _ = env.step(actions)
-            is_step = ~done  # a copy that was done resets now; that is no step of an episode
+            starts, is_step = done, ~done  # a copy that was done resets now; that is no step of an episode
             returns += np.where(is_step, rewards, 0.0)
             lengths += is_step
             done = terminated | truncated

@@ -134,7 +134,7 @@ def load_policy(uri: str) -> Policy:
             value_function=manifest.value_function,
         )
     except (SpaceError, ConfigError) as error:
-        raise CheckpointError(f"Policy {uri} is for spaces that no policy can be made for here: {error}") from error
+        raise CheckpointError(f"Policy {uri} cannot be made here: {error}") from error
     try:
         policy.load_state_dict(safetensors.torch.load(weights))
     except (RuntimeError, safetensors.SafetensorError) as error:

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from offline_core.config import Config
 
-Activation = Literal["tanh", "relu", "silu", "linear"]
+Activation = Literal["tanh", "relu", "silu", "gelu", "elu", "linear"]
+Size = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class NetworkConfig(Config):
-    """A multi-layer perceptron over the flattened observation."""
+    """From an observation to features: convolutions for images, a multi-layer perceptron, a memory; then the action head."""
 
     hidden_sizes: list[int] = Field([64, 64], description="Units of each hidden layer, first to last.", max_length=10)
-    activation: Activation = Field("tanh", description="Non-linearity after each hidden layer.")
-    share_layers: bool = Field(False, description="Policy and value function share the hidden layers.")
+    activation: Activation = Field("tanh", description="Non-linearity after each hidden layer and each convolution.")
+    share_layers: bool = Field(False, description="Policy and value function share all layers but the last.")
     normalize_observations: bool = Field(
         False, description="Subtract the mean and divide by the standard deviation of the observations seen in training."
+    )
+    frames: int = Field(1, ge=1, le=64, description="Look at so many observations at once, the present one the last of them.")
+    convolutions: list[tuple[Size, Size, Size]] | None = Field(
+        None,
+        title="Convolutions",
+        max_length=10,
+        description="(channels, kernel, stride) of each layer over images; [] for none; None: chosen by the images' size.",
+    )
+    recurrent: Literal["lstm", "gru"] | None = Field(
+        None, title="Recurrent", description="A memory after the hidden layers; trained on sequences. None: no memory."
+    )
+    recurrent_units: Size = Field(64, description="Units of the memory, if there is one.")
+    module: str | None = Field(
+        None,
+        title="Module",
+        pattern=r"^[\w.]+:\w+$",
+        description="Your own torch module in place of convolutions and hidden layers, as package.module:Class; it is made "
+        "with (input_size, network) and turns (B, input_size) into (B, features).",
+    )
+    squash: bool = Field(
+        False, description="Keep actions of bounded Box spaces within their bounds by tanh; otherwise they are clipped."
     )
 
     @field_validator("hidden_sizes")
@@ -27,3 +49,14 @@ class NetworkConfig(Config):
         if any(not 1 <= size <= 65_536 for size in sizes):
             raise ValueError("every hidden layer needs between 1 and 65,536 units")
         return sizes
+
+    @model_validator(mode="after")
+    def _one_way_to_remember(self) -> NetworkConfig:
+        if self.recurrent and self.frames > 1:
+            raise ValueError("a recurrent network has a memory of its own: set frames to 1, or recurrent to None")
+        return self
+
+    @property
+    def remembers(self) -> bool:
+        """What it does depends on earlier observations of the episode as well."""
+        return self.frames > 1 or self.recurrent is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -10,14 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offline_core.episodes import columns
+from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import ConfigError
+from offline_core.storage.statistics import ColumnStatistics
+
+SMALLEST_IMAGE = 5
+"""Pixels on the shorter side; what is smaller is a grid of numbers to be flattened, not an image."""
 
 
 class Encoder(nn.Module):
     """Flattens boxes, one-hots discrete values, concatenates dicts and tuples in their space's order; normalises if asked.
 
-    The normaliser's statistics are buffers: they travel with the weights, so the same filter acts in training,
-    recording, evaluation and export, while the data on disk stays raw.
+    Without normalisation, images of uint8 are scaled to 0..1. The normaliser's statistics are buffers: they travel with
+    the weights, so the same filter acts in training, recording, evaluation and export, while the data on disk stays raw.
     """
 
     def __init__(self, space: gym.Space[Any], *, normalize: bool, clip: float = 10.0) -> None:
@@ -25,26 +33,31 @@ class Encoder(nn.Module):
         self.space = space
         self.normalize = normalize
         self.clip = clip
-        self.size = _flat_size(space)
+        leaves = list(leaf_spaces(space))
+        self.size = sum(map(gym.spaces.flatdim, leaves))
         self.mean: Tensor
         self.variance: Tensor
         self.count: Tensor
+        self.scale: Tensor | None
         self.register_buffer("mean", torch.zeros(self.size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(self.size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        scales = [torch.full((gym.spaces.flatdim(leaf),), 1 / 255 if _has_bytes(leaf) else 1.0) for leaf in leaves]
+        scaled = not normalize and any(map(_has_bytes, leaves))
+        self.register_buffer("scale", torch.cat(scales) if scaled else None, persistent=False)
 
-    def forward(self, observations: Any) -> Tensor:
-        """Nested tensors (B, …) → (B, size), float32."""
-        flat = _flatten(observations, self.space)
-        if not self.normalize:
-            return flat
-        scale = torch.rsqrt(self.variance + 1e-8).float()
-        return ((flat - self.mean.float()) * scale).clamp(-self.clip, self.clip)
+    def forward(self, observations: Any, *, axes: int = 1) -> Tensor:
+        """Nested tensors with so many leading axes, (B, …) or (B, L, …) → (B, size) or (B, L, size), float32."""
+        flat = _flatten(observations, self.space, axes)
+        if self.normalize:
+            scale = torch.rsqrt(self.variance + 1e-8).float()
+            return ((flat - self.mean.float()) * scale).clamp(-self.clip, self.clip)
+        return flat if self.scale is None else flat * self.scale
 
     @torch.no_grad()
     def update_statistics(self, observations: Any) -> None:
-        """Takes a batch of observations into the running mean and variance (Chan et al. 1979, in float64)."""
-        flat = _flatten(observations, self.space).double()
+        """Takes a batch of single observations (B, …) into the running mean and variance (Chan et al. 1979, in float64)."""
+        flat = _flatten(observations, self.space, axes=1).double()
         variance, mean = torch.var_mean(flat, dim=0, unbiased=False)
         total = self.count + len(flat)
         delta = mean - self.mean
@@ -53,30 +66,94 @@ class Encoder(nn.Module):
         self.variance.copy_(merged / total)
         self.count.copy_(total)
 
+    @torch.no_grad()
+    def set_statistics(self, statistics: Mapping[str, ColumnStatistics]) -> None:
+        """Takes mean and variance from a dataset's manifest, by the names of the leaves (`obs`, `obs/position`).
 
-def _flat_size(space: gym.Space[Any]) -> int:
+        One-hot values are as they were, for the manifest does not know how often each came.
+
+        Raises:
+            ConfigError: a leaf is missing, or has other dimensions.
+        """
+        found = [_moments(statistics, path, leaf) for path, leaf in _leaf_paths(self.space, columns.OBS)]
+        means, variances, counts = zip(*found, strict=True)
+        self.mean.copy_(torch.from_numpy(np.concatenate(means)))
+        self.variance.copy_(torch.from_numpy(np.concatenate(variances)))
+        self.count.fill_(max(counts))
+
+
+def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    """The spaces whose values stand one after the other in a flat observation.
+
+    Raises:
+        ConfigError: one of them is not of numbers.
+    """
+    return (leaf for _, leaf in _leaf_paths(space, ""))
+
+
+def is_image(space: gym.Space[Any]) -> bool:
+    """Whether convolutions go over it: a Box of three axes and at least 5×5 pixels, see `channels_first`."""
+    return isinstance(space, gym.spaces.Box) and len(space.shape) == 3 and min(image_shape(space)[1:]) >= SMALLEST_IMAGE
+
+
+def image_shape(space: gym.spaces.Box) -> tuple[int, int, int]:
+    """(channels, height, width)."""
+    first, second, third = space.shape
+    return (first, second, third) if channels_first(space) else (third, first, second)
+
+
+def channels_first(space: gym.spaces.Box) -> bool:
+    """Channels are the last axis, as in gymnasium; the first only where it can be nothing else: (C ≤ 4, H ≥ 16, W ≥ 16)."""
+    return space.shape[0] <= 4 and min(space.shape[1:]) >= 16
+
+
+def _has_bytes(space: gym.Space[Any]) -> bool:
+    return is_image(space) and space.dtype == np.uint8
+
+
+def _leaf_paths(space: gym.Space[Any], path: str) -> Iterator[tuple[str, gym.Space[Any]]]:
     match space:
         case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            return int(gym.spaces.flatdim(space))
+            yield path, space
         case gym.spaces.Dict():
-            return sum(map(_flat_size, space.spaces.values()))
+            for key, child in space.spaces.items():
+                yield from _leaf_paths(child, f"{path}{PATH_SEPARATOR}{key}")
         case gym.spaces.Tuple():
-            return sum(map(_flat_size, space.spaces))
-    raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
+            for i, child in enumerate(space.spaces):
+                yield from _leaf_paths(child, f"{path}{PATH_SEPARATOR}{i}")
+        case _:
+            raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
 
 
-def _flatten(value: Any, space: gym.Space[Any]) -> Tensor:
+def _moments(
+    statistics: Mapping[str, ColumnStatistics], path: str, space: gym.Space[Any]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean and variance of one leaf, (flat size,) each, and of how many steps they are."""
+    size = gym.spaces.flatdim(space)
+    if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+        return np.zeros(size), np.ones(size), 0.0
+    if path not in statistics:
+        raise ConfigError(f"The statistics of the dataset have no column {path}; they have {', '.join(statistics) or 'none'}.")
+    column = statistics[path]
+    if len(column.mean) not in (1, size):
+        raise ConfigError(f"The statistics of column {path} have {len(column.mean)} dimensions; the space {space} has {size}.")
+    mean, std = (np.broadcast_to(np.array(moments, np.float64), size) for moments in (column.mean, column.std))
+    return mean, std**2, sum(column.count) / size
+
+
+def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
+    """(*leading axes, …) → (*leading axes, flat size)."""
     match space:
         case gym.spaces.Discrete():
-            return functional.one_hot((value.long() - int(space.start)).reshape(-1), int(space.n)).float()
+            return functional.one_hot((value.long() - int(space.start)).reshape(value.shape[:axes]), int(space.n)).float()
         case gym.spaces.MultiDiscrete():
             start = torch.as_tensor(space.start.astype(np.int64), device=value.device)  # torch cannot subtract a uint16
-            columns = (value.long() - start).reshape(len(value), -1).unbind(dim=1)
+            parts = (value.long() - start).flatten(axes).unbind(dim=-1)
             sizes = space.nvec.reshape(-1).tolist()
-            return torch.cat([functional.one_hot(c, n) for c, n in zip(columns, sizes, strict=True)], dim=1).float()
+            return torch.cat([functional.one_hot(c, n) for c, n in zip(parts, sizes, strict=True)], dim=-1).float()
         case gym.spaces.Dict():
-            return torch.cat([_flatten(value[key], child) for key, child in space.spaces.items()], dim=1)
+            return torch.cat([_flatten(value[key], child, axes) for key, child in space.spaces.items()], dim=-1)
         case gym.spaces.Tuple():
-            return torch.cat([_flatten(part, child) for part, child in zip(value, space.spaces, strict=True)], dim=1)
-    flat: Tensor = value.reshape(len(value), -1).float()
+            return torch.cat([_flatten(part, child, axes) for part, child in zip(value, space.spaces, strict=True)], dim=-1)
+    flat: Tensor = value.reshape(*value.shape[:axes], math.prod(space.shape or ())).float()
     return flat

@@ -1,40 +1,33 @@
-"""Action heads: features → distribution inputs, and what can be asked of the distribution.
-
-All methods take `inputs` (B, size), as `forward` returns them and as recordings keep them in `action_dist_inputs`, so
-the probability of a recorded action can be computed without the policy that chose it.
-"""
+"""The action head for each kind of space."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
-from torch import Generator, Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from offline_core.errors import ConfigError
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.composite import CompositeHead
+from offline_core.policies.gaussian import GaussianHead
+from offline_core.policies.squashed import SquashedGaussianHead
 
 
-class Head(Protocol):
-    """Actions are tensors in the units of the environment: (B,) for Discrete, (B, *shape) otherwise."""
-
-    def __call__(self, features: Tensor) -> Tensor: ...
-    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor: ...
-    def mode(self, inputs: Tensor) -> Tensor: ...
-    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor: ...
-    def entropy(self, inputs: Tensor) -> Tensor: ...
-    def to_env(self, actions: Tensor) -> np.ndarray: ...
-
-
-def make_head(space: gym.Space[Any], features: int) -> nn.Module:
-    """The head for an action space.
+def make_head(space: gym.Space[Any], features: int, *, squash: bool = False) -> nn.Module:
+    """The head for an action space; `squash` keeps the actions of Box spaces within their bounds by tanh.
 
     Raises:
-        ConfigError: there is no head for that kind of space.
+        ConfigError: there is no head for that kind of space, or nothing in it that can be squashed.
     """
+    head = _make(space, features, squash)
+    if squash and not any(isinstance(part, SquashedGaussianHead) for part in head.modules()):
+        raise ConfigError(f"Nothing in the action space {space} can be squashed, only Box can: set squash to false.")
+    return head
+
+
+def _make(space: gym.Space[Any], features: int, squash: bool) -> nn.Module:
     match space:
         case gym.spaces.Discrete():
             return CategoricalHead([int(space.n)], [int(space.start)], space, features)
@@ -44,130 +37,12 @@ def make_head(space: gym.Space[Any], features: int) -> nn.Module:
             bits = int(np.prod(space.shape))
             return CategoricalHead([2] * bits, [0] * bits, space, features)
         case gym.spaces.Box() if np.issubdtype(space.dtype, np.floating):
-            return GaussianHead(space, features)
+            return SquashedGaussianHead(space, features) if squash else GaussianHead(space, features)
+        case gym.spaces.Dict() if space.spaces:
+            return CompositeHead(space, [_make(part, features, squash) for part in space.spaces.values()])
+        case gym.spaces.Tuple() if space.spaces:
+            return CompositeHead(space, [_make(part, features, squash) for part in space.spaces])
     raise ConfigError(
-        f"No policy can act in the space {space} yet; Discrete, MultiDiscrete, MultiBinary and floating-point Box can be used."
+        f"No policy can act in the space {space} yet; Discrete, MultiDiscrete, MultiBinary and floating-point Box can be "
+        "used, and Dict and Tuple of them."
     )
-
-
-class CategoricalHead(nn.Module):
-    """One independent categorical per component; `inputs` are the logits of all of them, one after the other."""
-
-    def __init__(self, sizes: list[int], starts: list[int], space: gym.Space[Any], features: int) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.shape = tuple(space.shape or ())
-        self.dtype = np.dtype(space.dtype)
-        self.starts: Tensor
-        self.register_buffer("starts", torch.tensor(starts), persistent=False)
-        self.logits = nn.Linear(features, sum(sizes))
-        nn.init.orthogonal_(self.logits.weight, gain=0.01)
-        nn.init.zeros_(self.logits.bias)
-
-    def forward(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.logits(features)
-        return logits
-
-    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
-        parts = [torch.multinomial(part.softmax(dim=1), 1, generator=generator) for part in inputs.split(self.sizes, dim=1)]
-        return self._actions(torch.cat(parts, dim=1))
-
-    def mode(self, inputs: Tensor) -> Tensor:
-        return self._actions(torch.stack([part.argmax(dim=1) for part in inputs.split(self.sizes, dim=1)], dim=1))
-
-    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        columns = (actions.reshape(len(inputs), -1).long() - self.starts).split(1, dim=1)
-        parts = zip(inputs.split(self.sizes, dim=1), columns, strict=True)
-        return torch.stack([functional.log_softmax(p, dim=1).gather(1, c).squeeze(1) for p, c in parts]).sum(dim=0)
-
-    def entropy(self, inputs: Tensor) -> Tensor:
-        logs = [functional.log_softmax(part, dim=1) for part in inputs.split(self.sizes, dim=1)]
-        return torch.stack([-(log.exp() * log).sum(dim=1) for log in logs]).sum(dim=0)
-
-    def to_env(self, actions: Tensor) -> np.ndarray:
-        return actions.numpy().astype(self.dtype, copy=False)
-
-    def _actions(self, indices: Tensor) -> Tensor:
-        return (indices + self.starts).reshape(len(indices), *self.shape)
-
-
-class GaussianHead(nn.Module):
-    """A diagonal Gaussian whose samples are clipped to the bounds of the space; `inputs` are (mean, log std), unclipped.
-
-    The clipped Gaussian is taken for what it is: an action at a bound has the whole tail beyond it as its probability,
-    one inside has the Gaussian's density (Fujita & Maeda 2018, "Clipped Action Policy Gradient"). So what is recorded is
-    what the environment got, and its log-probability is right there too. The network works in units where the bounds are
-    -1 and 1; its standard deviation does not depend on the state. Without both bounds, the units are the environment's.
-    """
-
-    def __init__(self, space: gym.spaces.Box, features: int, *, initial_log_std: float = 0.0) -> None:
-        super().__init__()
-        self.shape = space.shape
-        self.dtype = np.dtype(space.dtype)
-        low, high = _float32_bounds(space)
-        bounded = torch.isfinite(high - low) & (high > low)  # a range beyond float32 is none to scale by, nor is a point
-        center = torch.where(bounded, low + (high - low) / 2, torch.zeros_like(low).clamp(low, high))
-        self.low: Tensor
-        self.high: Tensor
-        self.center: Tensor
-        self.half_range: Tensor
-        self.register_buffer("low", low, persistent=False)
-        self.register_buffer("high", high, persistent=False)
-        self.register_buffer("center", center, persistent=False)
-        self.register_buffer("half_range", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
-        size = len(low)
-        self.mean = nn.Linear(features, size)
-        nn.init.orthogonal_(self.mean.weight, gain=0.01)
-        nn.init.zeros_(self.mean.bias)
-        self.log_std = nn.Parameter(torch.full((size,), initial_log_std))
-
-    def forward(self, features: Tensor) -> Tensor:
-        mean = self.center + self.half_range * self.mean(features)
-        log_std = self.log_std.clamp(-8.0, 2.0) + self.half_range.log()
-        return torch.cat([mean, log_std.expand_as(mean)], dim=1)
-
-    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
-        mean, log_std = inputs.chunk(2, dim=1)
-        return self._actions(mean + log_std.exp() * torch.randn(mean.shape, generator=generator))
-
-    def mode(self, inputs: Tensor) -> Tensor:
-        return self._actions(inputs.chunk(2, dim=1)[0])
-
-    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        mean, log_std = inputs.chunk(2, dim=1)
-        flat = actions.reshape(len(inputs), -1).clamp(self.low, self.high)  # an environment would clip foreign ones as well
-        z = (flat - mean) * torch.exp(-log_std)
-        inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
-        at_low, at_high = flat <= self.low, flat >= self.high
-        tail = _log_normal_cdf(torch.where(at_low, z, -z))  # at a bound z is where the tail begins
-        log_probs = torch.where(at_low | at_high, tail, inside)
-        return log_probs.masked_fill(self.low >= self.high, 0.0).sum(dim=1)  # where there is no choice, it is certain
-
-    def entropy(self, inputs: Tensor) -> Tensor:
-        """Of the Gaussian before clipping, which is what an entropy bonus is meant to widen."""
-        return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
-
-    def to_env(self, actions: Tensor) -> np.ndarray:
-        return actions.numpy().astype(self.dtype, copy=False)
-
-    def _actions(self, flat: Tensor) -> Tensor:
-        if self.dtype == np.float16:
-            flat = flat.half().float()  # what the environment will get is what has to be recorded
-        return torch.clamp(flat, self.low, self.high).reshape(len(flat), *self.shape)
-
-
-def _log_normal_cdf(z: Tensor) -> Tensor:
-    """log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not: in float32, infinite at -1e6)."""
-    below, above = z.clamp(max=0.0), z.clamp(min=0.0)
-    tail = torch.log(torch.special.erfcx(below * -math.sqrt(0.5)) / 2) - below**2 / 2
-    return torch.where(z < 0, tail, torch.log1p(-torch.special.erfc(above * math.sqrt(0.5)) / 2))
-
-
-def _float32_bounds(space: gym.spaces.Box) -> tuple[Tensor, Tensor]:
-    """(low, high), flat; rounded inwards, so that an action clipped to them lies in a float64 space as well."""
-    low, high = space.low.reshape(-1), space.high.reshape(-1)
-    with np.errstate(over="ignore"):
-        low32, high32 = low.astype(np.float32), high.astype(np.float32)
-        low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
-        high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
-    return torch.from_numpy(low32), torch.from_numpy(high32)

@@ -66,18 +66,21 @@ def play(
         step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(observations)))
         chunk_steps = int(np.clip(CHUNK_BYTES // step_bytes, 1, MAX_CHUNK_STEPS))
         remaining = quota.copy()
+        acting = policy.acting(num_envs)
+        done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
         while remaining.any():
             steps: list[tuple[Any, ...]] = []
             seen, infos = [nested.map_leaves(np.copy, observations)], [info]
             while len(steps) < chunk_steps and remaining.any():
-                chosen = policy.act(observations, explore=explore, generator=generator)
+                chosen = acting.act(observations, starts, explore=explore, generator=generator)
                 observations, rewards, terminated, truncated, info = env.step(chosen.actions)
                 extras = chosen.extras if keep_action_distribution else {}
                 # Copies, because a vector environment may write the next step into the same arrays.
                 steps.append((chosen.actions, rewards.copy(), terminated.copy(), truncated.copy(), extras))
                 seen.append(nested.map_leaves(np.copy, observations))
                 infos.append(info)
-                remaining -= (terminated | truncated) & (remaining > 0)
+                starts, done = done, terminated | truncated  # the observation after a reset, one step after the end
+                remaining -= done & (remaining > 0)
             actions, rewards, terminated, truncated, extras = nested.map_leaves(lambda *leaves: np.stack(leaves), *steps)
             stacked = nested.map_leaves(lambda *leaves: np.stack(leaves), *seen)
             finished = cutter.cut(Chunk(stacked, actions, rewards, terminated, truncated, extras, infos))

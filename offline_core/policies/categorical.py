@@ -1,0 +1,53 @@
+"""The action head of Discrete, MultiDiscrete and MultiBinary spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+
+class CategoricalHead(nn.Module):
+    """One independent categorical per component; `inputs` are the logits of all of them, one after the other."""
+
+    def __init__(self, sizes: list[int], starts: list[int], space: gym.Space[Any], features: int) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.inputs_size = sum(sizes)
+        self.shape = tuple(space.shape or ())
+        self.dtype = np.dtype(space.dtype)
+        self.starts: Tensor
+        self.register_buffer("starts", torch.tensor(starts), persistent=False)
+        self.logits = nn.Linear(features, self.inputs_size)
+        nn.init.orthogonal_(self.logits.weight, gain=0.01)
+        nn.init.zeros_(self.logits.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.logits(features)
+        return logits
+
+    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
+        parts = [torch.multinomial(part.softmax(dim=1), 1, generator=generator) for part in inputs.split(self.sizes, dim=1)]
+        return self._actions(torch.cat(parts, dim=1))
+
+    def mode(self, inputs: Tensor) -> Tensor:
+        return self._actions(torch.stack([part.argmax(dim=1) for part in inputs.split(self.sizes, dim=1)], dim=1))
+
+    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        columns = (actions.reshape(inputs.shape[0], -1).long() - self.starts).split(1, dim=1)
+        parts = zip(inputs.split(self.sizes, dim=1), columns, strict=True)
+        return torch.stack([functional.log_softmax(p, dim=1).gather(1, c).squeeze(1) for p, c in parts]).sum(dim=0)
+
+    def entropy(self, inputs: Tensor) -> Tensor:
+        logs = [functional.log_softmax(part, dim=1) for part in inputs.split(self.sizes, dim=1)]
+        return torch.stack([-(log.exp() * log).sum(dim=1) for log in logs]).sum(dim=0)
+
+    def to_env(self, actions: Tensor) -> np.ndarray:
+        return actions.numpy().astype(self.dtype, copy=False)
+
+    def _actions(self, indices: Tensor) -> Tensor:
+        return (indices + self.starts).reshape(indices.shape[0], *self.shape)

@@ -1,0 +1,88 @@
+"""Layers over the images in an observation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from offline_core.errors import ConfigError
+from offline_core.policies.encoder import channels_first, image_shape, is_image, leaf_spaces
+
+Layers = list[tuple[int, int, int]]
+"""(channels, kernel, stride) of each."""
+
+NATURE: Layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+"""Mnih et al. 2015, "Human-level control through deep reinforcement learning"."""
+
+
+def default_layers(pixels: int) -> Layers:
+    """By the shorter side: Nature's from 36 on; smaller kernels and strides from 16 on; below that, two of 3×3 at stride 1."""
+    if pixels >= 36:
+        return NATURE
+    return [(32, 4, 2), (64, 3, 2), (64, 3, 1)] if pixels >= 16 else [(32, 3, 1), (64, 3, 1)]
+
+
+class Convolutions(nn.Module):
+    """Encoded observations (B, size), or (B, frames, size) → (B, features): images through layers of their own, the rest as is.
+
+    Stacked frames are channels.
+
+    Raises:
+        ConfigError: a layer is larger than what the layers before leave of an image.
+    """
+
+    def __init__(self, space: gym.Space[Any], *, layers: Layers | None, frames: int, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.frames = frames
+        leaves = list(leaf_spaces(space))
+        self.sizes = [gym.spaces.flatdim(leaf) for leaf in leaves]
+        self.images = [leaf if isinstance(leaf, gym.spaces.Box) and is_image(leaf) else None for leaf in leaves]
+        self.features = sum(frames * size for size, image in zip(self.sizes, self.images, strict=True) if image is None)
+        self.stacks = nn.ModuleList()
+        for image in self.images:
+            if image is not None:
+                channels, *pixels = image_shape(image)
+                chosen = default_layers(min(pixels)) if layers is None else layers
+                self.stacks.append(_stack(chosen, frames * channels, activation))
+                self.features += _outputs(chosen, frames * channels, pixels)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        stacks = iter(self.stacks)
+        parts = zip(encoded.split(self.sizes, dim=-1), self.images, strict=True)
+        return torch.cat(
+            [part.flatten(1) if image is None else next(stacks)(self._pixels(part, image)) for part, image in parts], dim=1
+        )
+
+    def _pixels(self, part: Tensor, image: gym.spaces.Box) -> Tensor:
+        """(B, frames · channels, height, width)."""
+        stacked = part.reshape(-1, self.frames, *image.shape)
+        if not channels_first(image):
+            stacked = stacked.permute(0, 1, 4, 2, 3)
+        return stacked.flatten(1, 2)
+
+
+def _stack(layers: Layers, inputs: int, activation: type[nn.Module]) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    for channels, kernel, stride in layers:
+        convolution = nn.Conv2d(inputs, channels, kernel, stride)
+        nn.init.orthogonal_(convolution.weight, gain=2**0.5)
+        nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+        modules += [convolution, activation()]
+        inputs = channels
+    return nn.Sequential(*modules, nn.Flatten())
+
+
+def _outputs(layers: Layers, inputs: int, pixels: list[int]) -> int:
+    """Numbers that the layers make of an image."""
+    height, width = pixels
+    for number, (channels, kernel, stride) in enumerate(layers, start=1):
+        if kernel > min(height, width):
+            raise ConfigError(
+                f"Convolution {number} has a kernel of {kernel}, but of an image of {pixels[0]}×{pixels[1]} pixels only "
+                f"{height}×{width} are left there. Give network.convolutions smaller kernels or strides."
+            )
+        inputs, height, width = channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    return inputs * height * width

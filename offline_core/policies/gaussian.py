@@ -1,0 +1,103 @@
+"""Action heads of floating-point Box spaces: what two distributions share, and the clipped Gaussian."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+
+class BoxHead(nn.Module):
+    """The bounds of a Box space, as float32 buffers of shape (components,), and actions as its environment takes them."""
+
+    def __init__(self, space: gym.spaces.Box) -> None:
+        super().__init__()
+        self.shape = space.shape
+        self.dtype = np.dtype(space.dtype)
+        low, high = _float32_bounds(space)
+        bounded = torch.isfinite(high - low) & (high > low)  # a range beyond float32 is none to scale by, nor is a point
+        center = torch.where(bounded, low + (high - low) / 2, torch.zeros_like(low).clamp(low, high))
+        self.size = len(low)
+        self.inputs_size = 2 * self.size
+        self.low: Tensor
+        self.high: Tensor
+        self.center: Tensor
+        self.half_range: Tensor
+        self.register_buffer("low", low, persistent=False)
+        self.register_buffer("high", high, persistent=False)
+        self.register_buffer("center", center, persistent=False)
+        self.register_buffer("half_range", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
+
+    def to_env(self, actions: Tensor) -> np.ndarray:
+        return actions.numpy().astype(self.dtype, copy=False)
+
+    def _actions(self, flat: Tensor) -> Tensor:
+        if self.dtype == np.float16:
+            flat = flat.half().float()  # what the environment will get is what has to be recorded
+        return torch.clamp(flat, self.low, self.high).reshape(flat.shape[0], *self.shape)
+
+    def _sum(self, per_component: Tensor) -> Tensor:
+        """(B, components) → (B,); where there is no choice, it is certain."""
+        return per_component.masked_fill(self.low >= self.high, 0.0).sum(dim=1)
+
+
+class GaussianHead(BoxHead):
+    """A diagonal Gaussian whose samples are clipped to the bounds of the space; `inputs` are (mean, log std), unclipped.
+
+    The clipped Gaussian is taken for what it is: an action at a bound has the whole tail beyond it as its probability,
+    one inside has the Gaussian's density (Fujita & Maeda 2018, "Clipped Action Policy Gradient"). So what is recorded is
+    what the environment got, and its log-probability is right there too. The network works in units where the bounds are
+    -1 and 1; its standard deviation does not depend on the state. Without both bounds, the units are the environment's.
+    """
+
+    def __init__(self, space: gym.spaces.Box, features: int, *, initial_log_std: float = 0.0) -> None:
+        super().__init__(space)
+        self.mean = nn.Linear(features, self.size)
+        nn.init.orthogonal_(self.mean.weight, gain=0.01)
+        nn.init.zeros_(self.mean.bias)
+        self.log_std = nn.Parameter(torch.full((self.size,), initial_log_std))
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean = self.center + self.half_range * self.mean(features)
+        log_std = self.log_std.clamp(-8.0, 2.0) + self.half_range.log()
+        return torch.cat([mean, log_std.expand_as(mean)], dim=1)
+
+    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
+        mean, log_std = inputs.chunk(2, dim=1)
+        return self._actions(mean + log_std.exp() * torch.randn(mean.shape, generator=generator, device=mean.device))
+
+    def mode(self, inputs: Tensor) -> Tensor:
+        return self._actions(inputs.chunk(2, dim=1)[0])
+
+    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        mean, log_std = inputs.chunk(2, dim=1)
+        flat = actions.reshape(inputs.shape[0], -1).clamp(self.low, self.high)  # an environment would clip foreign ones as well
+        z = (flat - mean) * torch.exp(-log_std)
+        inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
+        at_low, at_high = flat <= self.low, flat >= self.high
+        tail = _log_normal_cdf(torch.where(at_low, z, -z))  # at a bound z is where the tail begins
+        return self._sum(torch.where(at_low | at_high, tail, inside))
+
+    def entropy(self, inputs: Tensor) -> Tensor:
+        """Of the Gaussian before clipping, which is what an entropy bonus is meant to widen."""
+        return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
+
+
+def _log_normal_cdf(z: Tensor) -> Tensor:
+    """log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not: in float32, infinite at -1e6)."""
+    below, above = z.clamp(max=0.0), z.clamp(min=0.0)
+    tail = torch.log(torch.special.erfcx(below * -math.sqrt(0.5)) / 2) - below**2 / 2
+    return torch.where(z < 0, tail, torch.log1p(-torch.special.erfc(above * math.sqrt(0.5)) / 2))
+
+
+def _float32_bounds(space: gym.spaces.Box) -> tuple[Tensor, Tensor]:
+    """(low, high), flat; rounded inwards, so that an action clipped to them lies in a float64 space as well."""
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    with np.errstate(over="ignore"):
+        low32, high32 = low.astype(np.float32), high.astype(np.float32)
+        low32 = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
+        high32 = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+    return torch.from_numpy(low32), torch.from_numpy(high32)

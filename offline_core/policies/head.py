@@ -1,0 +1,29 @@
+"""What can be asked of an action distribution.
+
+All methods take `inputs` (B, inputs_size), as `forward` returns them and as recordings keep them in
+`action_dist_inputs`, so the probability of a recorded action can be computed without the policy that chose it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from offline_core.episodes.nested import Nested
+
+
+class Head(Protocol):
+    """Actions are tensors in the units of the environment: (B,) for Discrete, (B, *shape) otherwise, or nested ones.
+
+    A generator has to be on the device of the inputs.
+    """
+
+    inputs_size: int
+
+    def __call__(self, features: Tensor) -> Tensor: ...
+    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Nested: ...
+    def mode(self, inputs: Tensor) -> Nested: ...
+    def log_prob(self, inputs: Tensor, actions: Nested) -> Tensor: ...
+    def entropy(self, inputs: Tensor) -> Tensor: ...
+    def to_env(self, actions: Nested) -> Nested: ...

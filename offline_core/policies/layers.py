@@ -1,0 +1,83 @@
+"""The layers between an encoded observation and its features: convolutions and hidden layers, or the user's own module."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from offline_core.errors import ConfigError
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.convolutions import Convolutions
+from offline_core.policies.encoder import Encoder, is_image, leaf_spaces
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "linear": nn.Identity,
+}
+
+
+def make_layers(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, int]:
+    """A module that turns what the encoder makes, (B, size) or (B, frames, size), into (B, features), and how many these are.
+
+    Raises:
+        ConfigError: the network does not fit the observations, or there is no such module.
+    """
+    inputs = network.frames * encoder.size
+    layers: list[nn.Module] = [nn.Flatten()] if network.frames > 1 else []
+    if network.module is not None:
+        module, features = _own_module(network.module, inputs, network)
+        return (nn.Sequential(*layers, module) if layers else module), features
+    activation = ACTIVATIONS[network.activation]
+    if _has_images(encoder.space):
+        convolutions = Convolutions(encoder.space, layers=network.convolutions, frames=network.frames, activation=activation)
+        layers, inputs = [convolutions], convolutions.features
+    elif network.convolutions:
+        raise ConfigError(f"There is no image in the observations {encoder.space}: set network.convolutions to None.")
+    for size in network.hidden_sizes:
+        linear = nn.Linear(inputs, size)
+        nn.init.orthogonal_(linear.weight, gain=2**0.5)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, activation()]
+        inputs = size
+    return nn.Sequential(*layers), inputs
+
+
+def _has_images(space: gym.Space[Any]) -> bool:
+    return any(map(is_image, leaf_spaces(space)))
+
+
+def _own_module(path: str, inputs: int, network: NetworkConfig) -> tuple[nn.Module, int]:
+    """`Class(inputs, network)` of `package.module:Class`, a torch module from (B, inputs) to (B, features), both float32.
+
+    Raises:
+        ConfigError: it cannot be imported, is no torch module, cannot be made, or makes something else of its inputs.
+    """
+    where, _, name = path.partition(":")
+    try:
+        kind = getattr(importlib.import_module(where), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"The network's module {path!r} cannot be imported: {error}. Is its package installed here?"
+        ) from error
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise ConfigError(f"The network's module {path!r} is no class of torch modules.")
+    try:
+        module = kind(inputs, network).eval()
+        with torch.no_grad():
+            features = module(torch.zeros(2, inputs))
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"The network's module {path!r} failed with {inputs} inputs: {error!r}") from error
+    if not (isinstance(features, Tensor) and features.ndim == 2 and len(features) == 2 and features.dtype == torch.float32):
+        made = f"{features.dtype} {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        raise ConfigError(
+            f"The network's module {path!r} made {made} of (2, {inputs}) inputs; (2, features) of float32 are needed."
+        )
+    return module.train(), features.shape[1]

@@ -1,0 +1,87 @@
+"""The action head of bounded Box spaces whose actions never reach the bounds: a Gaussian squashed by tanh."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from offline_core.errors import ConfigError
+from offline_core.policies.gaussian import BoxHead
+
+EDGE = 1e-6
+"""Actions closer to a bound than this share of half the range count as that close: log-probabilities stay finite."""
+ENTROPY_NODES = 32
+
+
+class SquashedGaussianHead(BoxHead):
+    """tanh of a diagonal Gaussian, scaled to the bounds (Haarnoja et al. 2018, "Soft Actor-Critic", appendix C).
+
+    `inputs` are (mean, log std) before tanh, so in units of the network; both depend on the state. Log-probabilities
+    are densities in the units of the environment, with the exact Jacobian.
+
+    Raises:
+        ConfigError: a component has no bound on one side, and so nothing to be scaled to.
+    """
+
+    def __init__(self, space: gym.spaces.Box, features: int) -> None:
+        super().__init__(space)
+        if not torch.isfinite(self.high - self.low).all():
+            raise ConfigError(f"Actions of {space} cannot be squashed: give all of them finite bounds, or set squash to false.")
+        self.mean = nn.Linear(features, self.size)
+        self.log_std = nn.Linear(features, self.size)
+        for linear in (self.mean, self.log_std):
+            nn.init.orthogonal_(linear.weight, gain=0.01)
+            nn.init.zeros_(linear.bias)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(ENTROPY_NODES)
+        self.nodes: Tensor
+        self.node_weights: Tensor
+        self.register_buffer("nodes", torch.from_numpy(nodes).float(), persistent=False)
+        self.register_buffer("node_weights", torch.from_numpy(weights / weights.sum()).float(), persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([self.mean(features), self.log_std(features).clamp(-8.0, 2.0)], dim=1)
+
+    def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
+        return self._squashed(self._drawn(inputs, generator))
+
+    def rsample(self, inputs: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Actions (B, *action shape) and their log-probabilities (B,), both differentiable with respect to `inputs`."""
+        drawn = self._drawn(inputs, generator)
+        return self._squashed(drawn), self._log_prob(inputs, drawn)
+
+    def mode(self, inputs: Tensor) -> Tensor:
+        """The action of the Gaussian's mean: the median, which does not run to a bound as the standard deviation grows."""
+        return self._squashed(inputs.chunk(2, dim=1)[0])
+
+    def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        share = (actions.reshape(inputs.shape[0], -1) - self.center) / self.half_range
+        return self._log_prob(inputs, torch.atanh(share.clamp(EDGE - 1, 1 - EDGE)))
+
+    def entropy(self, inputs: Tensor) -> Tensor:
+        """That of the Gaussian, and the mean of the log-Jacobian by Gauss-Hermite quadrature (the two have no closed form)."""
+        mean, log_std = inputs.chunk(2, dim=1)
+        slope = (_log_slope(mean[..., None] + log_std.exp()[..., None] * self.nodes) * self.node_weights).sum(dim=-1)
+        return self._sum(log_std + 0.5 * math.log(2 * math.pi * math.e) + slope + self.half_range.log())
+
+    def _drawn(self, inputs: Tensor, generator: Generator | None) -> Tensor:
+        mean, log_std = inputs.chunk(2, dim=1)
+        return mean + log_std.exp() * torch.randn(mean.shape, generator=generator, device=mean.device)
+
+    def _squashed(self, drawn: Tensor) -> Tensor:
+        return self._actions(self.center + self.half_range * torch.tanh(drawn))
+
+    def _log_prob(self, inputs: Tensor, drawn: Tensor) -> Tensor:
+        mean, log_std = inputs.chunk(2, dim=1)
+        z = (drawn - mean) * torch.exp(-log_std)
+        gaussian = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
+        return self._sum(gaussian - _log_slope(drawn) - self.half_range.log())
+
+
+def _log_slope(x: Tensor) -> Tensor:
+    """log (d tanh x / dx) = log (1 - tanh² x), exact far out."""
+    return 2 * (math.log(2) - x - functional.softplus(-2 * x))
