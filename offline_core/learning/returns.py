@@ -63,5 +63,5 @@ def value_targets(
     Returns:
         (R,) float64.
     """
-    following = values.double().roll(-1) * torch.where(left == 1, 1.0, 1.0 - gae_lambda)
+    following = values.double().roll(-1) * (1.0 - gae_lambda * (left != 1).double())
     return discounted_sums(rewards + gamma * following.masked_fill(terminated, 0.0), left, gamma * gae_lambda)

@@ -1,0 +1,71 @@
+"""Steps of made-up episodes, and what the tests of all algorithms do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from offline_core.learning.algorithms import Algorithm
+from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.policies.config import NetworkConfig
+
+VECTOR = gym.spaces.Box(-np.inf, np.inf, (3,))
+LINEAR = NetworkConfig(hidden_sizes=[], activation="linear")
+
+
+def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int = 0, actions: int = 2) -> Steps:
+    """Episodes of these lengths, observations (3,), actions from 0 on; what is not terminated was truncated, or goes on.
+
+    What stands in rewards and actions of the rows after the last steps is there to be found out if it is used.
+    """
+    rng = np.random.default_rng(seed)
+    rows = sum(lengths) + len(lengths)
+    ends = np.cumsum(np.asarray(lengths) + 1) - 1
+    starts, is_step, terminateds = np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, bool)
+    starts[ends - lengths] = True
+    is_step[ends] = False
+    terminateds[ends - 1] = terminated
+    rewards = rng.normal(size=rows)
+    rewards[ends] = np.nan
+    return Steps(
+        {
+            "obs": torch.from_numpy(rng.normal(size=(rows, 3)).astype(np.float32)),
+            "actions": torch.from_numpy(np.where(is_step, rng.integers(0, actions, rows), -9)),
+            "rewards": torch.from_numpy(rewards),
+            "terminateds": torch.from_numpy(terminateds),
+        },
+        starts=torch.from_numpy(starts),
+        is_step=torch.from_numpy(is_step),
+    )
+
+
+def whole_batch(algorithm: Algorithm, steps: Steps) -> Batch:
+    """All steps in one batch, in order."""
+    reading = Reading(algorithm.batch_columns)
+    algorithm.prepare(steps, reading)
+    return steps.batch(steps.units(reading), reading)
+
+
+def update(algorithm: Algorithm, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
+    """What a learner does by itself."""
+    terms = algorithm(batch)
+    optimizer.zero_grad()
+    terms.loss.mean().backward()
+    optimizer.step()
+    means = {name: value.mean() for name, value in terms.watched.items()}
+    algorithm.after_update(means)
+    return means
+
+
+def numpy_of(module: Any) -> dict[str, np.ndarray]:
+    """Parameters and buffers in float64."""
+    return {name: tensor.detach().double().numpy() for name, tensor in module.state_dict().items()}
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Along the last axis."""
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

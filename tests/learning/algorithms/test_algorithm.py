@@ -1,0 +1,147 @@
+"""What holds for every algorithm in the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from offline_core.config import parse
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms import ALGORITHMS, make_algorithm
+from offline_core.learning.algorithms.algorithm import values_of
+from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
+from offline_core.learning.steps import Reading
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy
+from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
+
+TWO = gym.spaces.Discrete(2)
+SMALL = NetworkConfig(hidden_sizes=[8])
+NAMES = sorted(ALGORITHMS)
+
+
+def trained(algorithm: Any) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step(name: str, share_layers: bool) -> None:
+    """Torch's DDP waits for all of them."""
+    algorithm = make_algorithm(name, VECTOR, TWO, NetworkConfig(hidden_sizes=[8], share_layers=share_layers))
+    terms = algorithm(whole_batch(algorithm, made_steps([9, 3], [True, False])))
+    terms.loss.mean().backward()
+    assert all(parameter.grad is not None for parameter in trained(algorithm))
+    assert {term.shape for term in (terms.loss, *terms.watched.values())} == {(12,)}
+    assert not any(term.requires_grad for term in terms.watched.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
+    """Learners share batches: no step's term may depend on the others."""
+    algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
+    batch = whole_batch(algorithm, made_steps([9, 3], [True, False]))
+    halves = [{column: tensor[part] for column, tensor in batch.items()} for part in (slice(0, 5), slice(5, 12))]
+    whole, parts = algorithm(batch), [algorithm(half) for half in halves]
+    torch.testing.assert_close(whole.loss, torch.cat([part.loss for part in parts]))
+    for watched, term in whole.watched.items():
+        torch.testing.assert_close(term, torch.cat([part.watched[watched] for part in parts]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_state_is_all_that_goes_on(name: str) -> None:
+    """Restored after some updates, the next ones are the same to the bit."""
+    steps = made_steps([30, 20], [True, False])
+    one, other = (make_algorithm(name, VECTOR, TWO, SMALL, seed=seed) for seed in (0, 1))
+    reading = Reading(one.batch_columns)
+    batch = whole_batch(one, steps)
+    optimizer = torch.optim.SGD(trained(one), lr=0.01)
+    for _ in range(5):
+        update(one, optimizer, batch)
+    other.load_state_dict(one.state_dict())
+    ends = []
+    for algorithm in (one, other):
+        algorithm.prepare(steps, reading)
+        optimizer = torch.optim.SGD(trained(algorithm), lr=0.01)
+        for _ in range(5):
+            if algorithm.refresh_rows(steps, reading):
+                algorithm.refresh(steps, reading)
+            update(algorithm, optimizer, steps.batch(steps.rows, reading))
+        ends.append(algorithm.state_dict())
+    for key, tensor in ends[0].items():
+        assert torch.equal(tensor, ends[1][key]), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_alone_decides_the_weights(name: str) -> None:
+    first, again, other = (make_algorithm(name, VECTOR, TWO, SMALL, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(tensor, again[key]) for key, tensor in first.items() if key != "normalizer")
+    assert not all(torch.equal(tensor, other[key]) for key, tensor in first.items() if tensor.ndim == 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_composite_observations(name: str) -> None:
+    space = gym.spaces.Dict({"a": VECTOR, "b": gym.spaces.Discrete(4)})
+    algorithm = make_algorithm(name, space, TWO, SMALL)
+    steps = made_steps([9, 3], [True, False])
+    steps.columns |= {"obs/a": steps.columns.pop("obs"), "obs/b": torch.arange(14) % 4}
+    flat = whole_batch(algorithm, steps)
+    nested: dict[str, Any] = {key: tensor for key, tensor in flat.items() if "/" not in key}
+    for key in ("obs", "new_obs"):
+        if f"{key}/a" in flat:
+            nested[key] = {"a": flat[f"{key}/a"], "b": flat[f"{key}/b"]}
+    assert algorithm(nested).loss.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reports_are_numbers(name: str) -> None:
+    algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
+    terms = algorithm(whole_batch(algorithm, made_steps([9, 3], [True, False])))
+    numbers = algorithm.numbers({watched: float(term.mean()) for watched, term in terms.watched.items()} | {"loss": 1.5})
+    assert numbers["loss"] == 1.5
+    assert all(isinstance(value, float) for value in numbers.values())
+
+
+def test_values_of_rows_in_any_order_and_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.learning.algorithms.algorithm.ROWS_AT_A_TIME", 5)
+    policy = Policy(VECTOR, TWO, SMALL, value_function=True)
+    steps = made_steps([9, 3], [True, False])
+    rows = torch.tensor([13, 0, 5, 9, 1, 12, 3])
+    found = values_of(policy, steps, rows, Reading(("obs", "new_obs")))
+    torch.testing.assert_close(found, policy.values(steps.columns["obs"][rows]).detach())
+    assert not found.requires_grad
+
+
+def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no algorithm 'sac'; there are bc, marwil, dqn, iql, cql"):
+        make_algorithm("sac", VECTOR, TWO)
+    with pytest.raises(ConfigError, match="marwil takes a MARWILConfig, not a DQNConfig"):
+        make_algorithm("marwil", VECTOR, TWO, config=DQNConfig())
+    with pytest.raises(ConfigError, match="dqn takes a DQNConfig, not a CQLConfig"):
+        make_algorithm("dqn", VECTOR, TWO, config=CQLConfig())
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        (MARWILConfig, {"beta": -0.1}),
+        (MARWILConfig, {"max_weight": 0.0}),
+        (MARWILConfig, {"gamma": 1.01}),
+        (MARWILConfig, {"gae_lambda": -0.1}),
+        (MARWILConfig, {"normalizer_rate": 0.0}),
+        (MARWILConfig, {"normalizer_start": 0.0}),
+        (DQNConfig, {"n_step": 0}),
+        (DQNConfig, {"target_network_interval_updates": 0}),
+        (CQLConfig, {"alpha": -1.0}),
+        (IQLConfig, {"expectile": 1.0}),
+        (IQLConfig, {"target_rate": 0.0}),
+        (IQLConfig, {"beta": -1.0}),
+        (IQLConfig, {"max_weight": -2.0}),
+    ],
+)
+def test_parameters_out_of_bounds_are_named(model: Any, values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        parse(model, values)

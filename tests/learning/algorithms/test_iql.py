@@ -1,0 +1,151 @@
+"""IQL: three losses that do not touch each other, the expectile, the critics' targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from offline_core.learning.algorithms.config import IQLConfig
+from offline_core.learning.algorithms.iql import IQL, expectile_loss
+from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
+
+TWO = gym.spaces.Discrete(2)
+SMALL = NetworkConfig(hidden_sizes=[8])
+
+
+def iql(*, seed: int = 0, **config: Any) -> IQL:
+    algorithm = IQL(VECTOR, TWO, SMALL, IQLConfig(**config), seed=seed)
+    with torch.no_grad():
+        for critics in (algorithm.critics, algorithm.targets):
+            for parameter in critics.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.3)
+    return algorithm
+
+
+def test_each_step_by_the_papers_equations() -> None:
+    algorithm = iql(beta=2.0, expectile=0.8, gamma=0.9, max_weight=1.5)
+    steps = made_steps([6, 1, 5], [True, False, False])
+    batch = whole_batch(algorithm, steps)
+    terms = algorithm(batch)
+    rows = steps.rows
+    with torch.no_grad():
+        obs, actions = steps.columns["obs"], steps.columns["actions"]
+        one_hot = torch.nn.functional.one_hot(actions[rows], 2).float()
+        seen = torch.cat([obs[rows], one_hot], dim=1)
+        q = torch.minimum(*(network(seen).squeeze(1) for network in algorithm.targets.networks)).double()
+        learned = [network(seen).squeeze(1).double() for network in algorithm.critics.networks]
+        values = algorithm.policy.values(obs).double()
+        log_probs = algorithm.policy(obs[rows]).log_softmax(dim=1).gather(1, actions[rows, None]).squeeze(1).double()
+        terminated = steps.columns["terminateds"][rows]
+        wanted = steps.columns["rewards"][rows] + 0.9 * torch.where(terminated, 0.0, values[rows + 1])
+        u = q - values[rows]
+        value_loss = torch.where(u < 0, 0.2, 0.8) * u**2
+        critic_loss = sum((found - wanted) ** 2 for found in learned)
+        weights = torch.exp(2.0 * u).clamp(max=1.5)
+        assert (weights == 1.5).any() and (weights < 1.5).any()
+        policy_loss = -weights * log_probs
+    expected = {"value_loss": value_loss, "critic_loss": critic_loss, "policy_loss": policy_loss, "q": q, "weight": weights}
+    for name, term in expected.items():
+        torch.testing.assert_close(terms.watched[name].double(), term, rtol=1e-4, atol=1e-5, msg=name)
+    torch.testing.assert_close(terms.loss.double(), value_loss + critic_loss + policy_loss, rtol=1e-4, atol=1e-5)
+
+
+def test_no_loss_teaches_anothers_networks() -> None:
+    """The gradients of the sum are those of each loss by itself."""
+    algorithm = iql()
+    batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
+    algorithm(batch).loss.sum().backward()
+    found = {name: parameter.grad.clone() for name, parameter in algorithm.named_parameters() if parameter.requires_grad}
+    algorithm.zero_grad()
+
+    watched = algorithm(batch).watched
+    inputs, values = algorithm.policy.inputs_and_values(batch["obs"])
+    log_probs = algorithm.policy.head.log_prob(inputs, batch["actions"])
+    policy = (-watched["weight"] * log_probs).sum()
+    value = expectile_loss(watched["q"] - values, 0.7).sum()
+    with torch.no_grad():
+        wanted = batch["rewards"] + 0.99 * ~batch["terminateds"] * algorithm.policy.values(batch["new_obs"])
+    critics = (algorithm.critics(batch["obs"], batch["actions"]) - wanted).square().sum()
+    for loss, parts in ((policy, ("policy.hidden", "policy._head")), (value, ("policy.value",)), (critics, ("critics",))):
+        names = [name for name in found if name.startswith(parts)]
+        parameters = [algorithm.get_parameter(name) for name in names]
+        for name, gradient in zip(names, torch.autograd.grad(loss, parameters), strict=True):
+            torch.testing.assert_close(found.pop(name), gradient.float(), rtol=1e-4, atol=1e-5, msg=name)
+    assert not found, "and there is nothing else that learns"
+
+
+@pytest.mark.parametrize("expectile", [0.1, 0.5, 0.9])
+def test_the_least_loss_is_at_the_expectile(expectile: float) -> None:
+    """Of 0, 1, …, 10, found by bisection of its definition: τ · Σ(x - m)⁺ = (1 - τ) · Σ(m - x)⁺."""
+    x = np.arange(11.0)
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        m = (low + high) / 2
+        above = expectile * np.maximum(x - m, 0).sum() > (1 - expectile) * np.maximum(m - x, 0).sum()
+        low, high = (m, high) if above else (low, m)
+    grid = torch.linspace(0, 10, 10_001, dtype=torch.float64)
+    losses = expectile_loss(torch.from_numpy(x)[None] - grid[:, None], expectile).sum(dim=1)
+    assert abs(grid[losses.argmin()].item() - m) < 1e-3
+    if expectile == 0.5:
+        assert m == pytest.approx(5.0)
+
+
+def test_targets_follow_the_critics() -> None:
+    algorithm = iql(target_rate=0.25)
+    before = [parameter.clone() for parameter in algorithm.targets.parameters()]
+    learned = list(algorithm.critics.parameters())
+    with torch.no_grad():
+        for parameter in learned:
+            parameter.add_(1.0)
+    algorithm.after_update({})
+    for target, old, new in zip(algorithm.targets.parameters(), before, learned, strict=True):
+        torch.testing.assert_close(target, 0.75 * old + 0.25 * new)
+    assert not any(parameter.requires_grad for parameter in algorithm.targets.parameters())
+
+
+def test_the_critics_are_two() -> None:
+    algorithm = IQL(VECTOR, TWO, SMALL)
+    one, other = (network.state_dict()["hidden.0.weight"] for network in algorithm.critics.networks)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Discrete(3, start=1),
+        gym.spaces.MultiDiscrete([2, 4]),
+        gym.spaces.Box(-1, 1, (2,)),
+    ],
+    ids=str,
+)
+def test_any_actions_can_be_learned_from(space: gym.Space[Any]) -> None:
+    algorithm = IQL(VECTOR, space, SMALL)
+    steps = made_steps([20], [True])
+    space.seed(0)
+    steps.columns["actions"] = torch.from_numpy(np.stack([space.sample() for _ in range(21)]))
+    batch = whole_batch(algorithm, steps)
+    update(algorithm, torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad]), batch)
+    assert algorithm(batch).loss.isfinite().all()
+
+
+def test_the_best_of_the_data_is_found_without_asking_beyond_it() -> None:
+    """A bandit with rewards 0 and 1 taken equally often: V is near the better one, and the policy prefers it."""
+    steps = made_steps([1] * 256, [True] * 256)
+    steps.columns["obs"] = torch.zeros(512, 3)
+    steps.columns["rewards"] = steps.columns["actions"].double()
+    algorithm = IQL(VECTOR, TWO, SMALL, IQLConfig(expectile=0.9, beta=3.0, target_rate=0.05))
+    batch = whole_batch(algorithm, steps)
+    optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(600):
+        update(algorithm, optimizer, batch)
+    ones = batch["actions"].double().mean().item()
+    expectile = 0.9 * ones / (0.9 * ones + 0.1 * (1 - ones))  # of a coin
+    assert abs(algorithm.policy.values(torch.zeros(1, 3)).item() - expectile) < 0.03
+    preferred = algorithm.policy(torch.zeros(1, 3)).softmax(dim=1)[0, 1].item()
+    odds = ones / (1 - ones) * np.exp(3.0)
+    assert abs(preferred - odds / (1 + odds)) < 0.02

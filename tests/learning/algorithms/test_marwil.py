@@ -1,0 +1,209 @@
+"""MARWIL: value targets, weights, the normaliser, and that β = 0 is behaviour cloning to the bit."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from offline_core.learning.algorithms.bc import BC
+from offline_core.learning.algorithms.config import MARWILConfig
+from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.returns import steps_left, value_targets
+from offline_core.learning.steps import Reading
+from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.making import LINEAR, VECTOR, log_softmax, made_steps, numpy_of, update, whole_batch
+
+TWO = gym.spaces.Discrete(2)
+SMALL = NetworkConfig(hidden_sizes=[8])
+
+
+def marwil(network: NetworkConfig = SMALL, *, seed: int = 0, **config: Any) -> MARWIL:
+    return MARWIL(VECTOR, TWO, network, MARWILConfig(**config), seed=seed)
+
+
+def with_values(algorithm: MARWIL, weight: list[float], bias: float) -> MARWIL:
+    """A linear value function of the observations."""
+    with torch.no_grad():
+        algorithm.policy.value.weight.copy_(torch.tensor([weight]))
+        algorithm.policy.value.bias.fill_(bias)
+    return algorithm
+
+
+def test_the_loss_of_each_step_is_the_papers() -> None:
+    algorithm = marwil(LINEAR, beta=2.0, max_weight=3.0, value_coefficient=0.7, normalizer_start=4.0, seed=3)
+    rng = np.random.default_rng(0)
+    obs, actions = rng.normal(size=(32, 3)).astype(np.float32), rng.integers(0, 2, 32)
+    targets = rng.normal(size=32).astype(np.float32) * 3
+    terms = algorithm(
+        {"obs": torch.from_numpy(obs), "actions": torch.from_numpy(actions), "value_targets": torch.from_numpy(targets)}
+    )
+    terms.loss.sum().backward()
+
+    policy = numpy_of(algorithm.policy)
+    log_probs = log_softmax(obs @ policy["_head.logits.weight"].T + policy["_head.logits.bias"])
+    advantages = targets - (obs @ policy["value.weight"][0] + policy["value.bias"][0])
+    unclipped = np.exp(2.0 * advantages / 2.0)
+    weights = np.minimum(unclipped, 3.0)
+    assert 0 < (unclipped > 3.0).sum() < 32
+    expected = -weights * log_probs[np.arange(32), actions] + 0.7 * 0.5 * advantages**2
+    np.testing.assert_allclose(terms.loss.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(terms.watched["weights_clipped"].mean(), (unclipped > 3.0).mean())
+    # The weight is a number: the policy does not learn through it, and the value function only from its own error.
+    policy_gradient = ((np.exp(log_probs) - np.eye(2)[actions]) * weights[:, None]).T @ obs
+    np.testing.assert_allclose(algorithm.policy._head.logits.weight.grad, policy_gradient, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(algorithm.policy.value.weight.grad[0], -0.7 * advantages @ obs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("gae_lambda", [1.0, 0.9, 0.0])
+def test_value_targets_come_from_whole_episodes_and_the_present_value_function(gae_lambda: float) -> None:
+    """At first, and after it has learned; bootstrapped where an episode was not terminated, and nowhere else."""
+    algorithm = marwil(gae_lambda=gae_lambda, gamma=0.9)
+    steps = made_steps([30, 1, 7, 12], [True, False, False, True])
+    reading = Reading(algorithm.batch_columns)
+    algorithm.prepare(steps, reading)
+    for weight in (None, [1.0] * 8):
+        if weight:
+            with_values(algorithm, weight, -2.0)
+            algorithm.refresh(steps, reading)
+        expected = value_targets(
+            steps.columns["rewards"],
+            algorithm.policy.values(steps.columns["obs"]).detach(),
+            steps_left(steps),
+            terminated=steps.columns["terminateds"],
+            gamma=0.9,
+            gae_lambda=gae_lambda,
+        )
+        found = steps.columns["value_targets"]
+        assert found.dtype == torch.float32
+        np.testing.assert_allclose(found[steps.rows], expected[steps.rows], rtol=1e-5, atol=1e-5)
+
+
+def test_a_refresh_costs_what_it_looks_at() -> None:
+    steps, ended = made_steps([30, 7], [True, False]), made_steps([30, 7], [True, True])
+    reading = Reading(MARWIL.batch_columns)
+    for gae_lambda, some, none in ((1.0, 2 + 0.39, 0), (0.5, 39, 39)):
+        algorithm = marwil(gae_lambda=gae_lambda)
+        algorithm.prepare(steps, reading)
+        algorithm.prepare(ended, reading)
+        assert algorithm.refresh_rows(steps, reading) == pytest.approx(some)
+        assert algorithm.refresh_rows(ended, reading) == none
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_beta_0_is_behaviour_cloning_to_the_bit(share_layers: bool) -> None:
+    network = NetworkConfig(hidden_sizes=[16, 8], share_layers=share_layers)
+    cloning, weighing = BC(VECTOR, TWO, network, seed=5), MARWIL(VECTOR, TWO, network, MARWILConfig(beta=0.0), seed=5)
+    steps = made_steps([40, 40, 40], [True, False, True])
+    batch = whole_batch(weighing, steps)
+    optimizers = [torch.optim.Adam(a.parameters(), lr=0.01, fused=True) for a in (cloning, weighing)]
+    values = weighing.policy.value.weight.detach().clone()
+    for _ in range(20):
+        update(cloning, optimizers[0], batch)
+        update(weighing, optimizers[1], batch)
+    for name, tensor in cloning.policy.state_dict().items():
+        assert torch.equal(tensor, weighing.policy.state_dict()[name]), name
+    assert torch.equal(values, weighing.policy.value.weight) == share_layers, "a value function apart may learn"
+
+
+def test_the_normaliser_starts_at_the_mean_squared_advantage_of_the_dataset() -> None:
+    algorithm = with_values(marwil(LINEAR, gamma=0.5), [0.0, 0.0, 0.0], 1.0)
+    steps = made_steps([2, 1], [True, True])
+    steps.columns["rewards"] = torch.tensor([2.0, 4.0, math.nan, -1.0, math.nan])
+    algorithm.prepare(steps, Reading(algorithm.batch_columns))
+    # Targets 2 + 4 / 2, 4 and -1, each less a value of 1.
+    assert algorithm.normalizer.item() == pytest.approx((9 + 9 + 4) / 3)
+
+
+def test_the_normaliser_starts_once_and_travels_with_the_weights() -> None:
+    algorithm = marwil()
+    first, second = made_steps([5], [True]), made_steps([9], [False], seed=1)
+    algorithm.prepare(first, Reading(algorithm.batch_columns))
+    started = algorithm.normalizer.clone()
+    algorithm.prepare(second, Reading(algorithm.batch_columns))
+    other = marwil(seed=1)
+    other.load_state_dict(algorithm.state_dict())
+    other.prepare(second, Reading(algorithm.batch_columns))
+    assert started == algorithm.normalizer == other.normalizer
+    assert "normalizer" in algorithm.state_dict()
+
+
+def test_the_normaliser_follows_the_mean_of_the_global_batch() -> None:
+    algorithm = marwil(normalizer_start=10.0, normalizer_rate=0.25)
+    for _ in range(2):
+        algorithm.after_update({"squared_advantage": torch.tensor(2.0)})
+    assert algorithm.normalizer.item() == pytest.approx(2 + 8 * 0.75**2)
+
+
+def test_the_default_rate_follows_a_value_function_that_learns() -> None:
+    """Advantages that shrink to a tenth are normalised anew within 500 updates."""
+    algorithm = marwil(normalizer_start=100.0)
+    for _ in range(500):
+        algorithm.after_update({"squared_advantage": torch.tensor(1.0)})
+    assert 1.0 < algorithm.normalizer.item() < 2.0
+
+
+def test_units_of_reward_do_not_matter() -> None:
+    """Rewards and values in cents instead of euros: the same weights."""
+    steps = made_steps([20, 20], [True, False])
+    found = []
+    for unit in (1.0, 100.0):
+        algorithm = with_values(marwil(LINEAR), [0.1 * unit, 0.0, -0.2 * unit], 0.5 * unit)
+        scaled = copy.copy(steps)
+        scaled.columns = steps.columns | {"rewards": steps.columns["rewards"] * unit}
+        found.append(algorithm(whole_batch(algorithm, scaled)).watched["weight"])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_reported_numbers() -> None:
+    algorithm = marwil(normalizer_start=9.0)
+    targets, advantages, weights = np.array([1.0, 5.0, 6.0]), np.array([1.0, 0.0, -0.5]), np.array([1.0, 2.0, 20.0])
+    means = {
+        "weight": weights.mean(),
+        "squared_weight": (weights**2).mean(),
+        "weights_clipped": 1 / 3,
+        "advantage": advantages.mean(),
+        "squared_advantage": (advantages**2).mean(),
+        "value_target": targets.mean(),
+        "squared_value_target": (targets**2).mean(),
+        "policy_loss": 0.5,
+    }
+    numbers = algorithm.numbers(means)
+    assert numbers["effective_sample_size"] == pytest.approx(weights.sum() ** 2 / (weights**2).sum() / 3)
+    assert numbers["explained_variance"] == pytest.approx(1 - advantages.var() / targets.var())
+    assert numbers["weights_clipped"] == 1 / 3
+    assert numbers["normalizer"] == 9.0
+    assert numbers["policy_loss"] == 0.5
+
+
+def test_equal_weights_are_an_effective_sample_of_all() -> None:
+    algorithm = marwil(beta=0.0)
+    terms = algorithm(whole_batch(algorithm, made_steps([9], [True])))
+    means = {name: float(value.mean()) for name, value in terms.watched.items()}
+    numbers = algorithm.numbers(means)
+    assert numbers["effective_sample_size"] == 1.0
+    assert numbers["weights_clipped"] == 0.0
+
+
+def test_better_actions_are_preferred_where_cloning_is_torn() -> None:
+    """In every state both actions were taken equally often, but action 1 was rewarded: the weights have to decide."""
+    rng = np.random.default_rng(0)
+    steps = made_steps([1] * 512, [True] * 512)
+    actions = torch.from_numpy(rng.permutation(np.arange(1024) // 2 % 2))
+    steps.columns["actions"], steps.columns["rewards"] = actions, actions.double()
+    preferred = []
+    for beta in (0.0, 1.0):
+        algorithm = marwil(beta=beta)
+        batch = whole_batch(algorithm, steps)
+        optimizer = torch.optim.Adam(algorithm.parameters(), lr=0.02)
+        for _ in range(200):
+            update(algorithm, optimizer, batch)
+        preferred.append(algorithm.policy(batch["obs"]).softmax(dim=1)[:, 1].mean().item())
+    # Half the steps are rewarded: A = ±1/2 once V is learned, so w = e^±1, which is 88 % for action 1.
+    assert abs(preferred[0] - 0.5) < 0.07
+    assert preferred[1] > 0.8

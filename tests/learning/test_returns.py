@@ -1,0 +1,100 @@
+"""Returns, λ-returns and n steps of all episodes at once, against plain loops in float64 and cases worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offline_core.learning.returns import discounted_sums, n_step_sums, steps_left, value_targets
+from tests.learning.algorithms.making import made_steps
+
+EPISODES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=8)
+DISCOUNTS = st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
+
+
+def test_steps_left() -> None:
+    assert steps_left(made_steps([3, 1, 2], [True, False, True])).tolist() == [3, 2, 1, 0, 1, 0, 2, 1, 0]
+
+
+@settings(deadline=None)
+@given(EPISODES, DISCOUNTS)
+def test_sums_of_a_plain_loop(episodes: list[tuple[int, bool]], factor: float) -> None:
+    steps = made_steps(*zip(*episodes, strict=True))
+    values, expected = steps.columns["rewards"].numpy(), np.zeros(len(steps.episode))
+    for row in reversed(range(len(expected))):
+        if not np.isnan(values[row]):  # the row after the last step
+            expected[row] = values[row] + factor * expected[row + 1]
+    found = discounted_sums(steps.columns["rewards"], steps_left(steps), factor)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@settings(deadline=None)
+@given(EPISODES, DISCOUNTS, st.integers(1, 50))
+def test_n_steps_of_a_plain_loop(episodes: list[tuple[int, bool]], factor: float, n: int) -> None:
+    steps = made_steps(*zip(*episodes, strict=True))
+    values, left = steps.columns["rewards"].numpy(), steps_left(steps)
+    expected = [sum(factor**k * values[row + k] for k in range(min(n, left[row]))) for row in range(len(values))]
+    np.testing.assert_allclose(n_step_sums(steps.columns["rewards"], left, factor, n).numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@settings(deadline=None)
+@given(EPISODES, DISCOUNTS, DISCOUNTS)
+def test_value_targets_are_the_advantages_of_the_paper_plus_the_value(
+    episodes: list[tuple[int, bool]], gamma: float, gae_lambda: float
+) -> None:
+    """Schulman et al. 2016, equations 11 and 16, term by term."""
+    steps = made_steps(*zip(*episodes, strict=True))
+    rewards, terminated = steps.columns["rewards"].numpy(), steps.columns["terminateds"].numpy()
+    values = np.random.default_rng(1).normal(size=len(rewards))
+    left = steps_left(steps)
+    expected = np.zeros(len(rewards))
+    for t in steps.rows.tolist():
+        expected[t] = values[t]
+        for k in range(int(left[t])):
+            following = 0.0 if terminated[t + k] else values[t + k + 1]
+            expected[t] += (gamma * gae_lambda) ** k * (rewards[t + k] + gamma * following - values[t + k])
+    found = value_targets(
+        steps.columns["rewards"],
+        torch.from_numpy(values),
+        left,
+        terminated=steps.columns["terminateds"],
+        gamma=gamma,
+        gae_lambda=gae_lambda,
+    )
+    np.testing.assert_allclose(found[steps.rows].numpy(), expected[steps.rows], rtol=1e-10, atol=1e-10)
+
+
+def targets(rewards: list[float], values: list[float], *, ended: bool, gae_lambda: float) -> list[float]:
+    steps = made_steps([len(rewards)], [ended])
+    found = value_targets(
+        torch.tensor([*rewards, 99.0]),
+        torch.tensor(values),
+        steps_left(steps),
+        terminated=steps.columns["terminateds"],
+        gamma=0.5,
+        gae_lambda=gae_lambda,
+    )
+    return found[steps.rows].tolist()
+
+
+def test_a_terminated_episode_is_worth_its_rewards() -> None:
+    assert targets([1, 2, 3], [7, 7, 7, 1000], ended=True, gae_lambda=1.0) == [1 + 1 + 0.75, 2 + 1.5, 3]
+
+
+def test_one_that_was_cut_is_worth_what_its_last_observation_is_too() -> None:
+    assert targets([1, 2, 3], [7, 7, 7, 8], ended=False, gae_lambda=1.0) == [2.75 + 1, 3.5 + 2, 3 + 4]
+
+
+def test_lambda_0_trusts_the_next_value() -> None:
+    assert targets([1, 2, 3], [4, 6, 10, 8], ended=False, gae_lambda=0.0) == [1 + 3, 2 + 5, 3 + 4]
+    assert targets([1, 2, 3], [4, 6, 10, 8], ended=True, gae_lambda=0.0) == [1 + 3, 2 + 5, 3]
+
+
+def test_long_episodes_lose_no_precision() -> None:
+    """100,000 equal rewards: a geometric series, exact to float64 at every step."""
+    left = torch.arange(100_000, -1, -1)
+    found = discounted_sums(torch.ones(100_001), left, 0.999)
+    np.testing.assert_allclose(found.numpy(), (1 - 0.999 ** left.double().numpy()) / (1 - 0.999), rtol=1e-12)
