@@ -1,0 +1,168 @@
+"""Images: which boxes are some, and what the layers make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from torch import nn
+from torch.nn import functional
+
+from offline_core.errors import ConfigError
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.convolutions import NATURE, Convolutions, default_layers
+from offline_core.policies.encoder import Encoder, image_shape, is_image
+from offline_core.policies.policy import Policy, as_tensors
+
+torch.set_num_threads(1)
+
+
+def pictures(*shape: int, dtype: Any = np.uint8) -> spaces.Box:
+    return spaces.Box(0, 255 if dtype == np.uint8 else 1, shape, dtype)
+
+
+def observed(space: gym.Space[Any], *batch: int) -> Any:
+    for size in reversed(batch):
+        space = batch_space(space, size)
+    space.seed(0)
+    return as_tensors(space.sample())
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((84, 84, 3), (3, 84, 84)),
+        ((84, 84, 4), (4, 84, 84)),
+        ((4, 84, 84), (4, 84, 84)),
+        ((1, 16, 20), (1, 16, 20)),
+        ((3, 15, 20), None),  # channels, or a strip three pixels high: not to be told, and as a strip too small
+        ((10, 10, 12), (12, 10, 10)),
+        ((16, 16, 16), (16, 16, 16)),
+        ((5, 7, 3), (3, 5, 7)),
+        ((4, 9, 3), None),
+        ((84, 84), None),
+        ((4, 84, 84, 3), None),
+    ],
+)
+def test_which_boxes_are_images(shape: tuple[int, ...], expected: tuple[int, int, int] | None) -> None:
+    space = pictures(*shape)
+    assert is_image(space) == (expected is not None)
+    if expected is not None:
+        assert image_shape(space) == expected
+
+
+@pytest.mark.parametrize(
+    ("side", "layers"),
+    [
+        (84, NATURE),
+        (36, NATURE),
+        (35, [(32, 4, 2), (64, 3, 2), (64, 3, 1)]),
+        (16, [(32, 4, 2), (64, 3, 2), (64, 3, 1)]),
+        (15, [(32, 3, 1), (64, 3, 1)]),
+        (5, [(32, 3, 1), (64, 3, 1)]),
+    ],
+)
+def test_default_layers_go_by_size_and_fit(side: int, layers: list[tuple[int, int, int]]) -> None:
+    assert default_layers(side) == layers
+    for shape in ((side, side + 3, 2), (side + 3, side, 2)):
+        module = Convolutions(pictures(*shape), layers=None, frames=1, activation=nn.ReLU)
+        encoded = torch.rand(3, int(np.prod(shape)))
+        assert module(encoded).shape == (3, module.features)
+
+
+def test_by_hand() -> None:
+    """A vector passes by, an image of two channels goes through one layer: told from torch's own convolution."""
+    space = spaces.Dict([("speed", spaces.Box(-1, 1, (2,))), ("eye", pictures(5, 6, 2)), ("gear", spaces.Discrete(3))])
+    module = Convolutions(space, layers=[(3, 4, 2)], frames=1, activation=nn.ReLU)
+    seen = observed(space, 4)
+    found = module(Encoder(space, normalize=False)(seen))
+    layer = module.stacks[0][0]
+    pixels = seen["eye"].float().permute(0, 3, 1, 2) / 255
+    expected = functional.relu(functional.conv2d(pixels, layer.weight, layer.bias, stride=2)).flatten(1)
+    assert module.features == 2 + 3 * 1 * 2 + 3
+    torch.testing.assert_close(found[:, :2], seen["speed"])
+    torch.testing.assert_close(found[:, 2:8], expected)
+    torch.testing.assert_close(found[:, 8:], functional.one_hot(seen["gear"], 3).float())
+
+
+def test_both_orders_of_axes_are_the_same_picture() -> None:
+    last, first = pictures(20, 18, 3), pictures(3, 20, 18)
+    picture = observed(last, 6)
+    policies = [Policy(space, spaces.Discrete(2), NetworkConfig(hidden_sizes=[8])) for space in (last, first)]
+    torch.testing.assert_close(policies[0](picture), policies[1](picture.permute(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize("shape", [(20, 18, 3), (3, 20, 18)])
+def test_frames_are_channels(shape: tuple[int, ...]) -> None:
+    space = spaces.Tuple([pictures(*shape), spaces.Box(-1, 1, (2,))])
+    network = NetworkConfig(frames=4, convolutions=[(5, 3, 2)], hidden_sizes=[8])
+    policy = Policy(space, spaces.Discrete(2), network)
+    seen = observed(space, 6, 4)
+    module = policy.hidden[0]
+    layer = module.stacks[0][0]
+    assert layer.in_channels == 12
+    channels = seen[0] if shape[0] == 3 else seen[0].permute(0, 1, 4, 2, 3)
+    expected = functional.tanh(functional.conv2d(channels.float().flatten(1, 2) / 255, layer.weight, layer.bias, stride=2))
+    found = module(policy.encode(seen))
+    torch.testing.assert_close(found, torch.cat([expected.flatten(1), seen[1].flatten(1)], dim=1))
+    assert policy(seen).shape == (6, 2)
+
+
+def test_bytes_are_scaled_and_numbers_are_not() -> None:
+    bytes_, floats = (Encoder(pictures(6, 6, 1, dtype=dtype), normalize=False) for dtype in (np.uint8, np.float32))
+    white = torch.full((1, 6, 6, 1), 255, dtype=torch.uint8)
+    torch.testing.assert_close(bytes_(white), torch.ones(1, 36))
+    torch.testing.assert_close(floats(white.float()), torch.full((1, 36), 255.0))
+
+
+def test_normalised_images_are_not_scaled_as_well() -> None:
+    encoder = Encoder(pictures(6, 6, 1), normalize=True)
+    seen = observed(pictures(6, 6, 1), 4000)
+    encoder.update_statistics(seen)
+    assert encoder(seen).mean().item() == pytest.approx(0, abs=1e-3)
+    assert encoder(seen).std().item() == pytest.approx(1, abs=1e-3)
+
+
+def test_without_layers_an_image_is_a_vector() -> None:
+    policy = Policy(pictures(6, 6, 1), spaces.Discrete(2), NetworkConfig(convolutions=[], hidden_sizes=[8]))
+    assert {name for name, _ in policy.hidden.named_parameters()} == {"1.weight", "1.bias"}
+    assert policy.hidden[1].in_features == 36
+
+
+def test_a_kernel_larger_than_what_is_left_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"Convolution 2 has a kernel of 5.*of 9×12 pixels only 4×5 are left"):
+        Policy(pictures(9, 12, 3), spaces.Discrete(2), NetworkConfig(convolutions=[(8, 3, 2), (8, 5, 1)]))
+
+
+def test_layers_for_images_without_an_image_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no image"):
+        Policy(spaces.Box(-1, 1, (4,)), spaces.Discrete(2), NetworkConfig(convolutions=[(8, 3, 2)]))
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_the_value_teaches_the_policys_convolutions_only_if_they_are_shared(share_layers: bool) -> None:
+    network = NetworkConfig(share_layers=share_layers)
+    policy = Policy(pictures(8, 8, 1), spaces.Discrete(2), network, value_function=True)
+    policy.values(observed(pictures(8, 8, 1), 5)).sum().backward()
+    taught = {name.partition(".")[0] for name, parameter in policy.named_parameters() if parameter.grad is not None}
+    assert taught == ({"hidden", "value"} if share_layers else {"value_hidden", "value"})
+
+
+def test_where_something_is_can_be_learned() -> None:
+    """A bright pixel in one half or the other."""
+    generator = torch.Generator().manual_seed(0)
+    where = torch.randint(0, 64, (256,), generator=generator)
+    seen = torch.zeros(256, 64, dtype=torch.uint8).scatter(1, where[:, None], 255).reshape(256, 8, 8, 1)
+    side = (where % 8 >= 4).long()
+    policy = Policy(pictures(8, 8, 1), spaces.Discrete(2), NetworkConfig(hidden_sizes=[32], activation="relu"))
+    optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        (-policy.head.log_prob(policy(seen), side).mean()).backward()
+        optimizer.step()
+    np.testing.assert_array_equal(policy.greedy(seen.numpy()), side.numpy())
