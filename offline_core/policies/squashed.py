@@ -44,7 +44,8 @@ class SquashedGaussianHead(BoxHead):
         self.register_buffer("node_weights", torch.from_numpy(weights / weights.sum()).float(), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.cat([self.mean(features), self.log_std(features).clamp(-8.0, 2.0)], dim=1)
+        inputs = torch.cat([self.mean(features), self.log_std(features).clamp(-8.0, 2.0)], dim=1)
+        return inputs.to(torch.promote_types(inputs.dtype, torch.float32))  # bfloat16 has no number next to a bound
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
         return self._squashed(self._drawn(inputs, generator))
@@ -59,7 +60,7 @@ class SquashedGaussianHead(BoxHead):
         return self._squashed(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        share = (actions.reshape(inputs.shape[0], -1) - self.center) / self.half_range
+        share = (actions.reshape(inputs.shape[0], -1).to(inputs.dtype) - self.center) / self.half_range
         return self._log_prob(inputs, torch.atanh(share.clamp(EDGE - 1, 1 - EDGE)))
 
     def entropy(self, inputs: Tensor) -> Tensor:

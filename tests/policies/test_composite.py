@@ -1,0 +1,120 @@
+"""Actions made of several: each part as its own head would have it, all of them together."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from offline_core.episodes import nested
+from offline_core.errors import ConfigError
+from offline_core.policies.composite import CompositeHead
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.head import Head
+from offline_core.policies.heads import make_head
+from offline_core.policies.policy import Policy
+from offline_core.policies.squashed import SquashedGaussianHead
+
+torch.set_num_threads(1)
+
+VECTOR = spaces.Box(-1, 1, (4,))
+DICT = spaces.Dict([("steer", spaces.Box(-2, 2, (2,))), ("gear", spaces.Discrete(4, start=1))])  # not in alphabetical order
+TUPLE = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float64), spaces.MultiBinary(2)])
+DEEP = spaces.Dict(hands=spaces.Tuple([spaces.Discrete(3), DICT]), legs=spaces.MultiDiscrete([[2, 3], [4, 5]]))
+every_space = pytest.mark.parametrize("space", [DICT, TUPLE, DEEP], ids=["dict", "tuple", "deep"])
+
+
+def head_of(space: gym.Space[Any], **how: Any) -> CompositeHead:
+    head = make_head(space, 3, **how)
+    assert isinstance(head, CompositeHead)
+    return head
+
+
+def parts_of(space: gym.Space[Any]) -> list[gym.Space[Any]]:
+    match space:
+        case spaces.Dict():
+            return [leaf for child in space.spaces.values() for leaf in parts_of(child)]
+        case spaces.Tuple():
+            return [leaf for child in space.spaces for leaf in parts_of(child)]
+    return [space]
+
+
+def leaves_of(space: gym.Space[Any], actions: Any) -> list[Any]:
+    match space:
+        case spaces.Dict():
+            return [leaf for key, child in space.spaces.items() for leaf in leaves_of(child, actions[key])]
+        case spaces.Tuple():
+            return [leaf for child, part in zip(space.spaces, actions, strict=True) for leaf in leaves_of(child, part)]
+    return [actions]
+
+
+@every_space
+def test_probabilities_and_entropies_are_the_sums_of_the_parts(space: gym.Space[Any]) -> None:
+    head, alone = head_of(space), [cast(Head, make_head(part, 3)) for part in parts_of(space)]
+    inputs = torch.randn(30, head.inputs_size, generator=torch.Generator().manual_seed(0))
+    actions = head.sample(inputs, torch.Generator().manual_seed(1))
+    own = inputs.split([part.inputs_size for part in alone], dim=1)
+    leaves = leaves_of(space, actions)
+    expected = sum(part.log_prob(i, leaf) for part, i, leaf in zip(alone, own, leaves, strict=True))
+    torch.testing.assert_close(head.log_prob(inputs, actions), expected)
+    torch.testing.assert_close(head.entropy(inputs), sum(part.entropy(i) for part, i in zip(alone, own, strict=True)))
+    modes = [part.mode(i) for part, i in zip(alone, own, strict=True)]
+    assert all(map(torch.equal, leaves_of(space, head.mode(inputs)), modes))
+
+
+@every_space
+@pytest.mark.parametrize("explore", [True, False])
+def test_environments_take_the_actions(space: gym.Space[Any], explore: bool) -> None:
+    policy, seen = Policy(VECTOR, space), np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    chosen = policy.act(seen, explore=explore, generator=torch.Generator().manual_seed(0))
+    batched = batch_space(space, 20)
+    assert batched.contains(chosen.actions)
+    for action in gym.vector.utils.iterate(batched, chosen.actions):
+        assert space.contains(action)
+    assert chosen.extras["action_logp"].shape == (20,)
+    if not explore:
+        assert nested.equal(policy.greedy(seen), chosen.actions)
+
+
+@every_space
+def test_recorded_probabilities_are_those_of_the_recorded_actions(space: gym.Space[Any]) -> None:
+    policy, seen = Policy(VECTOR, space), np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    chosen = policy.act(seen, explore=True, generator=torch.Generator().manual_seed(0))
+    actions = nested.map_leaves(torch.from_numpy, chosen.actions)
+    again = policy.head.log_prob(torch.from_numpy(chosen.extras["action_dist_inputs"]), actions)
+    np.testing.assert_allclose(chosen.extras["action_logp"], again.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_boxes_inside_are_squashed_too() -> None:
+    head = head_of(DICT, squash=True)
+    assert isinstance(head.parts[0], SquashedGaussianHead)
+    inputs = head(torch.randn(50, 3) * 1e4)
+    assert DICT["steer"].contains(head.to_env(head.mode(inputs.detach()))["steer"][0])
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (2,), np.int32)]), spaces.Dict(a=spaces.Dict())]
+)
+def test_a_part_nobody_can_act_in_is_named(space: gym.Space[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"in the space (Box\(0, 9, \(2,\), int32\)|Dict\(\))"):
+        make_head(space, 3)
+
+
+def test_all_parts_learn() -> None:
+    """Cloning one rule for each part from the same observations."""
+    policy = Policy(VECTOR, DICT, NetworkConfig(hidden_sizes=[32]))
+    seen = torch.rand(256, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    actions = {"steer": seen[:, :2] * 1.5, "gear": (seen[:, 2] > 0) * 2 + (seen[:, 3] > 0) + 1}
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        (-policy.head.log_prob(policy(seen), actions).mean()).backward()
+        optimizer.step()
+    chosen = policy.greedy(seen.numpy())
+    np.testing.assert_allclose(chosen["steer"], actions["steer"].numpy(), atol=0.4)
+    assert (chosen["gear"] == actions["gear"].numpy()).mean() > 0.95
