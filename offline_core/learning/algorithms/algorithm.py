@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from offline_core.config import Config
 from offline_core.episodes import columns, nested
-from offline_core.learning.steps import MASK, Batch, Reading, Steps
+from offline_core.learning.steps import Batch, Reading, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
@@ -75,7 +74,10 @@ class Algorithm(nn.Module):
         return 0.0
 
     def forward(self, batch: Batch) -> Terms:
-        """The loss of each step of a batch: nested observations and actions, flat (B, …) columns."""
+        """The loss of each step of a batch, in float32 whatever the networks compute in.
+
+        Observations and actions are nested as their spaces, all columns (B, …); observations as the policy takes them.
+        """
         raise NotImplementedError
 
     def after_update(self, means: dict[str, Tensor]) -> None:
@@ -90,16 +92,19 @@ class Algorithm(nn.Module):
 def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> Tensor:
     """The values (len(rows),) float32 of these rows' observations, as the policy sees them now.
 
-    Memory: `ROWS_AT_A_TIME` observations. A policy with a memory goes through what came before each, as far as in training.
+    A recurrent policy goes through what came before each, as far as in training.
+    Memory: `ROWS_AT_A_TIME` observations.
     """
-    alone = replace(reading, columns=(columns.OBS,))
-    if reading.sequence_steps is not None:
-        alone = replace(alone, sequence_steps=1, burn_in_steps=reading.burn_in_steps + reading.sequence_steps - 1)
+    length = observations_a_row(reading)
     values = []
-    for part in rows.split(max(1, ROWS_AT_A_TIME // observations_a_row(reading))):
-        batch = steps.batch(part, alone)
+    for part in rows.split(max(1, ROWS_AT_A_TIME // length)):
+        begin = torch.maximum(part - (length - 1), steps.first[steps.episode[part].long()])
+        seen = torch.minimum(begin[:, None] + torch.arange(length, device=part.device), part[:, None])
+        batch = steps.batch(seen.flatten(), Reading((columns.OBS,), frames=reading.frames))
+        if reading.sequence_steps is not None:
+            batch = {path: column.unflatten(0, seen.shape) for path, column in batch.items()}
         found = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
-        values.append((found[batch[MASK].flatten()] if MASK in batch else found).float())
+        values.append(found.reshape(seen.shape).gather(1, (part - begin)[:, None]).squeeze(1).float())
     return torch.cat(values)
 
 

@@ -30,6 +30,6 @@ class BC(Algorithm):
         self.policy = Policy(observation_space, action_space, network, seed=seed)
 
     def forward(self, batch: Batch) -> Terms:
-        inputs = self.policy(batch[columns.OBS])
+        inputs = self.policy(batch[columns.OBS]).float()
         loss = -self.policy.head.log_prob(inputs, batch[columns.ACTIONS])
         return Terms(loss, {"entropy": self.policy.head.entropy(inputs).detach()})

@@ -106,8 +106,8 @@ class DQN(Algorithm):
         """(B, actions)."""
         if not self.config.dueling:
             q: Tensor = policy(observations)
-            return q
-        advantages, values = policy.inputs_and_values(observations)
+            return q.float()
+        advantages, values = (output.float() for output in policy.inputs_and_values(observations))
         return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
 
     def indices(self, actions: Tensor) -> Tensor:

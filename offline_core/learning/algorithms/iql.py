@@ -6,41 +6,17 @@ import copy
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from offline_core.episodes import columns
-from offline_core.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.config import IQLConfig
+from offline_core.learning.algorithms.critics import Critics
 from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
 from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import Policy
-from offline_core.seeding import derive_seed
-
-
-class Critics(nn.Module):
-    """Two independent networks that say what an action is worth, as the smaller of two errors overestimates less.
-
-    They see observations as the policy's encoder makes them (its filter too), and teach it nothing.
-    """
-
-    def __init__(self, encoded_size: int, action_space: gym.Space[Any], network: NetworkConfig, *, seed: int) -> None:
-        super().__init__()
-        self.actions = Encoder(action_space, normalize=False)
-        seen = gym.spaces.Box(-np.inf, np.inf, (encoded_size + self.actions.size,))
-        layers = NetworkConfig(hidden_sizes=network.hidden_sizes, activation=network.activation)
-        self.networks = nn.ModuleList(
-            Policy(seen, gym.spaces.Discrete(1), layers, seed=derive_seed(seed, "critic", i)) for i in range(2)
-        )
-
-    def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """(B, encoded size) and nested actions (B, …) → (2, B)."""
-        seen = torch.cat([encoded.detach(), self.actions(actions)], dim=1)
-        return torch.stack([network(seen).squeeze(1) for network in self.networks])
 
 
 class IQL(Algorithm):
@@ -67,16 +43,16 @@ class IQL(Algorithm):
         super().__init__(observation_space, action_space, network, config, seed=seed)
         self.config = config
         self.policy = Policy(observation_space, action_space, network, value_function=True, seed=seed)
-        self.critics = Critics(self.policy.encoder.size, action_space, network, seed=seed)
+        self.critics = Critics(self.policy.encoder, action_space, network, seed=seed)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
 
     def forward(self, batch: Batch) -> Terms:
         actions = batch[columns.ACTIONS]
-        inputs, values = self.policy.inputs_and_values(batch[columns.OBS])
+        inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))
         with torch.no_grad():
-            encoded = self.policy.encoder(batch[columns.OBS])
+            encoded = self.policy.encode(batch[columns.OBS])
             q = self.targets(encoded, actions).min(dim=0).values
-            following = self.policy.values(batch[columns.NEW_OBS]) * ~batch[columns.TERMINATEDS]
+            following = self.policy.values(batch[columns.NEW_OBS]).float() * ~batch[columns.TERMINATEDS]
             targets = batch[columns.REWARDS].float() + self.config.gamma * following
         advantages = q - values
         value_loss = expectile_loss(advantages, self.config.expectile)

@@ -91,7 +91,7 @@ class MARWIL(Algorithm):
         return len(steps.last) * observations_a_row(reading) + COLUMN_WORK * len(steps.episode)
 
     def forward(self, batch: Batch) -> Terms:
-        inputs, values = self.policy.inputs_and_values(batch[columns.OBS])
+        inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))
         targets = batch[VALUE_TARGETS]
         advantages = targets - values
         exponents = self.config.beta * advantages / (1e-8 + self.normalizer.sqrt())

@@ -13,7 +13,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms import ALGORITHMS, make_algorithm
 from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
-from offline_core.learning.steps import Reading
+from offline_core.learning.steps import MASK, Reading
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
@@ -113,6 +113,75 @@ def test_values_of_rows_in_any_order_and_any_number(monkeypatch: pytest.MonkeyPa
     found = values_of(policy, steps, rows, Reading(("obs", "new_obs")))
     torch.testing.assert_close(found, policy.values(steps.columns["obs"][rows]).detach())
     assert not found.requires_grad
+
+
+def test_values_with_a_memory_of_what_came_before() -> None:
+    """Alone, after as many observations as in training: those of the whole episode by hand, a row at a time."""
+    policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], recurrent="gru", recurrent_units=5), value_function=True)
+    steps = made_steps([9, 3], [True, False])
+    reading = Reading(("obs",), sequence_steps=3, burn_in_steps=1)
+    rows = torch.arange(len(steps.episode))
+    found = values_of(policy, steps, rows, reading)
+    for row in rows.tolist():
+        begin = max(row - 3, 0 if row < 10 else 10)
+        expected = policy.values(steps.columns["obs"][None, begin : row + 1])[-1]
+        torch.testing.assert_close(found[row], expected.detach())
+
+
+def test_values_of_several_frames() -> None:
+    policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], frames=3), value_function=True)
+    steps = made_steps([9, 3], [True, False])
+    found = values_of(policy, steps, torch.tensor([5, 11, 13]), Reading(("obs",), frames=3))
+    obs = steps.columns["obs"]
+    expected = policy.values(torch.stack([obs[[3, 4, 5]], obs[[10, 10, 11]], obs[[11, 12, 13]]]))
+    torch.testing.assert_close(found, expected.detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("network", "reading"),
+    [
+        (NetworkConfig(hidden_sizes=[8], frames=2), {"frames": 2}),
+        (NetworkConfig(hidden_sizes=[8], recurrent="lstm"), {"sequence_steps": 4, "burn_in_steps": 2}),
+    ],
+    ids=["frames", "recurrent"],
+)
+def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict[str, int]) -> None:
+    """Sequences come flat but for the observations, and whatever can learn gets a gradient."""
+    algorithm = make_algorithm(name, VECTOR, TWO, network)
+    steps = made_steps([9, 3], [True, False])
+    how = Reading(algorithm.batch_columns, **reading)
+    algorithm.prepare(steps, how)
+    batch = steps.batch(steps.units(how), how)
+    mask = batch.pop(MASK, None)
+    if mask is not None:
+        batch = {key: tensor if key in ("obs", "new_obs") else tensor.flatten(0, 1) for key, tensor in batch.items()}
+    terms = algorithm(batch)
+    counted = terms.loss if mask is None else terms.loss[mask.flatten()]
+    assert len(counted) == 12
+    assert counted.isfinite().all()
+    counted.mean().backward()
+    assert all(parameter.grad is not None for parameter in trained(algorithm))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images(name: str) -> None:
+    space = gym.spaces.Box(0, 255, (12, 12, 1), "uint8")
+    algorithm = make_algorithm(name, space, TWO, SMALL)
+    steps = made_steps([9, 3], [True, False])
+    steps.columns["obs"] = torch.randint(0, 256, (14, 12, 12, 1), dtype=torch.uint8)
+    assert algorithm(whole_batch(algorithm, steps)).loss.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_bfloat16_losses_stay_in_float32(name: str) -> None:
+    algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
+    batch = whole_batch(algorithm, made_steps([9, 3], [True, False]))
+    exact = algorithm(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        terms = algorithm(batch)
+    assert {term.dtype for term in (terms.loss, *terms.watched.values())} == {torch.float32}
+    torch.testing.assert_close(terms.loss, exact.loss, rtol=0.1, atol=0.1)
 
 
 def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:

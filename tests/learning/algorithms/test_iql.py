@@ -36,9 +36,8 @@ def test_each_step_by_the_papers_equations() -> None:
     with torch.no_grad():
         obs, actions = steps.columns["obs"], steps.columns["actions"]
         one_hot = torch.nn.functional.one_hot(actions[rows], 2).float()
-        seen = torch.cat([obs[rows], one_hot], dim=1)
-        q = torch.minimum(*(network(seen).squeeze(1) for network in algorithm.targets.networks)).double()
-        learned = [network(seen).squeeze(1).double() for network in algorithm.critics.networks]
+        q = torch.minimum(*(network(obs[rows], one_hot) for network in algorithm.targets.networks)).double()
+        learned = [network(obs[rows], one_hot).double() for network in algorithm.critics.networks]
         values = algorithm.policy.values(obs).double()
         log_probs = algorithm.policy(obs[rows]).log_softmax(dim=1).gather(1, actions[rows, None]).squeeze(1).double()
         terminated = steps.columns["terminateds"][rows]
@@ -110,8 +109,18 @@ def test_targets_follow_the_critics() -> None:
 
 def test_the_critics_are_two() -> None:
     algorithm = IQL(VECTOR, TWO, SMALL)
-    one, other = (network.state_dict()["hidden.0.weight"] for network in algorithm.critics.networks)
-    assert not torch.equal(one, other)
+    one, other = (network.state_dict() for network in algorithm.critics.networks)
+    assert not any(torch.equal(tensor, other[name]) for name, tensor in one.items() if tensor.ndim == 2)
+    values = algorithm.critics(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
+    assert values.shape == (2, 5)
+    assert not torch.isclose(*values).any()
+
+
+def test_what_an_action_is_worth_depends_on_where_it_is_taken() -> None:
+    """Not a sum of what the state and what the action is worth."""
+    critics, obs = iql().critics, torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    difference = critics(obs, torch.ones(50)) - critics(obs, torch.zeros(50))
+    assert (difference.std(dim=1) > 0.01).all()
 
 
 @pytest.mark.parametrize(
