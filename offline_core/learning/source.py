@@ -112,21 +112,25 @@ def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConf
     return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=config.prefetch))
 
 
+def wants_prelearners(source: Dataset, config: DataConfig) -> bool:
+    """Actors are to read it, so Ray has to be up."""
+    return source.ref.bytes > IN_PROCESS_BYTES if config.prelearners is None else config.prelearners > 0
+
+
 def _prelearners(source: Dataset, config: DataConfig) -> int:
     """How many to start.
 
     Raises:
         ConfigError: more than there are CPUs for.
     """
-    stored = sum(file.bytes for file in source.manifest.files)
-    if config.prelearners == 0 or (config.prelearners is None and stored <= IN_PROCESS_BYTES):
+    if not wants_prelearners(source, config):
         return 0
     import ray
 
     cpus = ray.cluster_resources().get("CPU", 0.0)
     if config.prelearners is None:
         prelearners = max(1, int((cpus - 1) / config.cpus_per_prelearner))
-        log.info("%s: %s stored bytes, so %d prelearners", source.location.uri, f"{stored:,}", prelearners)
+        log.info("%s: %s stored bytes, so %d prelearners", source.location.uri, f"{source.ref.bytes:,}", prelearners)
         return prelearners
     wanted = config.prelearners * config.cpus_per_prelearner
     if wanted + 1 > cpus:

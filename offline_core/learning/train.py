@@ -12,9 +12,10 @@ from offline_core.environments import reward_threshold, spaces_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
-from offline_core.learning.source import training_spaces
+from offline_core.learning.source import training_spaces, wants_prelearners
 from offline_core.ray_session import ray_session
 from offline_core.storage.location import Location
+from offline_core.storage.reading import reading
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +55,9 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     if environment is not None:
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
     Location.of(output).make_folder()
-    with ray_session(), contextlib.ExitStack() as stack:
-        from offline_core.storage.ray_reader import reading
-
+    with contextlib.ExitStack() as stack:
+        if environment is not None or config.compute.learners or wants_prelearners(source, config.data):
+            stack.enter_context(ray_session())
         stack.enter_context(reading(source))
         if config.compute.learners:
             from offline_core.learning.group import learn_together

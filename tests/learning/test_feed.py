@@ -2,65 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
 
 from offline_core.errors import EmptyDatasetError
-from offline_core.learning.feed import ResidentFeed, StreamingFeed
+from offline_core.learning.feed import Feed, Part, ResidentFeed, StreamingFeed, batches
+from tests.learning.making import part
 
-pytestmark = pytest.mark.usefixtures("ray_up")
-
-STEPS = 1_003
-
-
-@pytest.fixture(scope="module")
-def mapped(ray_up: None):
-    import ray.data
-
-    data = ray.data.from_numpy([np.arange(start, min(start + 300, STEPS)) for start in range(0, STEPS, 300)])
-    return data.rename_columns({"data": "obs"})
+LENGTHS = [30, 1, 17, 50, 2, 3, 40, 60]
+ROWS = sum(LENGTHS) + len(LENGTHS)
+STEP_ROWS = [row for row in range(ROWS) if row not in np.cumsum(np.array(LENGTHS) + 1) - 1]
 
 
-def feed(mapped, kind: str, *, seed: int = 0):
-    if kind == "resident":
-        return ResidentFeed(mapped, batch_size=64, seed=seed, expected_steps=None)
-    return StreamingFeed(mapped, batch_size=64, seed=seed, window_steps=256)
+def parts(epoch: int = 0) -> Iterator[Part]:
+    """One episode each, in an order of the epoch's own."""
+    firsts = np.cumsum([0, *(length + 1 for length in LENGTHS[:-1])])
+    for number in np.random.default_rng(epoch).permutation(len(LENGTHS)):
+        yield part([LENGTHS[number]], first=int(firsts[number]))
 
 
-def order(feed, epoch: int) -> torch.Tensor:
-    return torch.cat([batch["obs"] for batch in feed.batches(epoch)])
+FEEDS = {"resident": lambda: ResidentFeed(parts()), "streaming": lambda: StreamingFeed(parts, window_steps=64)}
 
 
-@pytest.mark.parametrize("kind", ["resident", "streaming"])
-def test_each_step_once_an_epoch_and_no_epoch_like_another(mapped, kind: str) -> None:
-    one = feed(mapped, kind)
-    epochs = [order(one, epoch) for epoch in range(2)]
-    for seen in epochs:
-        assert sorted(seen.tolist()) == list(range(STEPS))
-    assert not torch.equal(*epochs)
-    assert not torch.equal(epochs[0], torch.arange(STEPS))
-    sizes = [len(batch["obs"]) for batch in one.batches(0)]
-    assert sizes == [64] * 15 + [STEPS - 15 * 64]
-    assert one.steps == STEPS
+def order(feed: Feed, epoch: int, *, seed: int = 0, replacement: bool = False) -> list[list[int]]:
+    """Of each batch, the numbers of its steps."""
+    return [
+        steps.columns["actions"][units].tolist()
+        for chunk, steps in enumerate(feed.chunks(epoch))
+        for units in batches(steps.rows, 16, seed=seed, epoch=epoch, chunk=chunk, replacement=replacement)
+    ]
 
 
-@pytest.mark.parametrize("kind", ["resident", "streaming"])
-def test_order_depends_on_seed_and_epoch_alone(mapped, kind: str) -> None:
-    assert torch.equal(order(feed(mapped, kind), 3), order(feed(mapped, kind), 3))
-    assert not torch.equal(order(feed(mapped, kind), 3), order(feed(mapped, kind, seed=1), 3))
+@pytest.mark.parametrize("kind", FEEDS)
+def test_each_step_once_an_epoch_and_no_epoch_like_another(kind: str) -> None:
+    feed = FEEDS[kind]()
+    epochs = [[step for batch in order(feed, epoch) for step in batch] for epoch in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == STEP_ROWS
+    assert epochs[0] != epochs[1]
+    assert all(len(batch) <= 16 for batch in order(feed, 0))
 
 
-def test_a_stream_shuffles_across_the_files(mapped) -> None:
-    first = order(feed(mapped, "streaming"), 0)[:64]
-    assert first.max() - first.min() > 128
+@pytest.mark.parametrize("kind", FEEDS)
+def test_order_depends_on_seed_and_epoch_alone(kind: str) -> None:
+    assert order(FEEDS[kind](), 3) == order(FEEDS[kind](), 3) != order(FEEDS[kind](), 3, seed=1)
+
+
+def test_a_stream_holds_a_window_of_whole_episodes() -> None:
+    chunks = list(StreamingFeed(parts, window_steps=64).chunks(1))
+    assert len(chunks) > 1
+    assert all(64 <= len(steps) < 64 + max(LENGTHS) for steps in chunks[:-1])
+
+
+def test_with_replacement_an_epoch_is_as_long_and_has_some_steps_twice() -> None:
+    seen = [step for batch in order(ResidentFeed(parts()), 0, replacement=True) for step in batch]
+    assert len(seen) == len(STEP_ROWS) and set(seen) < set(STEP_ROWS)
 
 
 def test_nothing_to_learn_from() -> None:
-    import ray.data
+    empty = {name: array[:0] for name, array in part([1]).items()}
+    for nothing in ([], [empty]):
+        with pytest.raises(EmptyDatasetError):
+            ResidentFeed(nothing)
 
-    empty = ray.data.from_items([{"obs": 1.0}]).limit(0)
-    with pytest.raises(EmptyDatasetError):
-        ResidentFeed(empty, batch_size=4, seed=0, expected_steps=0)
-    with pytest.raises(EmptyDatasetError):
-        list(StreamingFeed(empty, batch_size=4, seed=0, window_steps=16).batches(0))
+
+def test_an_error_of_reading_comes_through_a_stream() -> None:
+    def broken(epoch: int) -> Iterator[Part]:
+        yield part([100])
+        raise OSError("gone")
+
+    chunks = StreamingFeed(broken, window_steps=64).chunks(0)
+    assert len(next(chunks)) == 100
+    with pytest.raises(OSError, match="gone"):
+        next(chunks)
+
+
+def test_batches_are_views_of_one_permutation() -> None:
+    units = torch.arange(100, 150)
+    found = batches(units, 20, seed=0, epoch=0, chunk=0, replacement=False)
+    assert [len(batch) for batch in found] == [20, 20, 10]
+    assert sorted(torch.cat(found).tolist()) == units.tolist()

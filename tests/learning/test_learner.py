@@ -1,66 +1,137 @@
-"""One update, against gradients worked out by hand and in float64."""
+"""Updates: what they converge to, clipping, schedules, masks, shares of a batch, states."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 
-from offline_core.learning.config import OptimizerConfig
-from offline_core.learning.learner import Learner
-from offline_core.learning.losses import bc_loss
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.policy import Policy
+from offline_core.config import parse
+from offline_core.learning.algorithms import make_algorithm
+from offline_core.learning.config import OptimizerConfig, TrainingConfig
+from offline_core.learning.learner import Learner, learning_rate
+from tests.learning.making import steps_of
 
-LINEAR = NetworkConfig(hidden_sizes=[], activation="linear")
+BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
 
 
-def test_bc_loss_of_a_linear_policy_is_softmax_regression() -> None:
-    rng = np.random.default_rng(0)
-    policy = Policy(gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Discrete(4), LINEAR, seed=1)
-    obs, actions = rng.normal(size=(16, 3)).astype(np.float32), rng.integers(0, 4, 16)
-    loss, metrics = bc_loss(policy, {"obs": torch.from_numpy(obs), "actions": torch.from_numpy(actions)})
-    loss.backward()
+def learner(
+    observation_space: gym.Space = BOX, action_space: gym.Space = gym.spaces.Discrete(4), *, total: int = 100, **values: Any
+) -> Learner:
+    config = parse(TrainingConfig, {"network": {"hidden_sizes": []}} | values)
+    algorithm = make_algorithm("bc", observation_space, action_space, config.network, seed=1)
+    return Learner(algorithm, config, total_updates=total)
 
-    weight, bias = (p.detach().double().numpy() for p in (policy.head.logits.weight, policy.head.logits.bias))
-    logits = obs.astype(np.float64) @ weight.T + bias
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(loss.item(), -np.log(probabilities[np.arange(16), actions]).mean(), rtol=1e-6)
-    gradient = (probabilities - np.eye(4)[actions]).T @ obs / 16
-    np.testing.assert_allclose(policy.head.logits.weight.grad.numpy(), gradient, rtol=1e-4, atol=1e-7)
-    entropy = -(probabilities * np.log(probabilities)).sum(axis=1).mean()
-    np.testing.assert_allclose(metrics["entropy"].item(), entropy, rtol=1e-5)
+
+def some_steps(count: int = 64, *, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    obs, actions = rng.normal(size=(count, 3)).astype(np.float32), rng.integers(0, 4, count)
+    return steps_of({"obs": obs, "actions": actions}, [count // 4] * 4)
 
 
 def test_bc_on_gaussian_actions_finds_mean_and_spread() -> None:
     """Actions a = 0.5 o + noise of 0.1, well inside the bounds: the linear policy has to find both."""
     rng = np.random.default_rng(0)
-    policy = Policy(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(-2, 2, (1,)), LINEAR)
-    learner = Learner(policy, bc_loss, OptimizerConfig(learning_rate=0.05))
+    one = learner(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(-2, 2, (1,)), optimizer={"learning_rate": 0.05})
     obs = rng.uniform(-1, 1, (4096, 1)).astype(np.float32)
-    actions = (0.5 * obs + 0.1 * rng.normal(size=obs.shape)).astype(np.float32)
+    one.load(steps_of({"obs": obs, "actions": (0.5 * obs + 0.1 * rng.normal(size=obs.shape)).astype(np.float32)}))
     for _ in range(300):
-        metrics = learner.update({"obs": torch.from_numpy(obs), "actions": torch.from_numpy(actions)})
-    mean, log_std = policy(torch.tensor([[0.8]])).chunk(2, dim=1)
+        one.update(one.units())
+    one.watched()
+    one.update(one.units())
+    mean, log_std = one.algorithm.policy(torch.tensor([[0.8]])).chunk(2, dim=1)
     assert abs(mean.item() - 0.4) < 0.02
     assert abs(log_std.exp().item() - 0.1) < 0.01
-    assert abs(metrics["loss"].item() - (np.log(0.1) + 0.5 * np.log(2 * np.pi * np.e))) < 0.02
+    assert abs(one.watched()["loss"] - (np.log(0.1) + 0.5 * np.log(2 * np.pi * np.e))) < 0.02
 
 
 def test_composite_observations_reach_the_policy_nested() -> None:
     space = gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (2,)), "b": gym.spaces.Tuple([gym.spaces.Discrete(3)])})
-    policy = Policy(space, gym.spaces.Discrete(2))
-    learner = Learner(policy, bc_loss, OptimizerConfig())
-    before = policy.head.logits.weight.detach().clone()
-    batch = {"obs/a": torch.zeros(5, 2), "obs/b/0": torch.tensor([0, 1, 2, 0, 1]), "actions": torch.ones(5, dtype=torch.long)}
-    learner.update(batch)
-    assert not torch.equal(before, policy.head.logits.weight)
+    one = learner(space, gym.spaces.Discrete(2), network={"hidden_sizes": [8]})
+    before = one.algorithm.policy.head.logits.weight.detach().clone()
+    columns = {"obs/a": np.zeros((5, 2), np.float32), "obs/b/0": np.array([0, 1, 2, 0, 1]), "actions": np.ones(5, np.int64)}
+    one.load(steps_of(columns))
+    one.update(one.units())
+    assert not torch.equal(before, one.algorithm.policy.head.logits.weight)
 
 
 def test_long_gradients_are_scaled_down() -> None:
-    policy = Policy(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2))
-    learner = Learner(policy, bc_loss, OptimizerConfig(max_gradient_norm=1e-3))
-    metrics = learner.update({"obs": torch.full((8, 2), 100.0), "actions": torch.zeros(8, dtype=torch.long)})
-    assert metrics["gradient_norm"] > 1e-3
-    norm = torch.stack([p.grad.norm() for p in policy.parameters()]).norm()
+    one = learner(optimizer={"max_gradient_norm": 1e-3})
+    one.load(some_steps())
+    one.update(one.units())
+    norm = torch.stack([p.grad.norm() for p in one.algorithm.parameters()]).norm()
     assert abs(norm.item() - 1e-3) < 1e-5
+    assert one.watched()["gradient_norm"] > 1e-2
+
+
+def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
+    """Three shares of 64 steps are not equal: 22, 21 and 21."""
+    whole, steps = learner(), some_steps()
+    whole.load(steps)
+    whole.update(whole.units())
+    total = [torch.zeros_like(p) for p in whole.algorithm.parameters()]
+    for rank in range(3):
+        share = learner()
+        share.load(steps)
+        loss = share.algorithm(share.nested(steps.batch(steps.rows[rank::3], share.reading))).loss.sum() / len(steps)
+        for sum_, gradient in zip(total, torch.autograd.grad(loss, list(share.algorithm.parameters())), strict=True):
+            sum_ += gradient
+    for sum_, parameter in zip(total, whole.algorithm.parameters(), strict=True):
+        torch.testing.assert_close(sum_, parameter.grad)
+
+
+def test_learning_rates() -> None:
+    config = OptimizerConfig(learning_rate=1.0, schedule="linear", warmup_updates=4)
+    assert [round(learning_rate(config, update, 10), 3) for update in (0, 3, 4, 5, 9)] == [0.2, 0.56, 0.6, 0.5, 0.1]
+    cosine = OptimizerConfig(learning_rate=1.0, schedule="cosine")
+    assert [learning_rate(cosine, update, 10) for update in (0, 5, 10)] == pytest.approx([1.0, 0.5, 0.0])
+    assert learning_rate(OptimizerConfig(learning_rate=0.3), 99, 10) == 0.3
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"schedule": "cosine", "warmup_updates": 2}])
+def test_from_its_state_a_learner_goes_on_as_if_nothing_had_happened(optimizer: dict[str, Any]) -> None:
+    steps = some_steps()
+    one, other = learner(optimizer=optimizer, total=6), learner(optimizer=optimizer, total=6)
+    one.load(steps)
+    for _ in range(3):
+        one.update(one.units())
+    state = one.state()
+    other.restore(state, updates=one.updates, steps=one.steps)
+    other.load(steps)
+    for going in (one, other):
+        for _ in range(3):
+            going.update(going.units())
+    assert all(torch.equal(a, other.state()[name]) for name, a in one.state().items())
+    assert not all(torch.equal(a, state[name]) for name, a in one.state().items())
+    assert one.steps == other.steps == 6 * 64
+
+
+def test_a_loss_that_is_no_number_is_told_at_once() -> None:
+    one = learner()
+    one.load(steps_of({"obs": np.full((4, 3), np.inf, np.float32), "actions": np.zeros(4, np.int64)}))
+    assert not one.update(one.units())
+    assert one.last_batch()["obs"].isinf().all()
+
+
+def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
+    one, steps = learner(), some_steps()
+    batch = one.nested(steps.batch(steps.rows, one.reading))
+    assert one.loss_on(steps) == pytest.approx(one.algorithm(batch).loss.mean().item(), rel=1e-6)
+    assert one.updates == 0
+
+
+def test_sequences_learn_from_each_step_once() -> None:
+    """What pads and what warms up has no part in the loss."""
+    network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}
+    one = learner(network=network, sequences={"steps": 5, "burn_in_steps": 16})
+    algorithm = make_algorithm("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
+    one.algorithm.load_state_dict(algorithm.state_dict())
+    steps = some_steps()
+    one.load(steps)
+    one.update(one.units())
+    whole = Learner(algorithm, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_updates=1)
+    assert one.watched()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
+    assert one.steps == len(steps)

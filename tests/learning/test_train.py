@@ -262,39 +262,58 @@ def test_the_wrong_environment_is_refused_before_anything_is_trained(tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(tmp_path: Path) -> None:
+def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The loss becomes NaN while the evaluation that reaches the target is still under way: the run has ended there."""
     from offline_core.evaluation.rollouts import Rollouts
+    from offline_core.learning import run
     from offline_core.learning.evaluations import Evaluation
     from offline_core.learning.learner import Learner
-    from offline_core.learning.loop import TrainingLoop
-    from offline_core.learning.metrics import MetricsLog
-    from offline_core.policies.policy import Policy
-
-    class Feed:
-        steps = 400
-
-        def batches(self, epoch: int):
-            for i in range(40):
-                obs = torch.full((10, 4), float("nan") if i >= 15 else 0.1)
-                yield {"obs": obs, "actions": torch.zeros(10, dtype=torch.long)}
 
     class SlowEvaluations:
-        def __init__(self) -> None:
-            self.sent: list[int] = []
+        def __init__(self, *_: object, **__: object) -> None:
+            self.pending: list = []
 
         def submit(self, updates: int) -> None:
-            self.sent.append(updates)
+            self.pending.append((updates, {}))
 
         def finished(self, *, wait: bool):
             if wait:
-                for updates in self.sent:
-                    yield Evaluation(updates, {}, Rollouts(np.array([500.0]), np.array([500])))
+                weights = {name: tensor.numpy() for name, tensor in learners[0].algorithm.policy.state_dict().items()}
+                for updates, _ in self.pending:
+                    yield Evaluation(updates, weights, Rollouts(np.array([500.0]), np.array([500])))
 
-    wanted = config(evaluation={"interval_updates": 10, "episodes": 1})
-    policy = Policy(*SPACES, wanted.network)
-    learner, metrics = Learner(policy, bc_loss, wanted.optimizer), MetricsLog(Location.of(str(tmp_path)))
-    loop = TrainingLoop(wanted, learner, SlowEvaluations(), metrics, 475.0, on_best=lambda evaluation: None)
-    loop.run(Feed())
-    metrics.close()
-    assert loop.reached_target and loop.reports[-1].updates == 10
+        def close(self) -> None: ...
+
+    learners: list[Learner] = []
+
+    def update(learner: Learner, units: torch.Tensor) -> bool:
+        learners[:] = [learner]
+        finite = real(learner, units)
+        return finite and learner.updates < 15
+
+    real = Learner.update
+    monkeypatch.setattr(run, "Evaluations", SlowEvaluations)
+    monkeypatch.setattr(Learner, "update", update)
+    data = dataset_of(tmp_path / "data", balancing_episodes())
+    result = train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+    assert result.reached_target and result.updates == 10
+
+
+def test_the_batch_that_made_the_loss_no_number_is_kept_to_be_looked_at(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    spaces = (gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Discrete(2))
+    episode = Episode(
+        eps_id="far",
+        observations=np.full((11, 1), 1e38, np.float32),
+        actions=np.arange(10) % 2,
+        rewards=np.zeros(10),
+        truncated=True,
+    )
+    data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
+    wanted = config(network={"hidden_sizes": []}, optimizer={"batch_size": 4, "learning_rate": 10.0, "max_epochs": 50})
+    with pytest.raises(LearningError, match=r"At update \d+ .* no number any more. Its batch is at .*bad-batch.safetensors"):
+        train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
+    assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()

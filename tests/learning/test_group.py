@@ -1,0 +1,109 @@
+"""Several learners: the same batches as one, the same policy; a lost one is started again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from offline_core.config import parse
+from offline_core.errors import LearningError, NonFiniteError
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy
+from tests.learning.test_train import balancing_episodes, broken, dataset_of
+
+pytestmark = pytest.mark.usefixtures("ray_up")
+
+SETTINGS: dict[str, Any] = {
+    "algorithm": "marwil",
+    "network": {"hidden_sizes": [16]},
+    "optimizer": {"batch_size": 129, "max_epochs": 2, "learning_rate": 0.01, "max_gradient_norm": 5.0},
+    "updates_per_iteration": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes(), rows=5, environment=None)
+
+
+def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> TrainingResult:
+    compute = {"learners": learners, "cpus_per_learner": 0.5, "max_failures": settings.pop("max_failures", 3)}
+    return train_policy(parse(TrainingConfig, SETTINGS | settings | {"compute": compute}), dataset=dataset, output=str(output))
+
+
+@pytest.mark.parametrize("data", [{}, {"resident_bytes": 0, "window_steps": 600}], ids=["resident", "streaming"])
+def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
+    alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data) for n in (0, 2))
+    assert alone.updates == two.updates
+    np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-6)
+    weights = [load_policy(result.last_checkpoint).state_dict() for result in (alone, two)]
+    for name, tensor in weights[0].items():
+        np.testing.assert_allclose(tensor, weights[1][name], atol=2e-6, err_msg=name)
+
+
+def learners_of(process: psutil.Process) -> list[psutil.Process]:
+    """Ray Train's workers below this process."""
+    found = []
+    for child in process.children(recursive=True):
+        try:
+            if "TrainWorker" in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def kill_learners(output: Path, times: int, ended: threading.Event) -> None:
+    """Each time there is a new state, one of the learners is killed."""
+    seen: set[str] = set()
+    while times and not ended.wait(0.02):
+        states = {path.name for path in (output / "checkpoints").glob("*.json")}
+        if states - seen and (learners := learners_of(psutil.Process(os.getpid()))):
+            learners[0].kill()
+            seen |= states
+            times -= 1
+
+
+@pytest.mark.timeout(200)
+def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
+    ended = threading.Event()
+    killer = threading.Thread(target=kill_learners, args=(tmp_path / "2", 1, ended))
+    killer.start()
+    two = train(dataset, tmp_path / "2", learners=2, **settings)
+    ended.set()
+    killer.join()
+    whole = train(dataset, tmp_path / "whole", learners=2, **settings)
+    assert two.updates == whole.updates
+    assert two.losses == whole.losses
+
+
+def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
+    nan = balancing_episodes(1)[0].observations.copy()
+    nan[7] = np.nan
+    data = dataset_of(tmp_path / "data", broken(observations=nan), environment=None)
+    with pytest.raises(NonFiniteError, match=r"Column obs is NaN or infinite"):
+        train(data, tmp_path / "out", learners=1)
+
+
+@pytest.mark.timeout(200)
+def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
+    ended = threading.Event()
+    killer = threading.Thread(target=kill_learners, args=(tmp_path / "out", 1, ended))
+    killer.start()
+    with pytest.raises(LearningError, match="lost more than 0 times"):
+        train(dataset, tmp_path / "out", learners=1, max_failures=0, **settings)
+    ended.set()
+    killer.join()
+    again = train(dataset, tmp_path / "out", learners=0, **settings)
+    whole = train(dataset, tmp_path / "whole", learners=0, **settings)
+    assert again.losses == whole.losses

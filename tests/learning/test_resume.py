@@ -1,0 +1,99 @@
+"""Runs that are killed and called again end as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from offline_core.config import parse
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import read_policy_manifest
+from tests.learning.test_train import balancing_episodes, dataset_of
+
+SETTINGS = {
+    "algorithm": "marwil",
+    "network": {"hidden_sizes": [16]},
+    "marwil": {"gae_lambda": 0.9},
+    "optimizer": {"batch_size": 128, "max_epochs": 4, "learning_rate": 0.01, "schedule": "cosine"},
+    "updates_per_iteration": 7,
+    "evaluation": {"episodes": 3, "target_return": 501},
+    "environment": {"id": "CartPole-v1"},
+}
+KILLED = """
+import os, signal
+from offline_core.config import parse
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.learner import Learner
+from offline_core.learning.train import train_policy
+
+update = Learner.update
+def until_killed(learner, units):
+    if learner.updates == {killed_at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(learner, units)
+Learner.update = until_killed
+train_policy(parse(TrainingConfig, {settings!r}), dataset={dataset!r}, output={output!r})
+"""
+
+
+def killed(dataset: str, output: Path, settings: dict, *, at: int) -> None:
+    """Trains in a process of its own that kills itself before this update."""
+    script = textwrap.dedent(KILLED).format(killed_at=at, settings=settings, dataset=dataset, output=str(output))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+
+
+ALONE = {name: value for name, value in SETTINGS.items() if name != "environment"}
+"""Nobody plays, so no Ray is started."""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes(), rows=5, environment=None)
+
+
+CASES = {"played": SETTINGS, "streamed": ALONE | {"data": {"resident_bytes": 0, "window_steps": 600}}}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_twice_ends_with_the_same_bits(tmp_path: Path, dataset: str, case: str) -> None:
+    settings = CASES[case]
+    config = parse(TrainingConfig, settings)
+    whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
+    for at in (24, 51):  # of 64, between the states after 21 and 28, and after 49 and 56
+        killed(dataset, tmp_path / "killed", settings, at=at)
+    again = train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
+    assert again.updates == whole.updates
+    assert again.losses == whole.losses
+    assert again.curve == whole.curve
+    for name in ("best", "last"):
+        one, other = (read_policy_manifest(str(tmp_path / run / name)) for run in ("whole", "killed"))
+        assert one.weights_sha256 == other.weights_sha256
+        assert one.metrics == other.metrics
+    records = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "killed")]
+    assert len(records[0]) == len(records[1])
+    assert not list((tmp_path / "killed" / "checkpoints").iterdir()), "nothing is left to go on from"
+
+
+def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:
+    killed(dataset, tmp_path / "run", ALONE, at=10)
+    config = parse(TrainingConfig, ALONE | {"seed": 1})
+    again = train_policy(config, dataset=dataset, output=str(tmp_path / "run"))
+    fresh = train_policy(config, dataset=dataset, output=str(tmp_path / "fresh"))
+    assert again.losses == fresh.losses
+
+
+def test_a_damaged_state_is_passed_over(tmp_path: Path, dataset: str) -> None:
+    killed(dataset, tmp_path / "run", ALONE, at=30)
+    states = sorted((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
+    assert len(states) == 2
+    states[-1].write_bytes(states[-1].read_bytes()[:-8])
+    again = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "run"))
+    whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "whole"))
+    assert again.losses == whole.losses
