@@ -85,6 +85,67 @@ def test_the_same_policy_comes_back(
     assert not again.training
 
 
+IMAGE = spaces.Box(0, 255, (16, 18, 3), np.uint8)
+COMPOSITE = spaces.Dict([("z", spaces.Box(-2, 2, (2,))), ("a", spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)]))])
+KINDS: dict[str, tuple[gym.Space[Any], gym.Space[Any], NetworkConfig]] = {
+    "image": (spaces.Dict(eye=IMAGE, at=VECTOR), spaces.Discrete(3), NetworkConfig(activation="relu")),
+    "own convolutions": (IMAGE, spaces.Discrete(3), NetworkConfig(convolutions=[(4, 5, 2)], normalize_observations=True)),
+    "frames": (spaces.Tuple([IMAGE, VECTOR]), spaces.Box(-1, 1, (2,)), NetworkConfig(frames=3)),
+    "lstm": (VECTOR, spaces.Discrete(3), NetworkConfig(recurrent="lstm", recurrent_units=5, normalize_observations=True)),
+    "gru": (spaces.Discrete(4), spaces.Box(-1, 1, (2,)), NetworkConfig(recurrent="gru", recurrent_units=7, hidden_sizes=[])),
+    "squashed": (VECTOR, spaces.Box(-3, 1, (2,)), NetworkConfig(squash=True)),
+    "composite": (VECTOR, COMPOSITE, NetworkConfig(activation="gelu")),
+    "squashed composite": (VECTOR, COMPOSITE, NetworkConfig(squash=True, activation="elu")),
+    "own module": (VECTOR, spaces.Discrete(3), NetworkConfig(module="torch.nn:SixUnits")),
+}
+
+
+class SixUnits(torch.nn.Linear):
+    def __init__(self, input_size: int, network: NetworkConfig) -> None:
+        super().__init__(input_size, 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_every_kind_of_policy_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, share_layers: bool
+) -> None:
+    monkeypatch.setattr(torch.nn, "SixUnits", SixUnits, raising=False)
+    observation_space, action_space, network = KINDS[kind]
+    network = network.model_copy(update={"share_layers": share_layers})
+    policy = Policy(observation_space, action_space, network, value_function=True, seed=5)
+    batched = batch_space(observation_space, 6)
+    batched.seed(0)
+    seen = [batched.sample() for _ in range(5)]
+    policy.encoder.update_statistics(as_tensors(seen[0]))
+    save(policy, tmp_path)
+    again = load_policy(str(tmp_path))
+    starts = np.array([[1] * 6, [0] * 6, [0, 1] * 3, [0] * 6, [0] * 6], bool)
+    for explore in (False, True):
+        one, other = ((p.acting(6), torch.Generator().manual_seed(1)) for p in (policy, again))
+        for observations, start in zip(seen, starts, strict=True):
+            first, second = (acting.act(observations, start, explore=explore, generator=g) for acting, g in (one, other))
+            assert nested.equal(first.actions, second.actions)
+            assert nested.equal(first.extras, second.extras)
+    assert (again.observation_space, again.action_space, again.network) == (observation_space, action_space, network)
+    assert_is(tmp_path, policy)
+
+
+def test_a_policy_whose_module_is_not_installed_here_is_told(tmp_path: Path) -> None:
+    save(policy_with(), tmp_path)
+    manifest = json.loads((tmp_path / "policy.json").read_text())
+    change(tmp_path, network=manifest["network"] | {"module": "someones_package:Net"})
+    with pytest.raises(CheckpointError, match=r"'someones_package:Net' cannot be imported"):
+        load_policy(str(tmp_path))
+
+
+def test_a_checkpoint_from_before_there_were_images_and_memories_is_read(tmp_path: Path) -> None:
+    save(policy_with(1), tmp_path)
+    old = {"hidden_sizes": [8], "activation": "tanh", "share_layers": False, "normalize_observations": False}
+    change(tmp_path, network=old)
+    assert_is(tmp_path, policy_with(1))
+
+
 def test_the_json_says_what_it_is_and_where_it_comes_from(tmp_path: Path) -> None:
     parent = Parent(kind="dataset", uri="/data/expert", version=3, fingerprint="abcd")
     environment = EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 7})

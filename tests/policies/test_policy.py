@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 
@@ -164,6 +165,30 @@ def test_a_fresh_policy_prefers_nothing() -> None:
     with torch.no_grad():
         probabilities = policy(as_tensors(observed(VECTOR, 50))).softmax(dim=1)
     assert probabilities.numpy() == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        (spaces.Dict(a=VECTOR, b=VECTOR), spaces.Dict(a=VECTOR, c=VECTOR)),
+        (spaces.Dict(a=VECTOR, b=spaces.Discrete(2)), spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(4))),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,))])),
+        (spaces.Box(0, 255, (8, 6, 3), np.uint8), spaces.Box(0, 255, (6, 8, 3), np.uint8)),
+        (VECTOR, spaces.Discrete(4)),
+    ],
+    ids=["keys", "sizes", "lengths", "pixels", "kinds"],
+)
+def test_what_has_the_same_size_all_in_all_need_not_fit(own: gym.Space[Any], found: gym.Space[Any]) -> None:
+    policy, actions = Policy(own, spaces.Discrete(2)), spaces.Discrete(2)
+    policy.check_spaces("here", (own, actions))
+    with pytest.raises(ConfigError, match="observation space"):
+        policy.check_spaces("there", (found, actions))
+
+
+def test_bounds_and_axes_of_vectors_may_differ() -> None:
+    policy = Policy(spaces.Tuple([VECTOR]), spaces.Dict(a=spaces.Box(-1, 1, (2,))))
+    found = (spaces.Tuple([spaces.Box(-5, np.inf, (2, 2))]), spaces.Dict(a=spaces.Box(-3, 3, (2,))))
+    policy.check_spaces("there", found)
 
 
 def test_observations_that_may_not_be_written_to_are_looked_at() -> None:
