@@ -15,10 +15,12 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import make_vector_env, spaces_of
+from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.evaluation import rollouts as module
 from offline_core.evaluation.evaluator import Evaluator
 from offline_core.evaluation.rollouts import Rollouts, rollouts
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 
@@ -63,14 +65,25 @@ class Scripted(gym.Env[np.ndarray, Any]):
         return self.np_random.uniform(-1, 1, 3).astype(np.float32)
 
 
+class Composite(Scripted):
+    """Earns by both parts of its action."""
+
+    action_space = spaces.Dict([("turn", spaces.Box(-2, 2, (2,))), ("gears", spaces.Tuple([spaces.Discrete(3)]))])
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return super().step(action["turn"].sum() + 10 * action["gears"][0])
+
+
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     gym.register("Scripted-v0", entry_point=Scripted)
+    gym.register("Composite-v0", entry_point=Composite)
     gym.register("CutOff-v0", entry_point=Scripted, max_episode_steps=7)
     gym.register("SyncCartPole-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=500)
     Scripted.open = 0
     yield
-    for env_id in ("Scripted-v0", "CutOff-v0", "SyncCartPole-v0"):
+    for env_id in ("Scripted-v0", "Composite-v0", "CutOff-v0", "SyncCartPole-v0"):
         del gym.registry[env_id]
     assert Scripted.open == 0, "an environment was left open"
 
@@ -79,9 +92,9 @@ def scripted(env_id: str = "Scripted-v0", **kwargs: Any) -> EnvironmentSpec:
     return EnvironmentSpec(id=env_id, kwargs=kwargs)
 
 
-def policy_for(environment: EnvironmentSpec, *, seed: int = 0) -> Policy:
+def policy_for(environment: EnvironmentSpec, network: NetworkConfig = NetworkConfig(), *, seed: int = 0) -> Policy:
     """One whose choice depends on what it sees."""
-    policy = Policy(*spaces_of(environment), seed=seed)
+    policy = Policy(*spaces_of(environment), network, seed=seed)
     with torch.no_grad():
         for parameter in policy.head.parameters():  # type: ignore[attr-defined]
             parameter.mul_(300.0)
@@ -98,8 +111,10 @@ def by_hand(
         for k in range(episodes // num_envs + (copy < episodes % num_envs)):
             observation, _ = env.reset(seed=derive_seed(seed, "environment") + copy if k == 0 else None)
             return_, length, done = 0.0, 0, False
+            acting = policy.acting(1)
             while not done:
-                observation, reward, terminated, truncated, _ = env.step(policy.greedy(observation[None])[0])
+                action = acting.greedy(observation[None], np.array([length == 0]))
+                observation, reward, terminated, truncated, _ = env.step(nested.map_leaves(lambda part: part[0], action))
                 return_, length, done = return_ + float(reward), length + 1, terminated or truncated
             played.append((return_, length))
         env.close()
@@ -136,6 +151,30 @@ def test_episodes_are_those_of_single_environments(environment: EnvironmentSpec,
     played = rollouts(policy, environment, episodes=episodes, seed=4, max_envs=num_envs)
     expected = by_hand(policy, environment, episodes=episodes, seed=4, num_envs=num_envs)
     np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [NetworkConfig(frames=4), NetworkConfig(recurrent="lstm"), NetworkConfig(recurrent="gru")],
+    ids=["frames", "lstm", "gru"],
+)
+@pytest.mark.parametrize("environment", [scripted(drawn=True), scripted("CutOff-v0", drawn=True)], ids=lambda e: e.id)
+def test_what_is_remembered_is_of_the_same_episode(environment: EnvironmentSpec, network: NetworkConfig) -> None:
+    """By hand, each episode is played by a policy that has seen nothing before."""
+    policy = policy_for(environment, network)
+    played = rollouts(policy, environment, episodes=14, seed=4, max_envs=3)
+    expected = by_hand(policy, environment, episodes=14, seed=4, num_envs=3)
+    np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_actions_may_be_made_of_several(squash: bool) -> None:
+    environment = scripted("Composite-v0", drawn=True)
+    policy = policy_for(environment, NetworkConfig(squash=squash))
+    played = rollouts(policy, environment, episodes=8, seed=4, max_envs=3)
+    expected = by_hand(policy, environment, episodes=8, seed=4, num_envs=3)
+    np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
+    assert len(rollouts(policy, environment, episodes=8, seed=4, max_envs=3, explore=True).returns) == 8
 
 
 def test_vectorised_cartpole_plays_as_single_ones_do() -> None:

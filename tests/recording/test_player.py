@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,17 +11,26 @@ import torch
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
-from offline_core.episodes import Episode
+from offline_core.episodes import Episode, columns
+from offline_core.learning.steps import MASK, Reading, Steps
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from offline_core.recording import player
 from offline_core.recording.player import Assignment, assignments, play
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
 
 def recorded(
-    environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int = 0, explore: bool = True
+    environment: EnvironmentSpec,
+    *,
+    episodes: int,
+    num_envs: int,
+    seed: int = 0,
+    explore: bool = True,
+    policy: Policy | None = None,
 ) -> list[Episode]:
-    policy = Policy(*spaces_of(environment))
+    policy = policy or Policy(*spaces_of(environment))
     chunks = play(policy, environment, Assignment(0, 0, episodes), identity="p", num_envs=num_envs, seed=seed, explore=explore)
     return [episode for chunk in chunks for episode in chunk]
 
@@ -80,6 +91,86 @@ def test_continuous_actions_are_recorded_as_the_environment_got_them() -> None:
         assert episode.action_space is not None
         assert all(action in episode.action_space for action in episode.actions)
         assert episode.truncated and not episode.terminated and len(episode) == 200
+
+
+def policy_with(network: NetworkConfig) -> Policy:
+    """One whose choice depends on what it sees and has seen."""
+    policy = Policy(*spaces_of(CARTPOLE), network)
+    with torch.no_grad():
+        policy.head.logits.weight.mul_(300.0)  # type: ignore[attr-defined]
+    return policy
+
+
+def steps_of(episodes: list[Episode]) -> Steps:
+    """All rows, the observation after the last step too."""
+    starts, is_step = (
+        np.concatenate([of(np.arange(len(episode) + 1), len(episode)) for episode in episodes])
+        for of in (lambda t, _: t == 0, lambda t, last: t < last)
+    )
+    observations = np.concatenate([episode.observations for episode in episodes])
+    obs = {columns.OBS: torch.from_numpy(observations)}
+    return Steps(obs, starts=torch.from_numpy(starts), is_step=torch.from_numpy(is_step))
+
+
+@pytest.mark.parametrize("chunk_steps", [7, 1024])
+@pytest.mark.parametrize(
+    "network",
+    [NetworkConfig(frames=4), NetworkConfig(recurrent="lstm"), NetworkConfig(recurrent="gru")],
+    ids=["frames", "lstm", "gru"],
+)
+def test_what_was_remembered_comes_back_from_the_recording(
+    monkeypatch: pytest.MonkeyPatch, network: NetworkConfig, chunk_steps: int
+) -> None:
+    """Recorded are single raw observations; frames and sequences gathered from them say what the policy said."""
+    monkeypatch.setattr(player, "MAX_CHUNK_STEPS", chunk_steps)
+    policy = policy_with(network)
+    episodes = recorded(CARTPOLE, episodes=7, num_envs=3, policy=policy)
+    assert all(episode.observations.shape == (len(episode) + 1, 4) for episode in episodes)
+    said = np.concatenate([episode.extras["action_dist_inputs"] for episode in episodes])
+    steps = steps_of(episodes)
+    longest = max(map(len, episodes))
+    if network.frames > 1:
+        reading = Reading((columns.OBS,), frames=network.frames)
+    else:
+        reading = Reading((columns.OBS,), sequence_steps=longest)
+    batch = steps.batch(steps.units(reading), reading)
+    with torch.no_grad():
+        again = policy(batch[columns.OBS])
+    if MASK in batch:
+        again = again[batch[MASK].flatten()]
+    np.testing.assert_allclose(said, again.numpy(), atol=1e-5)
+    assert np.abs(said).max() > 0.1, "the policy says nothing"
+
+
+def test_actions_made_of_several_are_recorded_as_they_are_nested() -> None:
+    gym.register("TwoHands-v0", entry_point=TwoHands)
+    try:
+        episodes = recorded(EnvironmentSpec(id="TwoHands-v0"), episodes=5, num_envs=2)
+    finally:
+        del gym.registry["TwoHands-v0"]
+    for episode in episodes:
+        episode.validate()
+        assert len(episode) == 6
+        for t in range(6):
+            assert TwoHands.action_space.contains({key: part[t] for key, part in episode.actions.items()})
+        earned = episode.actions["left"].sum(axis=1) + episode.actions["right"]
+        np.testing.assert_allclose(episode.rewards, earned, rtol=1e-5)
+
+
+class TwoHands(gym.Env[np.ndarray, Any]):
+    """Six steps; earns what its hands do."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Dict(left=gym.spaces.Box(-2, 2, (3,)), right=gym.spaces.Discrete(4))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.full(2, self.t / 9, np.float32), float(action["left"].sum() + action["right"]), self.t == 6, False, {}
 
 
 def test_work_is_shared_out_evenly_before_anything_is_played() -> None:
