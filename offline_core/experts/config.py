@@ -38,7 +38,14 @@ class ExpertConfig(Config):
         EnvironmentSpec(), title="Environment", description="Where the expert learns and is evaluated."
     )
     network: NetworkConfig = Field(
-        NetworkConfig(), title="Network", description="The layers of the policy and of its value function."
+        NetworkConfig(),
+        title="Network",
+        description="The layers of the policy and of its value function; those of initial_policy, if there is one.",
+    )
+    initial_policy: str | None = Field(
+        None,
+        title="Initial policy",
+        description="Checkpoint to go on from, such as a clone (runs/policy/best). None: random weights.",
     )
     ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from what it did.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")

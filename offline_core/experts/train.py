@@ -17,11 +17,12 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import PPO
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.rollout import Player
-from offline_core.policies.checkpoint import save_policy
+from offline_core.experts.start import first_policy, fit_values
+from offline_core.policies.checkpoint import read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
+from offline_core.storage.manifest import Operation, Parent
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,16 @@ OnEvaluation = Callable[[dict[str, float]], None]
 def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluation | None = None) -> ExpertResult:
     """Trains with PPO until the mean greedy return reaches the target, or the steps are used up.
 
-    The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.
+    Goes on from `initial_policy`, if there is one, and evaluates it before anything else, so that what comes out is never
+    worse. The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.
 
         <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
         <output>/metrics.jsonl   one line an evaluation
 
     Raises:
-        ConfigError: there is no such environment, or no policy for its spaces; nothing is written.
+        ConfigError: there is no such environment, no policy for its spaces, or `initial_policy` is for others; nothing is
+            written.
+        CheckpointError: there is no `initial_policy`.
         StorageError: `output` cannot be written; found before training.
         LearningError: the loss became NaN or infinite.
     """
@@ -47,13 +51,15 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
     torch.set_num_threads(config.torch_threads)
     env = make_vector_env(config.environment, config.num_envs)
     try:
-        policy = _new_policy(config, env)
+        policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
+        parents = _parents(config)
         location = Location.of(output).make_folder()
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []
         with tqdm(total=config.total_steps, desc="expert", unit="step", disable=None) as bar:
-            for number, (env_steps, losses) in enumerate(_learn(policy, env, config), start=1):
+            learning = _learn(policy, env, config, fresh_values=fresh_values)
+            for number, (env_steps, losses) in enumerate(learning, start=0 if parents else 1):
                 bar.update(min(env_steps, config.total_steps) - bar.n)
                 if number % config.evaluation_interval and env_steps < config.total_steps:
                     continue
@@ -67,7 +73,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
                     on_evaluation(lines[-1])
                 if not best or score > best["episode_return_mean"]:
                     best = metrics
-                    _save(policy, config, location.child("best"), metrics)
+                    _save(policy, config, location.child("best"), metrics, parents)
                 if target is not None and score >= target:
                     break
     finally:
@@ -86,22 +92,24 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
     return result
 
 
-def _new_policy(config: ExpertConfig, env: VectorEnv) -> Policy:
-    spaces = (env.single_observation_space, env.single_action_space)
-    return Policy(*spaces, config.network, value_function=True, seed=derive_seed(config.seed, "weights"))
+def _learn(
+    policy: Policy, env: VectorEnv, config: ExpertConfig, *, fresh_values: bool
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Improves the policy, and yields (environment steps so far, losses) after each rollout, until the steps are used up.
 
-
-def _learn(policy: Policy, env: VectorEnv, config: ExpertConfig) -> Iterator[tuple[int, dict[str, float]]]:
-    """Improves the policy, and yields (environment steps so far, losses) after each rollout, until the steps are used up."""
+    Yields an initial policy as it is, before anything else; if its value function is new, the first rollout only fits that.
+    """
     player = Player(env, seed=config.seed)
     ppo = PPO(policy, config.ppo, seed=derive_seed(config.seed, "minibatches"))
     env_steps = 0
+    if config.initial_policy is not None:
+        yield env_steps, {}
     while env_steps < config.total_steps:
         rollout = player.play(policy, config.rollout_steps)
-        losses = ppo.update(rollout)
+        losses = fit_values(policy, rollout, config) if fresh_values and not env_steps else ppo.update(rollout)
         env_steps += int(rollout.is_step.sum())
         yield env_steps, losses
-        if config.network.normalize_observations:  # not before: the update has to see what the playing policy saw
+        if policy.network.normalize_observations:  # not before: the update has to see what the playing policy saw
             policy.encoder.update_statistics(rollout.flat_observations)
 
 
@@ -110,9 +118,14 @@ def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
     return rollouts(policy, config.environment, episodes=config.evaluation_episodes, seed=seed).metrics
 
 
-def _save(policy: Policy, config: ExpertConfig, location: Location, metrics: dict[str, float]) -> None:
+def _parents(config: ExpertConfig) -> list[Parent]:
+    uri = config.initial_policy
+    return [] if uri is None else [read_policy_manifest(uri).parent_entry(uri)]
+
+
+def _save(policy: Policy, config: ExpertConfig, location: Location, metrics: dict[str, float], parents: list[Parent]) -> None:
     operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json"))
-    save_policy(policy, location.uri, operation=operation, environment=config.environment, metrics=metrics)
+    save_policy(policy, location.uri, operation=operation, environment=config.environment, parents=parents, metrics=metrics)
 
 
 def _report(result: ExpertResult) -> None:
