@@ -14,6 +14,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from offline_core.errors import LearningError, OfflineError
 from offline_core.learning.config import ComputeConfig
+from offline_core.learning.feed import Feed
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
@@ -86,13 +87,14 @@ class Feeder:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._feed = feed_of(run)
+        self._feed: Feed | None = None
         self._chunks: dict[int, Iterator[Steps]] = {}
         self._stored: dict[tuple[int, int], Any] = {}
         self._ends: dict[int, int] = {}  # chunks of the epochs that have been read
 
     def chunk(self, epoch: int, number: int) -> Any:
         """[reference to the chunk], or None after the last of the epoch."""
+        self._feed = self._feed or feed_of(self._run)  # not when it is made: an error then would not come out as it is
         if self._feed.resident:
             epoch = 0
         if (epoch, number) not in self._stored and number < self._ends.get(epoch, number + 1):
@@ -108,6 +110,7 @@ class Feeder:
         return self._stored[-1, 0]
 
     def _read_until(self, epoch: int, number: int) -> None:
+        assert self._feed is not None
         read = [key[1] for key in self._stored if key[0] == epoch]
         if epoch not in self._chunks or (read and number <= max(read)):  # anew, for somebody who starts in the middle
             self._chunks, read = {epoch: self._feed.chunks(epoch)}, []

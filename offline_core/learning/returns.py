@@ -8,7 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from offline_core.episodes import columns
 from offline_core.learning.steps import Steps
+
+N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"
+"""(R,) float32: the discounted rewards of the next m steps, and what the value after them counts: γ^m, 0 once terminated."""
 
 
 def steps_left(steps: Steps) -> Tensor:
@@ -42,6 +46,16 @@ def n_step_sums(values: Tensor, left: Tensor, factor: float, n: int) -> Tensor:
     for k in range(1, min(n, int(left.max()))):
         sums[:-k] += factor**k * steps[k:].masked_fill(left[:-k] <= k, 0.0)
     return sums
+
+
+def add_n_step_columns(steps: Steps, *, n: int, gamma: float) -> None:
+    """Adds `N_STEP_REWARDS` and `N_STEP_DISCOUNTS`, and makes `new_obs` the observation m = min(n, steps left) steps later."""
+    left = steps_left(steps)
+    steps.ahead = left.clamp(max=n)
+    ends = (torch.arange(len(left), device=left.device) + steps.ahead - 1).clamp(min=0)
+    is_open = ~steps.columns[columns.TERMINATEDS][ends]
+    steps.columns[N_STEP_REWARDS] = n_step_sums(steps.columns[columns.REWARDS], left, gamma, n).float()
+    steps.columns[N_STEP_DISCOUNTS] = (gamma ** steps.ahead.double() * is_open).float()
 
 
 def value_targets(

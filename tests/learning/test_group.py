@@ -76,14 +76,14 @@ def kill_learners(output: Path, times: int, ended: threading.Event) -> None:
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
     ended = threading.Event()
-    killer = threading.Thread(target=kill_learners, args=(tmp_path / "2", 1, ended))
+    killer = threading.Thread(target=kill_learners, args=(tmp_path / "killed", 1, ended))
     killer.start()
-    two = train(dataset, tmp_path / "2", learners=2, **settings)
+    killed = train(dataset, tmp_path / "killed", learners=1, **settings)
     ended.set()
     killer.join()
-    whole = train(dataset, tmp_path / "whole", learners=2, **settings)
-    assert two.updates == whole.updates
-    assert two.losses == whole.losses
+    whole = train(dataset, tmp_path / "whole", learners=0, **settings)
+    assert killed.updates == whole.updates
+    assert killed.losses == whole.losses
 
 
 def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from offline_core.config import Config
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.bc import BC
+from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
 from offline_core.learning.algorithms.cql import CQL
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.iql import IQL
@@ -37,7 +38,7 @@ def make_algorithm(
     """
     if name not in ALGORITHMS:
         raise ConfigError(f"There is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}.")
-    algorithm = ALGORITHMS[name]
+    algorithm = ContinuousCQL if name == "cql" and isinstance(action_space, gym.spaces.Box) else ALGORITHMS[name]
     config = config or algorithm.config_class()
     if type(config) is not algorithm.config_class:
         raise ConfigError(f"{name} takes a {algorithm.config_class.__name__}, not a {type(config).__name__}.")

@@ -60,7 +60,15 @@ class CQLConfig(DQNConfig):
     """Q-learning that keeps what it has not seen below what it has (Kumar et al. 2020)."""
 
     alpha: float = Field(
-        1.0, ge=0, le=1e6, title="Alpha", description="Weight of the conservative penalty; 0 is deep Q-learning."
+        1.0, ge=0, le=1e6, title="Alpha", description="Weight of the conservative penalty; 0 is plain Q-learning."
+    )
+    action_samples: int = Field(
+        10,
+        ge=1,
+        le=1_000,
+        title="Action samples",
+        description="Continuous actions only: how many of each kind the penalty is estimated from. There double, dueling and "
+        "the target interval mean nothing.",
     )
 
 

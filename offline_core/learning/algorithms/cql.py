@@ -15,7 +15,7 @@ from offline_core.policies.config import NetworkConfig
 class CQL(DQN):
     """Deep Q-learning with the penalty α · (log Σ exp Q(s, ·) - Q(s, a)): actions that nobody took are not worth more.
 
-    For actions from a list; with continuous ones the sum would have to be estimated from an actor's samples.
+    For actions from a list; `ContinuousCQL` is for the others.
     """
 
     config_class = CQLConfig

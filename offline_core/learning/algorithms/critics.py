@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -10,15 +11,17 @@ from torch import Tensor, nn
 
 from offline_core.episodes.nested import Nested
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.encoder import Encoder
+from offline_core.policies.encoder import Encoder, leaf_spaces
+from offline_core.policies.gaussian import BoxHead
 from offline_core.policies.layers import ACTIVATIONS, make_layers
+from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 
 
 class Critics(nn.Module):
     """Two critics that differ in their initial weights alone: the smaller of the two overestimates less.
 
-    They see observations as the policy's encoder makes them, with its filter, and have no memory.
+    They see what `observed` makes of observations, so with the policy's filter, and have no memory.
 
     Arguments:
         encoder: the policy's.
@@ -29,7 +32,7 @@ class Critics(nn.Module):
 
     def __init__(self, encoder: Encoder, action_space: gym.Space[Any], network: NetworkConfig, *, seed: int) -> None:
         super().__init__()
-        self.actions = Encoder(action_space, normalize=False)
+        self.actions = _scaling_encoder(action_space)
         self.networks = nn.ModuleList()
         for number in range(2):
             with torch.random.fork_rng(devices=[]):
@@ -37,21 +40,39 @@ class Critics(nn.Module):
                 self.networks.append(_Critic(encoder, self.actions.size, network))
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """What `Policy.encode` made of B observations, and nested actions (B, …) → (2, B)."""
+        """B observations as `observed` made them, and nested actions (B, …) → (2, B)."""
         flat = self.actions(actions)
         return torch.stack([network(encoded, flat) for network in self.networks]).float()
+
+
+def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
+    """One-hot values as they are, components of a Box scaled to ±1 where they have bounds."""
+    encoder = Encoder(space, normalize=True, clip=math.inf)
+    boxes = [
+        BoxHead(leaf) if isinstance(leaf, gym.spaces.Box) else int(gym.spaces.flatdim(leaf)) for leaf in leaf_spaces(space)
+    ]
+    centers = [torch.zeros(box) if isinstance(box, int) else box.center for box in boxes]
+    half_ranges = [torch.ones(box) if isinstance(box, int) else box.half_range for box in boxes]
+    encoder.mean.copy_(torch.cat(centers))
+    encoder.variance.copy_(torch.cat(half_ranges).double().square())
+    return encoder
+
+
+def observed(policy: Policy, observations: Nested) -> Tensor:
+    """What the policy's encoder makes of observations, (B, …) also of sequences; the critics teach it nothing."""
+    encoded = policy.encode(observations).detach()
+    return encoded.flatten(0, 1) if policy.network.recurrent else encoded
 
 
 class _Critic(nn.Module):
     def __init__(self, encoder: Encoder, action_size: int, network: NetworkConfig) -> None:
         super().__init__()
-        self.sequences = network.recurrent is not None
         self.hidden, features = make_layers(encoder, network)
         self.joint = nn.Linear(features + action_size, features)
         self.activation = ACTIVATIONS[network.activation]()
         self.q = nn.Linear(features, 1)
 
     def forward(self, encoded: Tensor, actions: Tensor) -> Tensor:
-        features = self.hidden(encoded.flatten(0, 1) if self.sequences else encoded)
+        features = self.hidden(encoded)
         q: Tensor = self.q(self.activation(self.joint(torch.cat([features, actions], dim=1)))).squeeze(1)
         return q

@@ -15,14 +15,11 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.config import DQNConfig
-from offline_core.learning.returns import n_step_sums, steps_left
+from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
 from offline_core.learning.steps import Batch, Reading, Steps
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-
-N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"
-"""(R,) float32: the discounted rewards of the next m steps, and what the value after them counts: γ^m, 0 once terminated."""
 
 
 class DQN(Algorithm):
@@ -63,13 +60,7 @@ class DQN(Algorithm):
     def prepare(self, steps: Steps, reading: Reading) -> None:
         if self.updates == 0:
             self.target.load_state_dict(self.policy.state_dict())  # it may have been given a filter or weights meanwhile
-        left = steps_left(steps)
-        steps.ahead = left.clamp(max=self.config.n_step)
-        ends = (torch.arange(len(left), device=left.device) + steps.ahead - 1).clamp(min=0)
-        is_open = ~steps.columns[columns.TERMINATEDS][ends]
-        rewards = n_step_sums(steps.columns[columns.REWARDS], left, self.config.gamma, self.config.n_step)
-        steps.columns[N_STEP_REWARDS] = rewards.float()
-        steps.columns[N_STEP_DISCOUNTS] = (self.config.gamma ** steps.ahead.double() * is_open).float()
+        add_n_step_columns(steps, n=self.config.n_step, gamma=self.config.gamma)
 
     def forward(self, batch: Batch) -> Terms:
         all_q = self.q(self.policy, batch[columns.OBS])

@@ -12,7 +12,7 @@ from torch import Tensor
 from offline_core.episodes import columns
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.config import IQLConfig
-from offline_core.learning.algorithms.critics import Critics
+from offline_core.learning.algorithms.critics import Critics, observed
 from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
 from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
@@ -50,7 +50,7 @@ class IQL(Algorithm):
         actions = batch[columns.ACTIONS]
         inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))
         with torch.no_grad():
-            encoded = self.policy.encode(batch[columns.OBS])
+            encoded = observed(self.policy, batch[columns.OBS])
             q = self.targets(encoded, actions).min(dim=0).values
             following = self.policy.values(batch[columns.NEW_OBS]).float() * ~batch[columns.TERMINATEDS]
             targets = batch[columns.REWARDS].float() + self.config.gamma * following

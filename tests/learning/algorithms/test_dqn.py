@@ -153,7 +153,11 @@ def test_one_list_of_actions_however_the_space_calls_it(space: gym.Space[Any]) -
 
 
 @pytest.mark.parametrize("algorithm", [DQN, CQL])
-@pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (1,)), gym.spaces.MultiDiscrete([2, 2])], ids=str)
+@pytest.mark.parametrize(
+    "space",
+    [gym.spaces.Box(-1, 1, (1,)), gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Tuple([gym.spaces.Discrete(2)])],
+    ids=str,
+)
 def test_other_actions_are_refused(algorithm: type[DQN], space: gym.Space[Any]) -> None:
     with pytest.raises(ConfigError, match=rf"{algorithm.__name__} .*cannot act in {type(space).__name__}"):
         algorithm(VECTOR, space)

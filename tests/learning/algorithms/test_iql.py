@@ -78,6 +78,13 @@ def test_no_loss_teaches_anothers_networks() -> None:
     assert not found, "and there is nothing else that learns"
 
 
+def test_critics_see_actions_in_units_of_their_bounds() -> None:
+    space = gym.spaces.Tuple([gym.spaces.Box(np.array([0, -np.inf]), np.array([200, 5])), gym.spaces.Discrete(3)])
+    critics = IQL(VECTOR, space, SMALL).critics
+    seen = critics.actions((torch.tensor([[0.0, -50.0], [150.0, 3.0]]), torch.tensor([2, 0])))
+    torch.testing.assert_close(seen, torch.tensor([[-1.0, -50.0, 0, 0, 1], [0.5, 3.0, 1, 0, 0]]))
+
+
 @pytest.mark.parametrize("expectile", [0.1, 0.5, 0.9])
 def test_the_least_loss_is_at_the_expectile(expectile: float) -> None:
     """Of 0, 1, …, 10, found by bisection of its definition: τ · Σ(x - m)⁺ = (1 - τ) · Σ(m - x)⁺."""
@@ -129,6 +136,7 @@ def test_what_an_action_is_worth_depends_on_where_it_is_taken() -> None:
         gym.spaces.Discrete(3, start=1),
         gym.spaces.MultiDiscrete([2, 4]),
         gym.spaces.Box(-1, 1, (2,)),
+        gym.spaces.Box(-1, 1, (2, 2)),
     ],
     ids=str,
 )
