@@ -24,7 +24,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import PolicyManifest, load_policy, read_policy_manifest
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
 from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, Run, write
-from offline_core.policies.policy import Policy
+from offline_core.policies.policy import Policy, as_tensors
 from offline_core.provenance import provenance
 from offline_core.seeding import derive_seed
 from offline_core.storage.location import Location, storage_errors
@@ -83,9 +83,9 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     """
     start = time.perf_counter()
     manifest, loaded = read_policy_manifest(policy), load_policy(policy)
-    batches = [observations_like(loaded.observation_space, size, seed=config.seed) for size in COMPARED_BATCHES]
+    batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
     graph = Graph(loaded, list(batches[1])).eval().requires_grad_(False)
-    timed = {size: observations_like(loaded.observation_space, size, seed=config.seed) for size in TIMED_BATCHES}
+    timed = {size: observations_like(loaded, size, seed=config.seed) for size in TIMED_BATCHES}
     written, models = {}, {}
     for format in dict.fromkeys(config.formats):
         data, run = write(format, graph, batches[1])
@@ -98,9 +98,8 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
             max_abs_difference=difference,
             latency=_latencies(run, timed, calls=config.latency_calls),
         )
-    as_observed = {size: _observation(loaded, batch) for size, batch in timed.items()}
-    policy_latency = _latencies(loaded.greedy, as_observed, calls=config.latency_calls)
-    actions, inputs = _act(loaded, batches[1])
+    policy_latency = _latencies(lambda batch: _decide(loaded, batch), timed, calls=config.latency_calls)
+    actions, inputs = _decide(loaded, batches[1])
     described = ExportManifest(
         inputs=[_port(name, array) for name, array in batches[1].items()],
         outputs=[_port(name, array) for name, array in zip(OUTPUTS, (actions, inputs), strict=True)],
@@ -125,9 +124,12 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     return result
 
 
-def observations_like(space: gym.Space[Any], size: int, *, seed: int) -> Observations:
-    """A batch drawn from a space, as flat names: uniform between bounds, normal without, exponential with one of them."""
-    batched = batch_space(_plausible(space), size)
+def observations_like(policy: Policy, size: int, *, seed: int) -> Observations:
+    """What the policy might see, by flat names: uniform between bounds, normal without, exponential with one of them."""
+    frames = policy.network.frames
+    space = _plausible(policy.observation_space)
+    space = space if frames == 1 else batch_space(space, frames)
+    batched = batch_space(space, size)
     batched.seed(derive_seed(seed, "observations", size))
     return nested.flatten(nested.map_leaves(np.ascontiguousarray, batched.sample()), columns.OBS)
 
@@ -146,13 +148,11 @@ def _plausible(space: gym.Space[Any]) -> gym.Space[Any]:
     return space
 
 
-def _observation(policy: Policy, batch: Observations) -> nested.Nested:
-    return nested.unflatten(batch, columns.OBS, policy.observation_space)
-
-
-def _act(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray]:
-    chosen = policy.act(_observation(policy, batch), explore=False)
-    return chosen.actions, chosen.extras[columns.ACTION_DIST_INPUTS]
+@torch.inference_mode()
+def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """What an export is to do: greedy actions, and distribution inputs."""
+    inputs = policy(as_tensors(nested.unflatten(batch, columns.OBS, policy.observation_space)))
+    return policy.head.to_env(policy.head.mode(inputs)), inputs.numpy()
 
 
 def _difference(policy: Policy, format: str, run: Run, batch: Observations, tolerance: float) -> float:
@@ -168,7 +168,7 @@ def _difference(policy: Policy, format: str, run: Run, batch: Observations, tole
     with torch.inference_mode():
         consistent = policy.head.to_env(policy.head.mode(torch.from_numpy(inputs)))
     largest = 0.0
-    for name, found, expected in zip(OUTPUTS[::-1], (inputs, actions), (_act(policy, batch)[1], consistent), strict=True):
+    for name, found, expected in zip(OUTPUTS[::-1], (inputs, actions), (_decide(policy, batch)[1], consistent), strict=True):
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
             raise ConfigError(f"As {format}, {name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}.")
         difference = np.abs(found.astype(np.float64) - expected)

@@ -23,7 +23,7 @@ from offline_core.storage.extras import needs
 OUTPUTS = ("actions", columns.ACTION_DIST_INPUTS)
 
 Observations = dict[str, np.ndarray]
-"""Arrays (B, …) by the path of the leaf: `obs`, or `obs/position`, `obs/camera/0`."""
+"""Arrays (B, …), or (B, frames, …), by the path of the leaf: `obs`, or `obs/position`, `obs/camera/0`."""
 Run = Callable[[Observations], tuple[np.ndarray, np.ndarray]]
 """Observations → (actions, action_dist_inputs), in the program that the format is for."""
 
@@ -45,7 +45,7 @@ class Graph(nn.Module):
 
     def __init__(self, policy: Policy, names: list[str]) -> None:
         super().__init__()
-        if any(isinstance(module, nn.RNNBase | nn.RNNCellBase) for module in policy.modules()):
+        if policy.network.recurrent is not None:
             raise ConfigError("A policy that remembers cannot be exported yet: its state would have to go in and out.")
         if policy.action_space.shape is None:
             raise ConfigError(f"Actions made of several cannot be exported yet, found {policy.action_space}.")

@@ -27,7 +27,7 @@ from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import ExportManifest, export_policy, observations_like
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
-from offline_core.policies.policy import Policy
+from offline_core.policies.policy import Policy, as_tensors
 from offline_core.storage.manifest import Operation, Parent
 
 torch.set_num_threads(1)
@@ -85,38 +85,41 @@ def run_torch(folder: Path, observations: dict[str, np.ndarray]) -> tuple[np.nda
 
 
 @pytest.mark.parametrize(
-    ("observation_space", "action_space"),
+    ("observation_space", "action_space", "network"),
     [
-        (VECTOR, spaces.Discrete(3, start=2)),
-        (COMPOSITE, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [-2, 0]])),
-        (VECTOR, spaces.MultiBinary(3)),
-        (COMPOSITE, spaces.Box(np.array([-2.0, -np.inf]), np.array([3.0, 0.5]), dtype=np.float64)),
-        (spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16)),
+        (VECTOR, spaces.Discrete(3, start=2), {}),
+        (COMPOSITE, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [-2, 0]]), {}),
+        (VECTOR, spaces.MultiBinary(3), {"activation": "gelu", "normalize_observations": False}),
+        (COMPOSITE, spaces.Box(np.array([-2.0, -np.inf]), np.array([3.0, 0.5]), dtype=np.float64), {}),
+        (spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16), {}),
+        (COMPOSITE, spaces.Box(-2, 5, (2,)), {"frames": 3, "squash": True}),
+        (spaces.Box(0, 255, (16, 20, 3), np.uint8), spaces.Discrete(4), {"frames": 2, "normalize_observations": False}),
     ],
-    ids=["discrete", "multi-discrete", "multi-binary", "box", "half"],
+    ids=["discrete", "multi-discrete", "multi-binary", "box", "half", "frames", "images"],
 )
 def test_the_export_does_what_the_policy_does(
-    tmp_path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+    tmp_path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: dict[str, Any]
 ) -> None:
-    network = NetworkConfig(hidden_sizes=[16, 8], activation="silu", normalize_observations=True)
-    policy = Policy(observation_space, action_space, network, value_function=True).eval()
+    defaults = {"hidden_sizes": [16, 8], "activation": "silu", "normalize_observations": True}
+    policy = Policy(observation_space, action_space, NetworkConfig(**(defaults | network)), value_function=True).eval()
     policy.encoder.mean += 0.3
     policy.encoder.variance *= 4.0
     result, said = exported(policy, tmp_path, "onnx", "torch_export")
+    frames = network.get("frames", 1)
     for run in (run_onnx, run_torch):
         for size in (1, 3, 200):
-            batched = batch_space(observation_space, size)
+            batched = batch_space(batch_space(observation_space, frames) if frames > 1 else observation_space, size)
             batched.seed(size)
             observations = batched.sample()
             actions, inputs = run(tmp_path / "out", flat(observations))
-            expected = policy.act(observations, explore=False)
-            np.testing.assert_allclose(inputs, expected.extras["action_dist_inputs"], atol=1e-5)
+            expected = policy.choose(policy(as_tensors(observations)).detach(), explore=False)
+            np.testing.assert_allclose(inputs, expected.extras["action_dist_inputs"], rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(actions, expected.actions, atol=1e-5 if actions.dtype.itemsize > 2 else 1e-3)
             assert actions.dtype == action_space.dtype
     assert len(np.unique(actions, axis=0)) > 1, "one action for all would prove little"
     assert [port.name for port in said.outputs] == ["actions", "action_dist_inputs"]
     assert said.outputs[0].dtype == np.dtype(action_space.dtype).name
-    assert all(0 <= model.max_abs_difference < 1e-5 for model in result.models.values())
+    assert all(0 <= model.max_abs_difference < 1e-4 for model in result.models.values())
 
 
 def test_the_manifest_says_all_that_is_needed(tmp_path: Path) -> None:
@@ -209,22 +212,22 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Policy, "forward", lambda self, observations: self.head(self.hidden(observations[observations > 0])))
     with pytest.raises(ConfigError, match="cannot be exported as onnx"):
         export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
-    policy.hidden.append(torch.nn.LSTM(64, 64))
-    with pytest.raises(ConfigError, match="remembers"):
-        export_formats.Graph(policy, ["obs"])
-    policy = Policy(VECTOR, spaces.Discrete(2))
-    policy.action_space = spaces.Dict({"arm": VECTOR, "grip": spaces.Discrete(2)})
-    with pytest.raises(ConfigError, match="made of several"):
-        export_formats.Graph(policy, ["obs"])
+    for space, network, message in [
+        (spaces.Discrete(2), {"recurrent": "lstm"}, "remembers"),
+        (spaces.Dict({"arm": VECTOR, "grip": spaces.Discrete(2)}), {}, "made of several"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            export_formats.Graph(Policy(VECTOR, space, NetworkConfig(**network)), ["obs"])
 
 
 def test_observations_are_drawn_where_somebody_could_observe_them() -> None:
     space = spaces.Box(np.array([-1, -3.4e38, 0], np.float32), np.array([1, 3.4e38, np.inf], np.float32))
-    drawn = observations_like(space, 1000, seed=0)["obs"]
+    policy = Policy(space, spaces.Discrete(2))
+    drawn = observations_like(policy, 1000, seed=0)["obs"]
     assert drawn.dtype == np.float32 and np.abs(drawn[:, 0]).max() <= 1 and drawn[:, 2].min() >= 0
     assert 0.9 < drawn[:, 1].std() < 1.1 and np.abs(drawn).max() < 20
-    np.testing.assert_array_equal(drawn, observations_like(space, 1000, seed=0)["obs"])
-    assert not np.array_equal(drawn, observations_like(space, 1000, seed=1)["obs"])
+    np.testing.assert_array_equal(drawn, observations_like(policy, 1000, seed=0)["obs"])
+    assert not np.array_equal(drawn, observations_like(policy, 1000, seed=1)["obs"])
 
 
 def test_the_length_of_things_is_what_it_was_afterwards() -> None:
