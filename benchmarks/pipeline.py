@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,6 @@ def main() -> None:
         clone(root, seed)
         decode(root)
         scan(root)
-        feed(root)
 
 
 def flow(root: str, seed: int) -> None:
@@ -120,46 +118,6 @@ def scan(root: str) -> None:
 
     took = median_seconds(read, repeats=7)
     figure("scan.steps_per_second", dataset.manifest.statistics.steps / took, "steps/s", columns=names)
-
-
-def feed(root: str) -> None:
-    """A learner fed by the pipeline against the same loop on tensors that lie ready, in alternation: as the pipeline runs
-    by default (the dataset fits, so it waits in memory, and each batch is gathered from it), and when told to stream.
-    """
-    import torch
-
-    from offline_core.learning.config import ComputeConfig, TrainingConfig
-    from offline_core.learning.learner import Learner
-    from offline_core.learning.losses import ALGORITHMS
-    from offline_core.learning.source import make_feed, training_spaces
-    from offline_core.policies.policy import Policy
-    from offline_core.ray_session import ray_session
-    from offline_core.storage.dataset import open_dataset
-
-    torch.set_num_threads(1)
-    source = open_dataset(f"{root}/episodes")
-    config, algorithm, spaces = TrainingConfig(), ALGORITHMS["bc"], training_spaces(source)
-    streaming = config.model_copy(update={"compute": ComputeConfig(resident_bytes=0)})
-    learner = Learner(Policy(*spaces, config.network), algorithm.loss, config.optimizer)
-    size = config.optimizer.batch_size
-    with ray_session():
-        feeds = {"feed.ratio": make_feed(source, config, algorithm, spaces)}
-        feeds["feed.streaming.ratio"] = make_feed(source, streaming, algorithm, spaces)
-        first = list(feeds["feed.ratio"].batches(0))
-        ready = {name: torch.cat([batch[name] for batch in first]) for name in first[0]}
-
-        def in_memory() -> None:
-            for start in range(0, len(ready["actions"]), size):
-                learner.update({name: tensor[start : start + size] for name, tensor in ready.items()})
-
-        def fed(name: str) -> None:
-            for batch in feeds[name].batches(1):
-                learner.update(batch)
-
-        for name in feeds:
-            fed(name), in_memory()
-            ratios = [seconds(in_memory) / seconds(lambda name=name: fed(name)) for _ in range(5)]
-            figure(name, statistics.median(ratios), "of in-memory speed", batch_size=size, steps=len(ready["actions"]))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         "Steps per second": int(result.steps_per_second),
         "Seconds loading": result.load_seconds,
         "Seconds updating": result.update_seconds,
+        "Seconds gathering batches": result.gather_seconds,
         "Seconds waiting for data": result.data_wait_seconds,
+        "Bottleneck": result.bottleneck,
         "Seconds in all": result.seconds,
     }
     card = training_card(rows=rows, losses=result.losses, curve=result.curve, target=result.target_return)

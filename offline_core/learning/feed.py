@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -66,6 +67,15 @@ class StreamingFeed:
         self.window_steps = window_steps
 
     def chunks(self, epoch: int) -> Iterator[Steps]:
+        """One is read and joined while the one before is being learned from."""
+        chunks = self._read(epoch)
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(next, chunks, None)
+            while (steps := coming.result()) is not None:
+                coming = reader.submit(next, chunks, None)
+                yield steps
+
+    def _read(self, epoch: int) -> Iterator[Steps]:
         waiting: list[Part] = []
         steps = 0
         for part in self._parts(epoch):
@@ -102,4 +112,4 @@ def batches(units: Tensor, size: int, *, seed: int, epoch: int, chunk: int, repl
         order = torch.randint(len(units), (len(units),), generator=generator)
     else:
         order = torch.randperm(len(units), generator=generator)
-    return units[order].split(size)
+    return tuple(units[order].split(size))

@@ -105,8 +105,9 @@ class Feeder:
         """As `chunk`, of the data that is held out."""
         if number:
             return None
-        if (-1, 0) not in self._stored:
-            self._stored[-1, 0] = [_put(next(held_out_feed_of(self._run).chunks(0)))]
+        feed = held_out_feed_of(self._run) if (-1, 0) not in self._stored else None
+        if feed is not None:
+            self._stored[-1, 0] = [_put(next(feed.chunks(0)))]
         return self._stored[-1, 0]
 
     def _read_until(self, epoch: int, number: int) -> None:

@@ -35,7 +35,7 @@ from offline_core.storage.manifest import Operation
 
 log = logging.getLogger(__name__)
 
-_HOW_FAST = {"data": True, "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"}}
+_HOW_FAST = ("learners", "cpus_per_learner", "placement", "max_failures", "threads")
 """Parameters that do not change what is learned, and so are no part of where a policy comes from."""
 
 
@@ -62,15 +62,15 @@ class Run:
     @property
     def operation(self) -> Operation:
         """What made the policy: without parameters that had no say in it."""
-        others = {name for name in ALGORITHMS if name != self.config.algorithm}
-        settings = self.config.model_dump(mode="json", exclude={**_HOW_FAST, **dict.fromkeys(others, True)})
+        settings = self.config.model_dump(mode="json", exclude={"data": True, "compute": dict.fromkeys(_HOW_FAST, True)})
+        settings = {name: value for name, value in settings.items() if name == self.config.algorithm or name not in ALGORITHMS}
         return Operation(name="train_policy", version=2, config=settings)
 
     @property
     def identity(self) -> str:
         """A hash of all that decides what is learned."""
-        facts = [self.operation.model_dump(mode="json"), self.source.ref.fingerprint, str(self.environment)]
-        facts += [None if self.held_out is None else self.held_out.ref.fingerprint]
+        held_out = None if self.held_out is None else self.held_out.ref.fingerprint
+        facts = [self.operation.model_dump(mode="json"), self.source.ref.fingerprint, held_out, str(self.environment)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def algorithm(self) -> Algorithm:

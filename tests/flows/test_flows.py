@@ -17,12 +17,11 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
 from flows.train_policy import train_policy
-from offline_core.config import EnvironmentSpec, parse
+from offline_core.config import EnvironmentSpec
 from offline_core.episodes import Episode
 from offline_core.errors import CheckpointError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
-from offline_core.learning.config import TrainingConfig
 from offline_core.pruning.config import PruningConfig
 from offline_core.recording.config import RecordingConfig
 from offline_core.storage.dataset import open_dataset
@@ -51,7 +50,6 @@ def test_from_nothing_to_a_policy(tmp_path: Path) -> None:
         seed=3,
         recording=RecordingConfig(episodes=60, cpus_per_recorder=0.5),
         pruning=PruningConfig(where="return >= 100", keep_top_fraction=0.9),
-        training=parse(TrainingConfig, {"compute": {"cpus_per_prelearner": 0.5}}),
         evaluation=EvaluationConfig(episodes=50),
     )
     assert result.expert.metrics["episode_return_mean"] >= 475

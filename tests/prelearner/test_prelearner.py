@@ -12,7 +12,7 @@ import pytest
 from offline_core.episodes import Episode, columns, decode, episodes_to_table
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.prelearner.prelearner import PreLearner, step_column
+from offline_core.prelearner.prelearner import IS_STEP, STARTS, PreLearner
 from offline_core.storage.writer import episode_rows
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
@@ -35,22 +35,26 @@ def episode(name: str, steps: int, *, seed: int = 0) -> Episode:
 
 EPISODES = [episode("a", 3), episode("b", 1, seed=1), episode("c", 5, seed=2)]
 AS_ROWS: dict[str, Callable[[list[Episode]], pa.Table]] = {"episodes": episode_rows, "table": episodes_to_table}
-WANTED = (columns.OBS, columns.NEW_OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "action_logp")
+WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "action_logp")
+
+
+def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", looks_ahead: bool = False):
+    prelearner = PreLearner(format, wanted, connectors, looks_ahead=looks_ahead, where="/data/set")
+    return prelearner(rows.select(prelearner.stored_columns()))
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_every_step_in_order_with_composite_columns_flattened(format: str) -> None:
-    prelearner = PreLearner(format, WANTED, (CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite()), where="here")
-    found = prelearner(AS_ROWS[format](EPISODES))
+    found = made(AS_ROWS[format](EPISODES), connectors=(CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite()), format=format)
     expected = {
         "obs/position": [e.observations["position"][:-1] for e in EPISODES],
         "obs/mode": [e.observations["mode"][:-1] for e in EPISODES],
-        "new_obs/position": [e.observations["position"][1:] for e in EPISODES],
-        "new_obs/mode": [e.observations["mode"][1:] for e in EPISODES],
         "actions": [e.actions for e in EPISODES],
         "rewards": [e.rewards for e in EPISODES],
         "terminateds": [np.arange(len(e)) == len(e) - 1 for e in EPISODES],
         "action_logp": [e.extras["action_logp"] for e in EPISODES],
+        STARTS: [np.arange(len(e)) == 0 for e in EPISODES],
+        IS_STEP: [np.ones(len(e), bool) for e in EPISODES],
     }
     assert found.keys() == expected.keys()
     for name, parts in expected.items():
@@ -58,10 +62,19 @@ def test_every_step_in_order_with_composite_columns_flattened(format: str) -> No
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
+def test_looking_ahead_adds_a_row_for_the_last_observation(format: str) -> None:
+    found = made(AS_ROWS[format](EPISODES), format=format, looks_ahead=True)
+    for path, key in (("obs/position", "position"), ("obs/mode", "mode")):
+        np.testing.assert_array_equal(found[path], np.concatenate([e.observations[key] for e in EPISODES]))
+    assert found[IS_STEP].tolist() == [True] * 3 + [False, True, False] + [True] * 5 + [False]
+    assert np.flatnonzero(found[STARTS]).tolist() == [0, 4, 6]
+    np.testing.assert_array_equal(found["rewards"][found[IS_STEP]], np.concatenate([e.rewards for e in EPISODES]))
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
 def test_only_what_is_wanted_is_read(format: str) -> None:
-    prelearner = PreLearner(format, (columns.OBS, columns.ACTIONS), (), where="here")
-    rows = AS_ROWS[format](EPISODES).select(prelearner.stored_columns())
-    assert prelearner(rows).keys() == {"obs/position", "obs/mode", "actions"}
+    found = made(AS_ROWS[format](EPISODES), (columns.OBS, columns.ACTIONS), format=format)
+    assert found.keys() == {"obs/position", "obs/mode", "actions", STARTS, IS_STEP}
 
 
 def test_connectors_run_one_after_the_other() -> None:
@@ -72,21 +85,20 @@ def test_connectors_run_one_after_the_other() -> None:
         return steps | {"rewards": steps["rewards"] + 1}
 
     rows = episode_rows(EPISODES)
-    plain = PreLearner("episodes", ("rewards",), (), where="")(rows)["rewards"]
-    np.testing.assert_allclose(PreLearner("episodes", ("rewards",), (double, shift), where="")(rows)["rewards"], 2 * plain + 1)
+    plain = made(rows, ("rewards",))["rewards"]
+    np.testing.assert_allclose(made(rows, ("rewards",), (double, shift))["rewards"], 2 * plain + 1)
 
 
 def test_errors_name_the_dataset_and_the_column() -> None:
     bad = episode("bad", 4)
     bad.observations["position"][2, 1] = np.nan
-    prelearner = PreLearner("episodes", (columns.OBS,), (CheckFinite(),), where="/data/set")
     with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position.* in 1 of 8 steps"):
-        prelearner(episode_rows([*EPISODES[:2], bad]))
-    with pytest.raises(EpisodeError, match="no column values"):
-        step_column(EPISODES[0], "values")
+        made(episode_rows([*EPISODES[:2], bad]), (columns.OBS,), (CheckFinite(),))
+    with pytest.raises(EpisodeError, match="no column 'values'"):
+        made(episode_rows(EPISODES), ("values",))
     mixed = Episode(eps_id="m", observations=np.zeros((3, 7), np.float32), actions=np.zeros(2, int), rewards=np.zeros(2))
     with pytest.raises(EpisodeError, match=r"/data/set: .*shape or structure"):
-        prelearner(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
+        made(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
 
 
 @pytest.mark.parametrize(
