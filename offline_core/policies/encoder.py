@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,13 +37,13 @@ class Encoder(nn.Module):
         self.mean: Tensor
         self.variance: Tensor
         self.count: Tensor
-        self.scale: Tensor | None
+        self.scale: Tensor
         self.register_buffer("mean", torch.zeros(self.size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(self.size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         scales = [torch.full((gym.spaces.flatdim(leaf),), 1 / 255 if _has_bytes(leaf) else 1.0) for leaf in leaves]
-        scaled = not normalize and any(map(_has_bytes, leaves))
-        self.register_buffer("scale", torch.cat(scales) if scaled else None, persistent=False)
+        self.scaled = not normalize and any(map(_has_bytes, leaves))
+        self.register_buffer("scale", torch.cat(scales) if self.scaled else None, persistent=False)
 
     def forward(self, observations: Any, *, axes: int = 1) -> Tensor:
         """Nested tensors with so many leading axes, (B, …) or (B, L, …) → (B, size) or (B, L, size), float32."""
@@ -52,7 +51,7 @@ class Encoder(nn.Module):
         if self.normalize:
             scale = torch.rsqrt(self.variance + 1e-8).float()
             return ((flat - self.mean.float()) * scale).clamp(-self.clip, self.clip)
-        return flat if self.scale is None else flat * self.scale
+        return flat * self.scale if self.scaled else flat
 
     @torch.no_grad()
     def update_statistics(self, observations: Any) -> None:
@@ -155,5 +154,5 @@ def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
             return torch.cat([_flatten(value[key], child, axes) for key, child in space.spaces.items()], dim=-1)
         case gym.spaces.Tuple():
             return torch.cat([_flatten(part, child, axes) for part, child in zip(value, space.spaces, strict=True)], dim=-1)
-    flat: Tensor = value.reshape(*value.shape[:axes], math.prod(space.shape or ())).float()
-    return flat
+    flat: Tensor = value.flatten(axes) if value.ndim > axes else value.unsqueeze(-1)
+    return flat.float()
