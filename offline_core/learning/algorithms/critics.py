@@ -40,7 +40,10 @@ class Critics(nn.Module):
                 self.networks.append(_Critic(encoder, self.actions.size, network))
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """B observations as `observed` made them, and nested actions (B, …) → (2, B)."""
+        """B observations as `observed` made them, and nested actions (B, …) → (2, B).
+
+        With K actions for each observation, those for all observations one after the other: (K·B, …) → (2, K·B).
+        """
         flat = self.actions(actions)
         return torch.stack([network(encoded, flat) for network in self.networks]).float()
 
@@ -74,5 +77,7 @@ class _Critic(nn.Module):
 
     def forward(self, encoded: Tensor, actions: Tensor) -> Tensor:
         features = self.hidden(encoded)
+        if len(actions) > len(features):
+            features = features.repeat(len(actions) // len(features), 1)
         q: Tensor = self.q(self.activation(self.joint(torch.cat([features, actions], dim=1)))).squeeze(1)
         return q

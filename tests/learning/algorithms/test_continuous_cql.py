@@ -1,0 +1,141 @@
+"""CQL of continuous actions: the penalty's integral, losses that do not touch each other's networks, what it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms import make_algorithm
+from offline_core.learning.algorithms.config import CQLConfig
+from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
+from offline_core.learning.steps import Batch, Steps
+from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
+
+BOX = gym.spaces.Box(-1.0, 3.0, (1,))
+SQUASHED = NetworkConfig(hidden_sizes=[8], squash=True)
+
+
+def cql(space: gym.spaces.Box = BOX, *, seed: int = 0, **config: Any) -> ContinuousCQL:
+    return ContinuousCQL(VECTOR, space, SQUASHED, CQLConfig(**config), seed=seed)
+
+
+def box_steps(lengths: list[int], terminated: list[bool]) -> Steps:
+    steps = made_steps(lengths, terminated)
+    steps.columns["actions"] = torch.rand(len(steps.episode), 1, generator=torch.Generator().manual_seed(0)) * 4 - 1
+    return steps
+
+
+def gradients(algorithm: ContinuousCQL, batch: Batch) -> dict[str, torch.Tensor]:
+    """Of the sum of the losses, with the same draws each time."""
+    algorithm.zero_grad()
+    torch.manual_seed(0)
+    algorithm(batch).loss.sum().backward()
+    return {name: p.grad.clone() for name, p in algorithm.named_parameters() if p.grad is not None}
+
+
+def test_the_integral_is_that_of_a_fine_grid() -> None:
+    algorithm = cql(action_samples=3_000)
+    with torch.no_grad():
+        for network in algorithm.critics.networks:
+            network.q.weight.mul_(5)
+        encoded = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+        torch.manual_seed(0)
+        inputs = torch.tensor([[0.2, 0.0]]).expand(4, 2)  # (mean, log std), wide enough to see all of the interval
+        found = algorithm.log_integral(encoded, inputs, -inputs)
+        grid = torch.linspace(-1, 3, 401)
+        q = torch.stack([algorithm.critics(encoded, a.expand(4, 1)) for a in grid], dim=-1).double()
+        expected = torch.trapezoid(q.exp(), grid.double(), dim=-1).log()
+    assert found.shape == (2, 4)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.05)
+
+
+def test_critics_learn_from_their_targets_and_the_penalty_alone() -> None:
+    algorithm = cql(alpha=0.0, gamma=0.9)
+    batch = whole_batch(algorithm, box_steps([6, 5], [True, False]))
+    found = gradients(algorithm, batch)
+    torch.manual_seed(0)
+    target = algorithm(batch).watched["target_q"]
+    algorithm.zero_grad()
+    (algorithm.critics(batch["obs"], batch["actions"]) - target).square().sum().backward()
+    for name, parameter in algorithm.critics.named_parameters():
+        torch.testing.assert_close(found[f"critics.{name}"], parameter.grad, rtol=1e-4, atol=1e-6)
+    assert target[5] == batch["n_step_rewards"][5], "nothing follows a termination"
+    penalised = gradients(cql(alpha=3.0, gamma=0.9), batch)
+    for name, gradient in found.items():
+        same = torch.allclose(gradient, penalised[name], rtol=1e-4, atol=1e-6)
+        assert same or name.startswith("critics"), f"{name}: the penalty is the critics' alone"
+        assert not (same and name.endswith("joint.weight"))
+    assert not any(name.startswith("targets") for name in found)
+
+
+def test_the_temperature_holds_the_entropy() -> None:
+    """It falls while the actor is too random, and the target is -1 a component in units where the bounds are ±1."""
+    algorithm = cql(gym.spaces.Box(-5.0, 5.0, (2,)))
+    assert algorithm.target_entropy == pytest.approx(-2 + 2 * np.log(5))
+    steps = made_steps([9], [True])
+    steps.columns["actions"] = torch.zeros(10, 2)
+    batch = whole_batch(algorithm, steps)
+    found = gradients(algorithm, batch)["log_temperature"]
+    torch.manual_seed(0)
+    entropy = algorithm(batch).watched["entropy"]
+    torch.testing.assert_close(found, (entropy - algorithm.target_entropy).sum(), rtol=1e-4, atol=1e-4)
+    assert found > 0
+
+
+def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step() -> None:
+    algorithm = cql()
+    terms = algorithm(whole_batch(algorithm, box_steps([9, 3], [True, False])))
+    terms.loss.mean().backward()
+    assert all(p.grad is not None for p in algorithm.parameters() if p.requires_grad)
+    assert {term.shape for term in (terms.loss, *terms.watched.values())} == {(12,)}
+    assert not any(term.requires_grad for term in terms.watched.values())
+
+
+def test_the_actor_climbs_the_critics() -> None:
+    """The reward is the action, so the upper bound is best; the actor begins in the middle."""
+    steps = box_steps([1] * 64, [True] * 64)
+    steps.columns["rewards"] = steps.columns["actions"][:, 0]
+    algorithm = learned(steps, alpha=0.1)
+    assert algorithm.policy.greedy(np.zeros((1, 3), np.float32)).item() > 2.5
+
+
+def test_actions_nobody_took_are_not_worth_more_than_those_taken() -> None:
+    """Only actions below 0 were taken: without the penalty, what is above them is anybody's guess."""
+    steps = box_steps([1] * 64, [True] * 64)
+    steps.columns["actions"] = (steps.columns["actions"] - 3) / 4
+    steps.columns["rewards"] = steps.columns["actions"][:, 0] * 3  # rising towards where nobody went
+    worth = {}
+    for alpha in (0.0, 5.0):
+        q = learned(steps, alpha=alpha).critics(torch.zeros(1, 3), torch.tensor([[2.5], [-0.5]])).min(dim=0).values
+        worth[alpha] = (q[0] - q[1]).item()
+    assert worth[5.0] < 0 < worth[0.0]
+
+
+def learned(steps: Steps, **config: Any) -> ContinuousCQL:
+    algorithm = cql(action_samples=2, **config)
+    batch = whole_batch(algorithm, steps)
+    optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.03)
+    torch.manual_seed(0)
+    for _ in range(120):
+        update(algorithm, optimizer, batch)
+    return algorithm
+
+
+@pytest.mark.parametrize("space", [BOX, gym.spaces.Box(-1, 1, (2, 2))], ids=str)
+def test_cql_is_this_where_actions_are_continuous(space: gym.spaces.Box) -> None:
+    algorithm = make_algorithm("cql", VECTOR, space, SQUASHED)
+    assert isinstance(algorithm, ContinuousCQL)
+    steps = made_steps([5], [True])
+    steps.columns["actions"] = torch.zeros(6, *space.shape)
+    assert algorithm(whole_batch(algorithm, steps)).loss.isfinite().all()
+
+
+def test_actions_that_are_clipped_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set network\.squash to true"):
+        make_algorithm("cql", VECTOR, BOX)
