@@ -53,7 +53,8 @@ def exported(policy: Policy, tmp_path: Path, *formats: str) -> tuple[PolicyExpor
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+            scale = 1 / parameter[0].numel() ** 0.5 if parameter.ndim > 1 else 0.1
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
     config = QUICK.model_copy(update={"formats": list(formats or ["onnx"])})
     result = export_policy(config, policy=saved(policy, tmp_path / "policy"), output=str(tmp_path / "out"))
     return result, ExportManifest.model_validate_json((tmp_path / "out" / "export.json").read_bytes())
