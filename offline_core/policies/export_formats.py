@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import io
 import logging
@@ -70,7 +69,7 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
     """
     leaves = tuple(torch.from_numpy(example[name]) for name in graph.names)
     writer = _onnx if format == "onnx" else _torch_export
-    with _quiet(), _symbolic_lengths():
+    with _quiet():
         try:
             return writer(graph, leaves)
         except ConfigError:
@@ -120,18 +119,6 @@ def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
         return actions.numpy(), inputs.numpy()
 
     return Written(file.getvalue(), run)
-
-
-@contextlib.contextmanager
-def _symbolic_lengths() -> Iterator[None]:
-    """`len` of a tensor has to be a plain number, which would fix the size of the batch: here it is `shape[0]`, that may
-    stand for any size. (Torch does the same with `min` and `max` while it follows a network.)"""
-    plain = builtins.len
-    builtins.len = lambda value: value.shape[0] if isinstance(value, Tensor) and value.ndim else plain(value)
-    try:
-        yield
-    finally:
-        builtins.len = plain
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import subprocess
 import sys
@@ -229,12 +228,3 @@ def test_observations_are_drawn_where_somebody_could_observe_them() -> None:
     assert 0.9 < drawn[:, 1].std() < 1.1 and np.abs(drawn).max() < 20
     np.testing.assert_array_equal(drawn, observations_like(policy, 1000, seed=0)["obs"])
     assert not np.array_equal(drawn, observations_like(policy, 1000, seed=1)["obs"])
-
-
-def test_the_length_of_things_is_what_it_was_afterwards() -> None:
-    with pytest.raises(ZeroDivisionError), export_formats._symbolic_lengths():
-        assert (len([1, 2]), len(torch.zeros(3, 2)), len(io.BytesIO(b"abc").getvalue())) == (2, 3, 3)
-        with pytest.raises(TypeError):
-            len(torch.zeros(()))
-        _ = 1 / 0
-    assert type(len).__name__ == "builtin_function_or_method"
