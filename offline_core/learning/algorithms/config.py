@@ -45,7 +45,7 @@ class DQNConfig(Config):
 
     gamma: float = Field(0.99, ge=0, le=1, title="Gamma", description="Discount of the rewards, per step.")
     n_step: int = Field(
-        1, ge=1, le=1_000, title="Steps", description="Rewards that are summed up before the value function is asked."
+        3, ge=1, le=1_000, title="Steps", description="Rewards that are summed up before the target network is asked."
     )
     double: bool = Field(
         True, title="Double", description="The learned network chooses the next action, the target network values it."

@@ -52,6 +52,16 @@ def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_no_steps_at_all_teach_nothing(name: str) -> None:
+    """A learner's share of a short last batch may be empty, and the others still wait for its gradients."""
+    algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
+    batch = whole_batch(algorithm, made_steps([9, 3], [True, False]))
+    terms = algorithm({column: tensor[:0] for column, tensor in batch.items()})
+    terms.loss.sum().backward()
+    assert not any(parameter.grad.any() for parameter in trained(algorithm))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_its_state_is_all_that_goes_on(name: str) -> None:
     """Restored after some updates, the next ones are the same to the bit."""
     steps = made_steps([30, 20], [True, False])

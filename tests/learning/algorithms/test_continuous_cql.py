@@ -40,7 +40,7 @@ def gradients(algorithm: ContinuousCQL, batch: Batch) -> dict[str, torch.Tensor]
 
 
 def test_the_integral_is_that_of_a_fine_grid() -> None:
-    algorithm = cql(action_samples=3_000)
+    algorithm = cql(action_samples=1_000)
     with torch.no_grad():
         for network in algorithm.critics.networks:
             network.q.weight.mul_(5)
@@ -52,7 +52,7 @@ def test_the_integral_is_that_of_a_fine_grid() -> None:
         q = torch.stack([algorithm.critics(encoded, a.expand(4, 1)) for a in grid], dim=-1).double()
         expected = torch.trapezoid(q.exp(), grid.double(), dim=-1).log()
     assert found.shape == (2, 4)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.05)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.07)
 
 
 def test_critics_learn_from_their_targets_and_the_penalty_alone() -> None:
@@ -95,6 +95,10 @@ def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step() -> None:
     assert all(p.grad is not None for p in algorithm.parameters() if p.requires_grad)
     assert {term.shape for term in (terms.loss, *terms.watched.values())} == {(12,)}
     assert not any(term.requires_grad for term in terms.watched.values())
+    algorithm.zero_grad()
+    none = {column: tensor[:0] for column, tensor in whole_batch(algorithm, box_steps([3], [True])).items()}
+    algorithm(none).loss.sum().backward()
+    assert not any(p.grad.any() for p in algorithm.parameters() if p.requires_grad)
 
 
 def test_the_actor_climbs_the_critics() -> None:

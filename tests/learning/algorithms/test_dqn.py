@@ -35,7 +35,7 @@ def q_of(weights: dict[str, np.ndarray], obs: np.ndarray, *, dueling: bool) -> n
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("dueling", [True, False])
 def test_the_loss_of_each_step_is_hubers_of_the_temporal_difference(double: bool, dueling: bool) -> None:
-    algorithm, other = (dqn(double=double, dueling=dueling, gamma=0.8, seed=seed) for seed in (1, 2))
+    algorithm, other = (dqn(double=double, dueling=dueling, n_step=1, gamma=0.8, seed=seed) for seed in (1, 2))
     steps = made_steps([6, 1, 5], [True, True, False], actions=3)
     steps.columns["rewards"] *= 2
     batch = whole_batch(algorithm, steps)
@@ -131,7 +131,7 @@ def test_values_of_a_small_world_are_found() -> None:
     steps.columns["obs"] = torch.tensor([first, second, [0.0, 0.0, 1.0]] * 6)
     steps.columns["actions"] = torch.tensor([0, 0, -9, 0, 1, -9, 0, 2, -9, 1, 0, -9, 1, 1, -9, 2, 2, -9])
     steps.columns["rewards"] = torch.where(steps.columns["obs"][:, 1] > 0, steps.columns["actions"].double(), 0.0)
-    algorithm = dqn(gamma=0.9, target_network_interval_updates=20)
+    algorithm = dqn(n_step=1, gamma=0.9, target_network_interval_updates=20)
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
     for _ in range(500):
