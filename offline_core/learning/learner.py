@@ -141,9 +141,13 @@ class Learner:
             self._sums[name] = self._sums[name] + value if name in self._sums else value
         for name, value in watched.items():
             if name.endswith("_min"):
-                self._sums[name] = torch.minimum(self._sums.get(name, value.min()), value.min())
+                self._sums[name] = torch.cat([value[weights > 0], self._sums.get(name, value.new_full((1,), math.inf))]).amin(
+                    0, True
+                )
             elif name.endswith("_max"):
-                self._sums[name] = torch.maximum(self._sums.get(name, value.max()), value.max())
+                self._sums[name] = torch.cat([value[weights > 0], self._sums.get(name, value.new_full((1,), -math.inf))]).amax(
+                    0, True
+                )
         self._window_updates += 1
         return self.device.type != "cpu" or bool(means["loss"].isfinite())  # elsewhere it would wait; `watched` tells later
 

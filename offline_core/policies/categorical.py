@@ -38,7 +38,7 @@ class CategoricalHead(nn.Module):
         return self._actions(torch.stack([part.argmax(dim=1) for part in inputs.split(self.sizes, dim=1)], dim=1))
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        columns = (actions.reshape(inputs.shape[0], -1).long() - self.starts).split(1, dim=1)
+        columns = (actions.reshape(inputs.shape[0], len(self.sizes)).long() - self.starts).split(1, dim=1)
         parts = zip(inputs.split(self.sizes, dim=1), columns, strict=True)
         return torch.stack([functional.log_softmax(p, dim=1).gather(1, c).squeeze(1) for p, c in parts]).sum(dim=0)
 

@@ -60,7 +60,7 @@ class SquashedGaussianHead(BoxHead):
         return self._squashed(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        share = (actions.reshape(inputs.shape[0], -1).to(inputs.dtype) - self.center) / self.half_range
+        share = (actions.reshape(inputs.shape[0], self.mean.out_features).to(inputs.dtype) - self.center) / self.half_range
         return self._log_prob(inputs, torch.atanh(share.clamp(EDGE - 1, 1 - EDGE)))
 
     def entropy(self, inputs: Tensor) -> Tensor:

@@ -151,6 +151,49 @@ def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(
     np.testing.assert_allclose(encoder.variance, observations.var(axis=0), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "network"),
+    [
+        ("marwil", {}),
+        ("dqn", {}),
+        ("iql", {}),
+        ("cql", {}),
+        ("bc", {"frames": 3}),
+        ("bc", {"recurrent": "gru", "recurrent_units": 8}),
+        ("marwil", {"recurrent": "lstm", "recurrent_units": 8}),
+        ("dqn", {"frames": 2}),
+    ],
+)
+def test_every_algorithm_learns_the_same_from_either_format(tmp_path: Path, algorithm: str, network: dict) -> None:
+    results = []
+    for format in ("episodes", "table"):
+        data = dataset_of(tmp_path / format, balancing_episodes(6, 50), format=format, environment=None, rows=100)
+        wanted = config(algorithm=algorithm, network={"hidden_sizes": [16]} | network)
+        results.append(train_policy(wanted, dataset=data, output=str(tmp_path / f"{format}-out")))
+    assert results[0].losses == results[1].losses
+    assert np.isfinite(results[0].losses).all()
+    weights = [read_policy_manifest(result.checkpoint).weights_sha256 for result in results]
+    assert weights[0] == weights[1]
+    load_policy(results[0].checkpoint)
+
+
+def test_held_out_loss_chooses_the_best_policy_and_ends_the_run(tmp_path: Path) -> None:
+    """Few steps and a large network: the loss on other data falls, and then rises."""
+    data = dataset_of(tmp_path / "data", balancing_episodes(2, 20), environment=None)
+    other = dataset_of(tmp_path / "other", balancing_episodes(20, seed=7), environment=None)
+    wanted = config(
+        network={"hidden_sizes": [256, 256]},
+        optimizer={"batch_size": 40, "max_epochs": 400, "learning_rate": 0.01},
+        evaluation={"held_out": other, "patience": 3},
+    )
+    result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
+    losses = dict(result.held_out_losses)
+    best = min(losses, key=losses.__getitem__)
+    assert result.metrics == {"held_out_loss": losses[best]}
+    assert result.updates == best + 3 * 10 < 400
+    assert [updates for updates, _ in result.held_out_losses] == list(range(10, result.updates + 1, 10))
+
+
 def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     result = train_policy(config(), dataset=data, output=str(tmp_path / "policy"))

@@ -51,12 +51,7 @@ def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
         torch.testing.assert_close(term, torch.cat([part.watched[watched] for part in parts]))
 
 
-EMPTY = pytest.mark.xfail(strict=True, raises=RuntimeError, reason="heads reshape the actions of no steps to (0, -1)")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=EMPTY) if name in ("bc", "iql", "marwil") else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_steps_at_all_teach_nothing(name: str) -> None:
     """A learner's share of a short last batch may be empty, and the others still wait for its gradients."""
     algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
