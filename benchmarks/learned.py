@@ -90,7 +90,7 @@ def score(policy: str, environment: EnvironmentSpec, seed: int, *, explore: bool
 
 
 def pendulum(root: Path, seed: int) -> Scores:
-    """A clone of continuous actions against its expert, on the same starts; returns are costs, so the ratio is theirs / ours."""
+    """A clone of continuous actions against its expert, on the same starts; as returns are costs, theirs over ours."""
     environment = EnvironmentSpec(id="Pendulum-v1")
     network = {"activation": "silu"}
     config = parse(

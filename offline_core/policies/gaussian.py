@@ -74,7 +74,7 @@ class GaussianHead(BoxHead):
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
-        flat = actions.reshape(inputs.shape[0], self.size).clamp(self.low, self.high)  # an environment would clip foreign ones as well
+        flat = actions.reshape(inputs.shape[0], self.size).clamp(self.low, self.high)  # as environments clip
         z = (flat - mean) * torch.exp(-log_std)
         inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
         at_low, at_high = flat <= self.low, flat >= self.high
