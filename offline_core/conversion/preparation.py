@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
-from offline_core.conversion.values import conform, finite, flags, ids, maps, microseconds, one_a_step, scaled
+from offline_core.conversion.values import conform, finite, flags, ids, maps, nanoseconds, one_a_step, scaled
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
@@ -154,7 +154,7 @@ class Preparation:
         if name in _NAMES:
             return ids(table[name], name, nullable=name != columns.EPS_ID)
         if name == columns.T and pa.types.is_temporal(table[name].type):
-            return microseconds(table[name], name)
+            return nanoseconds(table[name], name)
         tree = read_foreign_column(table, name)
         match name:
             case columns.REWARDS:

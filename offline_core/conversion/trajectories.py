@@ -116,7 +116,7 @@ def _steps(table: pa.Table, rules: EpisodesConfig, order: str, files: Sequence[s
         table[name].to_numpy() if name in table.column_names else np.zeros(count, bool)
         for name in (columns.TERMINATEDS, columns.TRUNCATEDS)
     )
-    t = table[columns.T].to_numpy() if columns.T in table.column_names else np.zeros(count, np.int64)
+    t = read_column(table, columns.T).reshape(count) if columns.T in table.column_names else np.zeros(count, np.int64)
     ids, group = None, np.zeros(count, np.int64)
     if columns.EPS_ID in table.column_names:
         ids, group = _named(table[columns.EPS_ID], file, files, ids_per_file=rules.ids_per_file)

@@ -124,15 +124,17 @@ def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
         raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
 
 
-def microseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """(N,) float64, since 1970, out of timestamps and dates; exact until the year 2255."""
+def nanoseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """(N, 1) int64, since 1970, out of timestamps and dates; not (N,), for times do not number steps."""
     if column.null_count:
         raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+    if not pa.types.is_timestamp(column.type) and not pa.types.is_date(column.type):
+        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.")
     try:
-        times = column.combine_chunks().cast(pa.timestamp("us"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.") from error
-    return times.cast(pa.int64()).to_numpy().astype(np.float64)  # type: ignore[no-any-return]
+        times = column.combine_chunks().cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"Column {name!r} has times before 1678 or after 2261: {error}.") from error
+    return times.cast(pa.int64()).to_numpy()[:, np.newaxis]  # type: ignore[no-any-return]
 
 
 def maps(column: pa.ChunkedArray, name: str) -> pa.Array:

@@ -97,3 +97,11 @@ def test_nested_observations_are_linked() -> None:
 
     rows = with_state(steps("e", 4), obs=lambda row: state(row["t"]), new_obs=lambda row: state(row["t"] + 1))
     assert summary(assembled(rows[::-1], order="linked")[0]) == [("e", "e0 e1 e2 e3", "T")]
+
+
+def test_times_a_nanosecond_apart() -> None:
+    """They come as a column of one number, which no step numbers do."""
+    now = 1_700_000_000_000_000_000
+    rows = with_state(steps("e", 4), t=lambda row: [now + row["t"]], obs=lambda _: [0.0], new_obs=lambda _: [0.0])
+    found, counts = assembled(rows[::-1])
+    assert (parts(found), counts.duplicates) == ([("e0 e1 e2 e3", "T")], 0)
