@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
-from offline_core.conversion.values import conform, finite, flags, ids, maps, nanoseconds, one_a_step, scaled
+from offline_core.conversion.values import conform, exact, finite, flags, ids, lost, maps, nanoseconds, one_a_step, scaled
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
@@ -58,12 +58,19 @@ class Preparation:
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
 
-    def __call__(self, table: pa.Table, *, file: int, first_row: int, uri: str) -> tuple[pa.Table | None, list[Unreadable]]:
+    clock: str = ""
+    """What column t holds, once that is known."""
+
+    def __call__(
+        self, table: pa.Table | Unreadable, *, file: int, first_row: int, uri: str
+    ) -> tuple[pa.Table | None, list[Unreadable]]:
         """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones).
 
         Raises:
             ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
         """
+        if isinstance(table, Unreadable):
+            return None, [table]
         if not isinstance(table, pa.Table):
             raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
         if table.num_rows == 0:
@@ -74,10 +81,12 @@ class Preparation:
             table = table.drop_columns([SOURCE_ROW])
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
-            self._check_columns(self._mapped(table.slice(0, 0), convert.keywords["numbers"]))
+            mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
+            self._check_columns(mapped)
         except DataError as error:
             return None, [Unreadable(uri, None, table.num_rows, error)]
-        self.templates = self.templates or _usual(convert, table)
+        if not self.templates:
+            self.templates, self.clock = _usual(convert, table), _clock(mapped)
         bad: list[Unreadable] = []
         parts = _good(convert, table, rows, uri, bad)
         if not parts:
@@ -117,6 +126,8 @@ class Preparation:
         SchemaError: a column is missing, or there are others than in earlier tables.
         """
         names = table.column_names
+        if SOURCE_FILE in names:
+            raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
         if missing := [name for name in _REQUIRED if name not in names]:
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(names)}."
@@ -128,6 +139,11 @@ class Preparation:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
             raise SchemaError(
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
+                "import the files separately."
+            )
+        if (clock := _clock(table)) != self.clock:
+            raise SchemaError(
+                f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
                 "import the files separately."
             )
 
@@ -161,7 +177,9 @@ class Preparation:
                 return finite(one_a_step(tree, name).astype(np.float64), name)
             case columns.T:
                 numbers = one_a_step(tree, name)
-                return finite(numbers, name) if numbers.dtype.kind == "f" else numbers.astype(np.int64)
+                if numbers.dtype.kind == "f":
+                    return finite(numbers, name)
+                return exact(numbers, np.dtype(np.int64), f"Column {name!r} holds {{}}, which 64 bits cannot hold.")
             case columns.TERMINATEDS | columns.TRUNCATEDS:
                 return flags(tree, name)
             case columns.OBS | columns.NEW_OBS:
@@ -240,7 +258,7 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
     if array.dtype.kind == dtype.kind == "U" or np.can_cast(array.dtype, dtype, "safe"):
         return True
     is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
-    return is_whole and bool((array.astype(dtype).astype(array.dtype) == array).all())
+    return is_whole and not (lost(array, dtype) | (array.astype(dtype).astype(array.dtype) != array)).any()
 
 
 def _number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
@@ -252,6 +270,14 @@ def _number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
     if may_be_time and any_matches(_DATE):
         return pa.timestamp("us", "UTC" if any_matches(_ZONED) else None)
     return pa.float64() if any_matches(_REAL) else pa.int64()
+
+
+def _clock(table: pa.Table) -> str:
+    """What column t holds; times with a zone and without are no common ones."""
+    kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
+    if not pa.types.is_temporal(kind):
+        return "numbers"
+    return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"
 
 
 def _filled(table: pa.Table) -> set[str]:

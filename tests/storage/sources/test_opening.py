@@ -13,7 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError, StorageError
+from offline_core.errors import (
+    ConfigError,
+    CorruptFileError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    OfflineError,
+    SchemaError,
+    StorageError,
+)
 from offline_core.storage.sources.opening import SourceConfig, episode_files, format_of, open_source
 from tests.storage.factories import episode, write_dataset
 from tests.storage.sources.factories import (
@@ -175,11 +183,13 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
     assert rows == plain > 0
 
 
-def test_compressed_json_lines(tmp_path: Path) -> None:
-    write_steps(tmp_path / "x.json", steps())
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.ndjson", "x.csv"])
+def test_compressed_text(tmp_path: Path, name: str) -> None:
+    columns, mapping = (scalar_steps(), SCALARS) if name == "x.csv" else (steps(), SEEDS)
+    write_steps(tmp_path / name, columns)
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "x.json.gz").write_bytes(gzip.compress((tmp_path / "x.json").read_bytes()))
-    check_steps(imported_episodes(tmp_path, tmp_path / "sub"))
+    (tmp_path / "sub" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    check_steps(imported_episodes(tmp_path, tmp_path / "sub", mapping=mapping))
 
 
 @pytest.mark.parametrize("name", ["x.hdf5", "x.h5"])
@@ -234,11 +244,27 @@ def test_arguments_that_a_format_does_not_take(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("pushdown", [{"columns": ["x"]}, {"where": "x > 1"}])
-@pytest.mark.parametrize("format", ["npz", "read_parquet", "tests.storage.sources.test_opening:Numbers"])
+@pytest.mark.parametrize("format", ["sample_batch", "read_parquet", "tests.storage.sources.test_opening:Numbers"])
 def test_formats_without_pushdown(tmp_path: Path, format: str, pushdown: dict[str, Any]) -> None:
-    touch(tmp_path, "x.npz")
+    touch(tmp_path, "x.json")
     with pytest.raises(ConfigError, match=f"columns and where are not for the format {format}; use"):
         found(tmp_path, format=format, **pushdown)
+
+
+@pytest.mark.parametrize(("name", "format"), [("x.npz", "npz"), ("x.h5", "d4rl")])
+def test_formats_of_arrays_have_no_condition(tmp_path: Path, name: str, format: str) -> None:
+    touch(tmp_path, name)
+    assert found(tmp_path, format=format, columns=["x"]) == [name]
+    with pytest.raises(ConfigError, match=f"where is not for the format {format}; prune what you imported"):
+        found(tmp_path, format=format, columns=["x"], where="x > 1")
+
+
+@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_opening:Numbers"])
+def test_no_place_at_all(tmp_path: Path, format: str) -> None:
+    with pytest.raises(ConfigError, match="name at least one source"):
+        open_source([], SourceConfig(format=format))
+    with pytest.raises(ConfigError, match="name at least one source"):
+        imported(tmp_path, [], source={"format": format})
 
 
 def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
@@ -283,6 +309,49 @@ class Lists:
 
     def batches(self) -> Iterator[Any]:
         yield [1, 2]
+
+
+@dataclass
+class Failing:
+    """Raises what it likes, after a batch."""
+
+    uri: str
+    gives_none: bool = False
+
+    def __post_init__(self) -> None:
+        if self.uri == "db://nowhere":
+            raise ConnectionError("no such database")
+
+    def batches(self) -> Any:
+        return None if self.gives_none else self._batches()
+
+    def _batches(self) -> Iterator[pa.Table]:
+        yield pa.table(steps())
+        raise ValueError("the server is gone")
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "error", "message"),
+    [
+        ("db://x", {}, CorruptFileError, r"Failing cannot read db://x: ValueError\('the server is gone'\)"),
+        ("db://x", {"gives_none": True}, CorruptFileError, r"Failing cannot read db://x: TypeError"),
+        ("db://nowhere", {}, ConfigError, r"Failing cannot be made for db://nowhere: ConnectionError\('no such database'\)"),
+    ],
+)
+def test_errors_of_a_reader_of_ones_own(
+    tmp_path: Path, path: str, arguments: dict[str, Any], error: type[OfflineError], message: str
+) -> None:
+    source = {"format": "tests.storage.sources.test_opening:Failing", "arguments": arguments}
+    with pytest.raises(error, match=message):
+        imported(tmp_path, path, source=source)
+    if path == "db://x" and not arguments:
+        assert imported(tmp_path, path, source=source, unreadable="quarantine").counts.steps == 5
+
+
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    write_steps(tmp_path / "x.csv", scalar_steps(_source_file=[1] * 5))
+    with pytest.raises(SchemaError, match=r"x\.csv: There is a column _source_file, a name that is taken here; rename it"):
+        imported(tmp_path, tmp_path / "x.csv", mapping=SCALARS)
 
 
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:
