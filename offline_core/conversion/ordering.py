@@ -286,7 +286,7 @@ def _differ(pairs: Steps) -> np.ndarray:
     """(N/2,) bool: row i and row N/2 + i contradict each other; maps do not contradict none."""
     half = len(pairs) // 2
     content = _content(pairs)
-    differ = (content[:half] != content[half:]).any(axis=1)
+    differ: np.ndarray = (content[:half] != content[half:]).any(axis=1)
     for said in _maps(pairs):
         differ |= (said[:half] != said[half:]) & (said[:half] >= 0) & (said[half:] >= 0)
     return differ

@@ -173,8 +173,8 @@ def _numbered(steps: Steps, first: int, files: Sequence[str], refuse: Refuse) ->
         return steps
     at = int(np.argmin(steps.t))
     error = EpisodeError(
-        f"t is {t[at]} in {steps.where(at, files)}, before the first one, which is {first}. Set episodes.first_t to the t of an "
-        "episode's first step."
+        f"t is {t[at]} in {steps.where(at, files)}, before the first one, which is {first}. Set episodes.first_t to the t of "
+        "an episode's first step."
     )
     refused = early if steps.ids is None else np.isin(steps.group, steps.group[early])
     refuse(steps.take(np.flatnonzero(refused)), error)

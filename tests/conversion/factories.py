@@ -121,9 +121,24 @@ def write_rows(path: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
+def scattered(folder: Path, rows: Sequence[Row], files: int, seed: int | None = None) -> Path:
+    """Writes the rows in so many files, shuffled over all of them if there is a seed."""
+    lying = list(rows) if seed is None else shuffled(rows, seed)
+    for number, part in enumerate(np.array_split(np.arange(len(lying)), files)):
+        write_rows(folder / f"{number}.parquet", [lying[i] for i in part])
+    return folder
+
+
 def run_import(source: Path | list[str], output: Path, /, **config: Any) -> tuple[ImportResult, list[Episode]]:
     """The result of an import and the episodes as they are read back."""
     places = source if isinstance(source, list) else str(source)
     result = import_dataset(ImportConfig.model_validate(config), source=places, output=str(output))
     balanced(result.counts)
     return result, list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
+
+
+_EPISODES = [steps("a", 5), steps("b", 3, end="X"), steps("c", 1), steps("d", 8), steps("e", 4, end="X")]
+ROWS = [row for episode in _EPISODES for row in episode]
+"""Of episodes in order."""
+TAGS = sorted((" ".join(row["tag"] for row in rows), "X" if rows[-1]["truncateds"] else "T") for rows in _EPISODES)
+"""What `parts` has to find in them."""
