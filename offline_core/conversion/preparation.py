@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
 from offline_core.conversion.values import conform, exact, finite, flags, ids, lost, maps, nanoseconds, one_a_step, scaled
@@ -21,7 +21,7 @@ from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, DataError, SchemaError
-from offline_core.storage.foreign import PACKED, read_foreign_column
+from offline_core.storage.foreign import read_foreign_column
 from offline_core.storage.sources.scans import SOURCE_ROW
 
 PROBES = 64
@@ -35,11 +35,6 @@ _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.s
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
-_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
-"""How numbers begin that are no whole ones."""
-_DATE = r"^\s*\d{4}-\d\d-\d\d"
-_ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
-"""Times by ISO 8601, alone and with their distance from UTC."""
 
 
 @dataclass
@@ -97,28 +92,27 @@ class Preparation:
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
-        """The columns of text where numbers or times have to be, and what they are to be parsed as."""
+        """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
         observations, actions = (isinstance(space, _NUMERIC) for space in self.spaces)
         actions |= self.spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
-        numbers: dict[str, pa.DataType] = {}
+        of = dict(zip(roles, (self.spaces[0], *self.spaces), strict=True))
+        found: dict[str, pa.DataType] = {}
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
             sources = self.mapping.get(name, name)
             for source in [sources] if isinstance(sources, str) else sources:
-                if (is_number or not isinstance(sources, str)) and source in table.column_names and _is_text(table[source]):
-                    numbers[source] = _number_type(table[source], may_be_time=name == columns.T)
-        return numbers
+                if source not in table.column_names or not is_text(table[source]):
+                    continue
+                if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
+                    found[source] = LISTS
+                elif is_number or not isinstance(sources, str):
+                    found[source] = number_type(table[source], may_be_time=name == columns.T)
+        return found
 
     def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table under canonical names, with `numbers` parsed."""
         for name, kind in numbers.items():
-            try:
-                column = pc.utf8_trim_whitespace(table[name].cast(pa.string())).cast(kind)
-            except pa.ArrowInvalid as error:
-                raise SchemaError(
-                    f"Column {name!r} has text that is no {'time' if pa.types.is_timestamp(kind) else 'number'}: {error}."
-                ) from error
-            table = table.set_column(table.column_names.index(name), name, column)
+            table = table.set_column(table.column_names.index(name), name, parsed(table[name], kind, name))
         return map_columns(table, self.mapping)
 
     def _check_columns(self, table: pa.Table) -> None:
@@ -261,17 +255,6 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
     return is_whole and not (lost(array, dtype) | (array.astype(dtype).astype(array.dtype) != array)).any()
 
 
-def _number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
-    """What texts are numbers of: whole ones if none is more than that."""
-
-    def any_matches(pattern: str) -> bool:
-        return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-    if may_be_time and any_matches(_DATE):
-        return pa.timestamp("us", "UTC" if any_matches(_ZONED) else None)
-    return pa.float64() if any_matches(_REAL) else pa.int64()
-
-
 def _clock(table: pa.Table) -> str:
     """What column t holds; times with a zone and without are no common ones."""
     kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
@@ -283,10 +266,3 @@ def _clock(table: pa.Table) -> str:
 def _filled(table: pa.Table) -> set[str]:
     """The columns that have a type, and so may hold something."""
     return {field.name for field in table.schema if not pa.types.is_null(field.type)}
-
-
-def _is_text(column: pa.ChunkedArray) -> bool:
-    """Text, and not what RLlib packs as such."""
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return is_text and not pc.any(pc.starts_with(column, PACKED)).as_py()

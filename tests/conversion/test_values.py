@@ -52,7 +52,10 @@ from tests.storage.factories import Bomb
         ("dones", ["maybe"], SchemaError, "'terminateds' says 'maybe'"),
         ("truncateds", [0.5], SchemaError, "'truncateds' holds 0.5"),
         ("truncateds", pa.array([None], pa.bool_()), SchemaError, "'truncateds' has 1 nulls"),
+        ("t", pa.array([2**64 - 1], pa.uint64()), SpaceError, "'t' holds 18446744073709551615, which 64 bits cannot hold"),
         ("eps_id", pa.array([None], pa.string()), SchemaError, "'eps_id' is null"),
+        ("eps_id", [np.nan], SchemaError, "'eps_id' is null, NaN or empty"),
+        ("eps_id", [""], SchemaError, "'eps_id' is null, NaN or empty"),
         ("eps_id", [[1]], SchemaError, "'eps_id' has type list.*cannot be an id"),
         ("infos", ["{"], SchemaError, "'infos' holds text that is no JSON"),
         ("infos", ["[1]"], SchemaError, "'infos' has type string; it has to hold structs"),
@@ -94,6 +97,7 @@ def test_flags(values: Any) -> None:
     ("values", "expected"),
     [
         ([7, 8], ["7", "8"]),
+        ([7.0, 8.5], ["7", "8.5"]),
         (["a", "ü"], ["a", "ü"]),
         (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
         (pa.array(["a", "b"], pa.large_string()), ["a", "b"]),
@@ -212,6 +216,8 @@ def test_declared_spaces_give_dtype_and_shape(space: spaces.Space[Any], values: 
     ("space", "values", "message"),
     [
         (spaces.Discrete(5), [1.5], "holds 1.5, which the space Discrete(5) cannot hold"),
+        (spaces.Discrete(5), pa.array([2**64 - 1], pa.uint64()), "holds 18446744073709551615, which the space"),
+        (spaces.Box(0, 255, (1,), np.uint8), pa.array([-1], pa.int8()), "holds -1, which the space"),
         (spaces.Box(0, 255, (1,), np.uint8), [[256]], "holds 256, which the space"),
         (spaces.Box(0, 255, (1,), np.uint8), [[-1.0]], "holds -1.0, which the space"),
         (spaces.Box(-1, 1, (1,), np.float32), [1e300], "holds 1e+300, which the space"),

@@ -5,17 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from offline_core.errors import (
     ConfigError,
-    CorruptFileError,
     DatasetNotFoundError,
     EmptyDatasetError,
     OfflineError,
@@ -244,7 +240,7 @@ def test_arguments_that_a_format_does_not_take(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("pushdown", [{"columns": ["x"]}, {"where": "x > 1"}])
-@pytest.mark.parametrize("format", ["sample_batch", "read_parquet", "tests.storage.sources.test_opening:Numbers"])
+@pytest.mark.parametrize("format", ["sample_batch", "read_parquet", "tests.storage.sources.test_custom:Numbers"])
 def test_formats_without_pushdown(tmp_path: Path, format: str, pushdown: dict[str, Any]) -> None:
     touch(tmp_path, "x.json")
     with pytest.raises(ConfigError, match=f"columns and where are not for the format {format}; use"):
@@ -259,7 +255,7 @@ def test_formats_of_arrays_have_no_condition(tmp_path: Path, name: str, format: 
         found(tmp_path, format=format, columns=["x"], where="x > 1")
 
 
-@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_opening:Numbers"])
+@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_custom:Numbers"])
 def test_no_place_at_all(tmp_path: Path, format: str) -> None:
     with pytest.raises(ConfigError, match="name at least one source"):
         open_source([], SourceConfig(format=format))
@@ -282,96 +278,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         imported(tmp_path, tmp_path)
 
 
-# Readers of the user's own.
-
-
-@dataclass
-class Numbers:
-    """What somebody else might write: knows places that we do not."""
-
-    uri: str
-    factor: int = 1
-
-    def batches(self) -> Iterator[pa.Table]:
-        columns = steps()
-        yield pa.table(columns | {"r_t": [self.factor * reward for reward in columns["r_t"]]})
-
-
-def no_reader(path: str) -> str:
-    return path
-
-
-@dataclass
-class Lists:
-    """Gives lists where tables have to be."""
-
-    uri: str
-
-    def batches(self) -> Iterator[Any]:
-        yield [1, 2]
-
-
-@dataclass
-class Failing:
-    """Raises what it likes, after a batch."""
-
-    uri: str
-    gives_none: bool = False
-
-    def __post_init__(self) -> None:
-        if self.uri == "db://nowhere":
-            raise ConnectionError("no such database")
-
-    def batches(self) -> Any:
-        return None if self.gives_none else self._batches()
-
-    def _batches(self) -> Iterator[pa.Table]:
-        yield pa.table(steps())
-        raise ValueError("the server is gone")
-
-
-@pytest.mark.parametrize(
-    ("path", "arguments", "error", "message"),
-    [
-        ("db://x", {}, CorruptFileError, r"Failing cannot read db://x: ValueError\('the server is gone'\)"),
-        ("db://x", {"gives_none": True}, CorruptFileError, r"Failing cannot read db://x: TypeError"),
-        ("db://nowhere", {}, ConfigError, r"Failing cannot be made for db://nowhere: ConnectionError\('no such database'\)"),
-    ],
-)
-def test_errors_of_a_reader_of_ones_own(
-    tmp_path: Path, path: str, arguments: dict[str, Any], error: type[OfflineError], message: str
-) -> None:
-    source = {"format": "tests.storage.sources.test_opening:Failing", "arguments": arguments}
-    with pytest.raises(error, match=message):
-        imported(tmp_path, path, source=source)
-    if path == "db://x" and not arguments:
-        assert imported(tmp_path, path, source=source, unreadable="quarantine").counts.steps == 5
-
-
 def test_a_name_that_is_taken(tmp_path: Path) -> None:
     write_steps(tmp_path / "x.csv", scalar_steps(_source_file=[1] * 5))
     with pytest.raises(SchemaError, match=r"x\.csv: There is a column _source_file, a name that is taken here; rename it"):
         imported(tmp_path, tmp_path / "x.csv", mapping=SCALARS)
-
-
-def test_a_reader_of_ones_own(tmp_path: Path) -> None:
-    here = "tests.storage.sources.test_opening"
-    check_steps(imported_episodes(tmp_path, "db://somewhere/7", source={"format": f"{here}:Numbers"}))
-    source = {"format": f"{here}:Numbers", "arguments": {"factor": 2}}
-    doubled = imported_episodes(tmp_path, ["db://somewhere/7"], source=source, mapping=SEEDS)
-    assert doubled[0].rewards.tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("no_reader", {}, "gives str, which has no uri and batches"),
-        ("Missing", {}, "cannot be made for db://x"),
-        ("Numbers", {"size": 3}, "cannot be made for db://x: .*size"),
-        ("Lists", {}, "The reader of db://x gives list and not pyarrow tables"),
-    ],
-)
-def test_a_reader_that_is_none(tmp_path: Path, name: str, arguments: dict[str, Any], message: str) -> None:
-    source = {"format": f"tests.storage.sources.test_opening:{name}", "arguments": arguments}
-    with pytest.raises(ConfigError, match=message):
-        imported(tmp_path, "db://x", source=source)
