@@ -27,7 +27,9 @@ _MEASURED_ROWS = 100
 """By these is told how many rows make a batch."""
 
 _TEXT = ("csv", "ndjson")
-_SAME_LINES = frozenset({"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "try_parse_dates"})
+_SAME_LINES = frozenset(
+    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
+)
 """Arguments under which it can still be told, without Polars, which lines are rows."""
 
 # All rows say what type a column has: a reward may be 1 for ten thousand steps, and 0.5 then.
