@@ -87,7 +87,7 @@ def check_alike(sources: Sequence[Dataset]) -> None:
     ]
     if differences:
         raise SchemaError(
-            "\n  ".join([f"The datasets differ in {len(differences)} respects.", *differences])
+            "\n  ".join(["The datasets differ:", *differences])
             + "\nImport them again with the same environment or spaces; 'offline convert' makes formats the same, and "
             "'offline prune -s columns=…' leaves columns out of tables."
         )
