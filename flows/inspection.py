@@ -59,9 +59,12 @@ def print_dataset(uri: str, version: int | None) -> None:
     if len(manifest.files) > MAX_FILES:
         files.add_row(f"… {len(manifest.files) - MAX_FILES:,} more")
     console.print(files)
-    if statistics.columns:
-        console.print(_columns_table(statistics.columns))
-    if report := last_report(dataset):
+    report = last_report(dataset)
+    if known := statistics.columns or (report.statistics.columns if report else None):
+        console.print(_columns_table(known))
+    elif not dataset.is_foreign:
+        console.print("Statistics of columns are not known yet; 'offline check' makes them.")
+    if report:
         console.print(_findings_table(report))
     console.print(_lineage(dataset.ref.uri, manifest.version, manifest.operation.name, manifest.parents))
 

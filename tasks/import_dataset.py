@@ -16,7 +16,10 @@ def import_dataset(config: ImportConfig, *, source: str | list[str], output: str
 
     result = core.import_dataset(config, source=source, output=output)
     rows: dict[str, object] = {"Source": source, "Dataset": result.dataset}
-    rows |= {name.replace("_", " ").capitalize(): count for name, count in result.counts.model_dump().items() if count}
+    counts: dict[str, object] = {name: count for name, count in result.counts.model_dump().items() if count}
+    if result.counts.quarantined_files:  # nobody knows how many rows were in what could not be read of them
+        counts |= {name: f"at least {getattr(result.counts, name):,}" for name in ("rows", "quarantined_rows")}
+    rows |= {name.replace("_", " ").capitalize(): count for name, count in counts.items()}
     if result.quarantine:
         rows["Not read, and why"] = result.quarantine
     publish_datasets("Import", {"imported": result.dataset}, rows=rows, key="import-card")

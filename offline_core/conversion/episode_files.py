@@ -3,131 +3,179 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from offline_core.conversion.config import EpisodesConfig, ImportConfig
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.pieces import completed, joined, within_limit
 from offline_core.conversion.report import Counts
+from offline_core.conversion.trajectories import Spaces, id_in_file
 from offline_core.conversion.unreadable import Unreadable, refuse
+from offline_core.conversion.values import conform, scaled
 from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
-from offline_core.errors import CorruptFileError, DataError, EpisodeError, SchemaError, StorageError
+from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError, StorageError
 from offline_core.storage.dataset import parquet_errors
 from offline_core.storage.location import Location
 
-Seen = dict[tuple[str, int], str]
-"""Content by id and first step."""
+
+class Place(NamedTuple):
+    """Where an episode lies."""
+
+    file: Location
+    group: int
+    in_group: int
+    """Its number in the row group."""
+    row: int
+    """Its number in the file."""
 
 
-def read_episodes(
-    files: Sequence[Location], config: ImportConfig, unreadable: list[Unreadable]
-) -> Iterator[tuple[list[Episode], Counts]]:
-    """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
-
-    An episode is there twice if one of its id, first step and content came before, as RLlib's recorder writes them.
-    Memory: a row group, all pieces, and an id for each episode.
-
-    Raises:
-        DataError: an episode cannot be read, or contradicts one of the same id, and `unreadable` is "fail"; the message
-            names file and row.
-    """
-    seen: Seen = {}
-    limit = config.episodes.time_limit_steps
-    pieces: dict[str, list[Episode]] = {}
-    for file in tqdm(files, desc="read", unit="file", disable=None):
-        for first_row, items in _items(file, config, unreadable):
-            episodes, counts = [], Counts()
-            for row, item in enumerate(items, first_row):
-                try:
-                    episode = _decoded(item)
-                    is_new = _is_new(episode, seen)
-                except DataError as error:
-                    refuse(Unreadable(file.uri, row, 1, error), config.unreadable, unreadable)
-                    continue
-                counts.rows += len(episode)
-                if not is_new:
-                    counts.duplicates += len(episode)
-                elif len(episode) == 0:
-                    counts.dropped_episodes += 1
-                elif episode.t_started == 0 and episode.is_done:
-                    episodes.append(episode)
-                else:
-                    pieces.setdefault(episode.eps_id, []).append(episode)
-            yield _counted(episodes, limit, counts)
-    for eps_id, found in pieces.items():
-        counts, parts = Counts(), _joined(found)
-        first = 0 if (eps_id, 0) in seen else parts[0].t_started
-        yield _counted(_completed(parts, config.episodes, counts, first=first), limit, counts)
-
-
-def _items(file: Location, config: ImportConfig, unreadable: list[Unreadable]) -> Iterator[tuple[int, list[bytes | None]]]:
-    """(number of the first row, the rows) of each row group, as far as the file can be read."""
-    try:
-        with parquet_errors(file.uri), pq.ParquetFile(file.path, filesystem=file.filesystem) as parquet:
-            schema, row = parquet.schema_arrow, 0
-            if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
-                raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
-            for number in range(parquet.num_row_groups):
-                items = parquet.read_row_group(number, columns=[columns.ITEM])[columns.ITEM].to_pylist()
-                yield row, items
-                row += len(items)
-    except (DataError, StorageError) as error:
-        if config.unreadable == "fail":
-            raise
-        unreadable.append(Unreadable(file.uri, None, 0, error))
-
-
-def _decoded(item: bytes | None) -> Episode:
-    if item is None:
-        raise CorruptFileError("There are no bytes where an episode has to be.")
-    return decode(item).validate()
-
-
-def _is_new(episode: Episode, seen: Seen) -> bool:
-    key, content = (episode.eps_id, episode.t_started), content_of(episode)
-    if key not in seen:
-        seen[key] = content
-        return True
-    if seen[key] != content:
-        raise EpisodeError(
-            f"Another episode {episode.eps_id} with other steps came before. Import the files separately, and merge them then."
+def check_for_episodes(config: ImportConfig) -> None:
+    """Raises a ConfigError that names what is declared and makes sense for rows of steps alone."""
+    of_steps = {
+        "source.columns": config.source.columns,
+        "source.where": config.source.where,
+        "source.arguments": config.source.arguments,
+        "mapping": config.mapping,
+        "episodes.order": config.episodes.order != "auto",
+        "episodes.first_t": config.episodes.first_t,
+        "episodes.last_new_obs": config.episodes.last_new_obs,
+    }
+    if declared := [name for name, value in of_steps.items() if value]:
+        raise ConfigError(
+            f"The files hold episodes, and {', '.join(declared)} can only be heeded for rows of steps. Leave that out, and "
+            "prune what you imported."
         )
-    return False
 
 
-def _joined(pieces: Sequence[Episode]) -> list[Episode]:
-    """The pieces of one episode in order, those that follow one another as one."""
-    parts: list[Episode] = []
-    for piece in sorted(pieces, key=lambda piece: piece.t_started):
+@dataclass
+class EpisodeFiles:
+    """Reads the episodes of files; those that cannot be read are added to `unreadable`, or raised."""
+
+    files: Sequence[Location]
+    config: ImportConfig
+    unreadable: list[Unreadable]
+    spaces: Spaces = (None, None)
+    """The declared ones."""
+    wholes: dict[str, tuple[str, Place]] = field(default_factory=dict)
+    """Content and place of whole episodes, by id."""
+    pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
+    """All others, by id, and by first step and content."""
+
+    def read(self) -> Iterator[tuple[list[Episode], Counts]]:
+        """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
+
+        An episode is there twice if one of its id and content came before, as RLlib's recorder writes them. Steps that
+        several pieces hold, or a piece and the whole episode, are taken once.
+        Memory: a row group, all pieces, and an id for each episode.
+
+        Raises:
+            DataError: an episode cannot be read, or contradicts one of the same id, and `unreadable` is "fail"; the message
+                names file and row.
+        """
+        for file in tqdm(self.files, desc="read", unit="file", disable=None):
+            row = 0
+            for group, items in enumerate(self._row_groups(file)):
+                episodes, counts = [], Counts()
+                for i, item in enumerate(items):
+                    episodes += self._taken(item, Place(file, group, i, row + i), counts)
+                row += len(items)
+                yield _counted(episodes, counts)
+        for eps_id, held in self.pieces.items():
+            yield self._completed(self.wholes.get(eps_id), list(held.values()))
+
+    def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
+        """The rows of each row group, as far as the file can be read."""
         try:
-            parts[-1:] = [parts[-1].concat(piece) if parts else piece]
-        except EpisodeError:  # steps are missing between them
-            parts.append(piece)
-    return parts
+            with parquet_errors(file.uri), pq.ParquetFile(file.path, filesystem=file.filesystem) as parquet:
+                schema = parquet.schema_arrow
+                if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
+                    raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
+                for number in range(parquet.num_row_groups):
+                    yield _items(parquet, number)
+        except (DataError, StorageError) as error:
+            if self.config.unreadable == "fail":
+                raise
+            self.unreadable.append(Unreadable(file.uri, None, 0, error))
+
+    def _taken(self, item: bytes | None, place: Place, counts: Counts) -> list[Episode]:
+        """The episode, if it is whole and new; takes note of pieces, which are counted when they are put together."""
+        try:
+            episode = self._prepared(item, place.file)
+            is_whole, content = episode.t_started == 0 and episode.is_done, content_of(episode)
+            if is_whole and self.wholes.setdefault(episode.eps_id, (content, place))[0] != content:
+                raise EpisodeError(
+                    f"Another episode {episode.eps_id} with other steps came before. If each file numbers its episodes by "
+                    "itself, set episodes.ids_per_file."
+                )
+        except DataError as error:
+            self._refuse(place, error)
+            return []
+        if len(episode) == 0:
+            counts.dropped_episodes += 1
+            return []
+        if not is_whole:
+            held = self.pieces.setdefault(episode.eps_id, {})
+            is_new = held.setdefault((episode.t_started, content), (episode, place))[1] == place
+        else:
+            is_new = self.wholes[episode.eps_id][1] == place
+        if not is_new:
+            counts.duplicates += len(episode)
+        if is_whole or not is_new:
+            counts.rows += len(episode)
+        return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []
+
+    def _prepared(self, item: bytes | None, file: Location) -> Episode:
+        """The episode under the id, and in the spaces and units, that were declared."""
+        if item is None:
+            raise CorruptFileError("There are no bytes where an episode has to be.")
+        episode = decode(item).validate()
+        observation_space, action_space = self.spaces
+        if self.config.recorded_action_range is not None:
+            action_space = episode.action_space if action_space is None else action_space
+            actions = scaled(episode.actions, self.config.recorded_action_range, action_space, columns.ACTIONS)
+            episode = replace(episode, actions=actions)
+        if action_space is not None:
+            actions = conform(episode.actions, action_space, columns.ACTIONS)
+            episode = replace(episode, actions=actions, action_space=action_space)
+        if observation_space is not None:
+            observations = conform(episode.observations, observation_space, columns.OBS)
+            episode = replace(episode, observations=observations, observation_space=observation_space)
+        return replace(episode, eps_id=id_in_file(episode.eps_id, file.uri)) if self.config.episodes.ids_per_file else episode
+
+    def _completed(
+        self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
+    ) -> tuple[list[Episode], Counts]:
+        """The episodes that pieces of one id make, besides the whole one that is known."""
+        pieces = [piece for piece, _ in held]
+        counts = Counts(rows=sum(map(len, pieces)))
+        whole = None if known is None else self._again(known[1])
+        try:
+            parts, counts.duplicates = joined(pieces if whole is None else [whole, *pieces])
+        except EpisodeError as error:
+            for _, place in held:
+                self._refuse(place, error)
+            return [], Counts()
+        return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
+
+    def _again(self, place: Place) -> Episode:
+        """An episode that was read before."""
+        file = place.file
+        with parquet_errors(file.uri), pq.ParquetFile(file.path, filesystem=file.filesystem) as parquet:
+            return self._prepared(_items(parquet, place.group)[place.in_group], file)
+
+    def _refuse(self, place: Place, error: DataError) -> None:
+        refuse(Unreadable(place.file.uri, place.row, 1, error), self.config.unreadable, self.unreadable)
 
 
-def _completed(parts: Sequence[Episode], rules: EpisodesConfig, counts: Counts, *, first: int) -> list[Episode]:
-    """The parts of one episode under the rule for incomplete ones; that at step `first` keeps the id, others are `<id>@<t>`."""
-    broken = [not before.is_done for before in parts[:-1]]
-    counts.gaps, counts.restarted_ids = sum(broken), len(broken) - sum(broken)
-    counts.late_starts = int(first > 0)
-    counts.open_ends = sum(not part.is_done for part in parts)
-    if rules.incomplete == "drop" and counts.gaps + counts.late_starts + counts.open_ends:
-        counts.dropped_episodes, counts.dropped_steps = 1, sum(map(len, parts))
-        return []
-    parts = [p if p.t_started == first else replace(p, eps_id=f"{p.eps_id}@{p.t_started}") for p in parts]
-    if rules.incomplete == "cut":
-        return [replace(part, t_started=0, truncated=part.truncated or not part.is_done) for part in parts]
-    return parts
+def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:
+    return parquet.read_row_group(group, columns=[columns.ITEM])[columns.ITEM].to_pylist()  # type: ignore[no-any-return]
 
 
-def _counted(episodes: Sequence[Episode], limit: int | None, counts: Counts) -> tuple[list[Episode], Counts]:
-    """The episodes, with ends at the time limit made truncations, and the complete account of them."""
-    at_limit = [limit is not None and episode.terminated and episode.t >= limit for episode in episodes]
-    counts.time_limits = sum(at_limit)
+def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Counts]:
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
-    pairs = zip(episodes, at_limit, strict=True)
-    return [replace(episode, terminated=False, truncated=True) if late else episode for episode, late in pairs], counts
+    return episodes, counts

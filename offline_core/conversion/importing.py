@@ -8,17 +8,17 @@ import logging
 from collections.abc import Sequence
 
 from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.episode_files import read_episodes
+from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
-from offline_core.errors import EmptyDatasetError
+from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.ray_session import ray_session
 from offline_core.storage.dataset import Dataset, commit, is_dataset, open_dataset, prepare_dataset, versions
 from offline_core.storage.location import Location, temporary_folder
-from offline_core.storage.manifest import Operation, Parent, Statistics
+from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.sources.fingerprint import fingerprint
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
@@ -44,13 +44,15 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     """
     paths = _listed(source)
     files, readers = _opened(paths, config.source)
+    if files:
+        check_for_episodes(config)
     parent = _parent(paths, config.source)  # before anything is read: who changes files meanwhile makes others of them
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
     root = prepare_dataset(output)
     unreadable: list[Unreadable] = []
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if files:
-            written = [write(root, "part", read_episodes(files, config, unreadable), config)]
+            written = [write(root, "part", EpisodeFiles(files, config, unreadable, config.spaces()).read(), config)]
         else:
             written = StepImport.of(readers, config, root, folder).run(unreadable)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
@@ -78,10 +80,18 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
 
 
 def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
-    """A version of a dataset of ours; anything else is first imported, as it explains itself, to `<output>/imported`."""
+    """A version of a dataset of ours; anything else is first imported, as it explains itself, to a place beside `output`.
+
+    That place is named after `uri`, so that the next verb that reads the same finds it there.
+
+    Raises:
+        ConfigError: a version is asked of something that has none.
+    """
     if is_dataset(uri):
         return open_dataset(uri, version)
-    imported = Location.of(output).child("imported").uri
+    if version is not None:
+        raise ConfigError(f"{uri} is no dataset of ours, and so has no version {version}; leave the version out.")
+    imported = Location.of(output).parent.child(f"imported-{digest([uri])[:8]}").uri
     if known := versions(imported):
         earlier = open_dataset(imported, known[-1])
         if earlier.manifest.parents == [_parent([uri], SourceConfig())]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.duplicates import distinct_rows
-from offline_core.conversion.linking import chain, row_bytes
+from offline_core.conversion.duplicates import States, distinct_rows
+from offline_core.conversion.linking import chain, numbered, row_bytes
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 
-_NO_CONTENT = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
+_MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
+_EMPTY_MAP = b"\x80"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Steps:
     """(N,) the number of the source's file."""
     row: np.ndarray
     """(N,) the number of the row in it."""
+    lost: np.ndarray
+    """(N,) how many places of the source before the row could not be read."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -51,12 +55,18 @@ class Steps:
         """These rows, in this order."""
         if len(rows) == len(self) and (np.diff(rows) == 1).all():
             return self
-        arrays = (array[rows] for array in (self.group, self.t, self.terminated, self.truncated, self.file, self.row))
+        arrays = (
+            array[rows] for array in (self.group, self.t, self.terminated, self.truncated, self.file, self.row, self.lost)
+        )
         return Steps(self.table.take(pa.array(rows)), self.ids, *arrays)
 
     def where(self, number: int, files: Sequence[str]) -> str:
         """The place of a row, for messages."""
         return f"row {self.row[number]:,} of {files[self.file[number]]}"
+
+
+Refuse: TypeAlias = Callable[[Steps, EpisodeError], None]
+"""Raises the error, or takes note of it and of the rows that are left out because of it."""
 
 
 class Ordered(NamedTuple):
@@ -70,23 +80,23 @@ class Ordered(NamedTuple):
     ambiguous_links: int = 0
 
 
-def order_of(rules: EpisodesConfig, schema: pa.Schema) -> str:
-    """What `auto` stands for with these columns.
+def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
+    """What `auto` stands for with these columns and first rows.
 
     Raises:
         ConfigError: the order cannot be had from these columns.
     """
-    names = schema.names
+    names = table.column_names
     order: str = rules.order
     if order == "auto":
         if columns.T in names:
-            order = "t" if pa.types.is_integer(schema.field(columns.T).type) else "time"
+            order = "t" if _numbers_steps(table[columns.T], rules.first_t) else "time"
         else:
             order = "linked" if columns.NEW_OBS in names else "stored"
     if order in ("t", "time") and columns.T not in names:
         raise ConfigError(f"Rows cannot be ordered by {order}: no column is mapped to 't'.")
-    if order == "t" and not pa.types.is_integer(schema.field(columns.T).type):
-        raise ConfigError(f"Column 't' has type {schema.field(columns.T).type} and does not number steps; use order: time.")
+    if order == "t" and not (pa.types.is_integer(kind := table[columns.T].type) or pa.types.is_floating(kind)):
+        raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
     if order == "linked" and columns.NEW_OBS not in names:
         raise ConfigError("Rows cannot be linked without a column new_obs.")
     if columns.NEW_OBS not in names and rules.last_new_obs is None:
@@ -101,28 +111,24 @@ def order_of(rules: EpisodesConfig, schema: pa.Schema) -> str:
     return order
 
 
-def put_in_order(steps: Steps, order: str, files: Sequence[str]) -> Ordered:
+def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse) -> Ordered:
     """The steps episode after episode, those first whose first row comes first.
 
     Arguments:
         order: as `order_of` says.
         files: URIs by the numbers in `steps.file`.
+        refuse: is given episodes of which different rows claim the same place.
 
     Raises:
-        EpisodeError: two different rows claim the same place in an episode.
+        EpisodeError: nothing tells where the steps are missing that could not be read.
         SchemaError: obs and new_obs cannot be compared.
     """
     match order:
         case "t" | "time":
-            return _by_t(steps, files, by_number=order == "t")
+            return _by_t(steps, files, refuse, by_number=order == "t")
         case "linked":
             return _linked(steps, files)
         case "stored":
-            if steps.ids is None:  # no episode goes on in another file
-                apart = np.diff(steps.file) != 0
-                if columns.NEW_OBS not in steps.table.column_names:  # nor, with nothing to tell it by, over a missing row
-                    apart |= np.diff(steps.row) != 1
-                steps = replace(steps, group=_since(apart))
             return _stored(steps)
     steps = steps.take(np.argsort(steps.group, kind="stable"))
     return Ordered(steps, np.ones(len(steps), bool))
@@ -145,39 +151,57 @@ def observations(table: pa.Table) -> tuple[Nested, Nested]:
     return nested.map_leaves(common, obs, new_obs), nested.map_leaves(common, new_obs, obs)
 
 
+def _numbers_steps(t: pa.ChunkedArray, first: int) -> bool:
+    """Whole numbers do; if they are stored as real ones, only those that begin with the first of an episode."""
+    if not pa.types.is_floating(t.type):
+        return bool(pa.types.is_integer(t.type))
+    values = t.to_numpy()
+    return bool((values == np.floor(values)).all() and values.min(initial=np.inf) == first)
+
+
 def _stored(steps: Steps) -> Ordered:
+    if steps.ids is None:
+        starts = _breaks(steps)
+        if columns.NEW_OBS not in steps.table.column_names:  # nothing to tell by what goes on in another file, or over a gap
+            starts[1:] |= (np.diff(steps.file) != 0) | (np.diff(steps.row) != 1)
+        return Ordered(replace(steps, group=_since(starts[1:])), starts)
     steps = steps.take(np.argsort(steps.group, kind="stable"))
-    starts = _breaks(steps)
-    return Ordered(replace(steps, group=_since(starts[1:])) if steps.ids is None else steps, starts)
+    return Ordered(steps, _breaks(steps) | _over_lost(steps))
 
 
-def _by_t(steps: Steps, files: Sequence[str], *, by_number: bool) -> Ordered:
+def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, *, by_number: bool) -> Ordered:
     if steps.ids is None:  # an episode begins where t does not grow
-        steps = replace(steps, group=_since((np.diff(steps.file) != 0) | steps.done[:-1] | (np.diff(steps.t) <= 0)))
-    steps = steps.take(np.lexsort((steps.t, steps.group)))
+        apart = steps.done[:-1] | (np.diff(steps.t) <= 0)
+        if (elsewhere := np.diff(steps.file) != 0).any():
+            apart |= elsewhere & ~_follows(steps)
+        steps = replace(steps, group=_since(apart))
+    steps = steps.take(np.lexsort((_missing(_maps(steps), steps), steps.t, steps.group)))
     again = np.flatnonzero((np.diff(steps.group) == 0) & (np.diff(steps.t) == 0)) + 1
     if len(again) and steps.ids is not None:
-        content = _content(steps.take(np.concatenate([again - 1, again])))
-        equal = (content[: len(again)] == content[len(again) :]).all(axis=1)
-        if not equal.all():
-            b = int(again[np.argmin(equal)])
-            raise EpisodeError(
+        different = again[_differ(steps.take(np.concatenate([again - 1, again])))]
+        for b in different[np.unique(steps.group[different], return_index=True)[1]]:
+            error = EpisodeError(
                 f"Two different rows claim to be step {steps.t[b]} of episode {steps.ids[steps.group[b]]}: "
                 f"{steps.where(b - 1, files)} and {steps.where(b, files)}. If each file numbers its episodes by itself, set "
                 "episodes.ids_per_file."
             )
-        steps = steps.take(np.delete(np.arange(len(steps)), again))
+            refuse(steps.take(np.flatnonzero(steps.group == steps.group[b])), error)
+        kept = ~np.isin(steps.group, steps.group[different])
+        again = again[kept[again]]
+        kept[again] = False
+        steps = steps.take(np.flatnonzero(kept))
     starts = _breaks(steps)
     if by_number:
         starts[1:] |= np.diff(steps.t) != 1
+    else:
+        starts |= _over_lost(steps)
     return Ordered(steps, starts, duplicates=len(again))
 
 
 def _linked(steps: Steps, files: Sequence[str]) -> Ordered:
     count = len(steps)
-    if steps.ids is not None:
-        folders = np.unique([uri.rpartition("/")[0] for uri in files], return_inverse=True)[1]
-        steps = steps.take(np.flatnonzero(distinct_rows(_content(steps), folders[steps.file])))
+    if steps.ids is not None and len(np.unique(steps.file)) > 1:
+        steps = steps.take(np.flatnonzero(_distinct(steps, files)))
     chains = chain(*observations(steps.table), steps.done, steps.group)
     steps, starts = steps.take(chains.order), chains.starts
     number = np.cumsum(starts) - 1
@@ -194,9 +218,36 @@ def _breaks(steps: Steps) -> np.ndarray:
     starts = np.ones(len(steps), bool)
     starts[1:] = (np.diff(steps.group) != 0) | steps.done[:-1]
     if columns.NEW_OBS in steps.table.column_names:
-        for obs, new_obs in zip(*map(nested.leaves, observations(steps.table)), strict=True):
-            starts[1:] |= (new_obs[:-1] != obs[1:]).any(axis=tuple(range(1, obs.ndim)))
+        starts[1:] |= ~_follows(steps)
     return starts
+
+
+def _follows(steps: Steps) -> np.ndarray:
+    """(N-1,) bool: there is a new_obs, and it is the obs of the next row."""
+    fits = np.full(max(0, len(steps) - 1), columns.NEW_OBS in steps.table.column_names)
+    if fits.any():
+        for obs, new_obs in zip(*map(nested.leaves, observations(steps.table)), strict=True):
+            fits &= (new_obs[:-1] == obs[1:]).all(axis=tuple(range(1, obs.ndim)))
+    return fits
+
+
+def _over_lost(steps: Steps) -> np.ndarray:
+    """(N,) bool: nothing tells whether the row follows the one before it, for between them something could not be read.
+
+    Raises:
+        EpisodeError: rows lie in another order than the steps, so that it could be missing anywhere.
+    """
+    over = np.zeros(len(steps), bool)
+    if columns.NEW_OBS in steps.table.column_names:
+        return over
+    lost, same = np.diff(steps.lost), np.diff(steps.group) == 0
+    if (same & (lost < 0)).any():
+        raise EpisodeError(
+            "Some rows cannot be read, and the others do not lie in the order of time: without new_obs nothing tells where a "
+            "step is missing. Mend these rows, or number the steps of an episode by t."
+        )
+    over[1:] = same & (lost > 0)
+    return over
 
 
 def _since(begins: np.ndarray) -> np.ndarray:
@@ -205,12 +256,56 @@ def _since(begins: np.ndarray) -> np.ndarray:
 
 
 def _content(steps: Steps) -> np.ndarray:
-    """(N, bytes) all that rows say, but for where they come from and the infos."""
+    """(N, bytes) all that rows say, but for where they come from and the maps."""
     values = [steps.group, steps.t, steps.terminated, steps.truncated]
     for name in steps.table.column_names:
         column = steps.table[name]
         if pa.types.is_string(column.type):  # and may be null, as ids of agents are
             values.append(column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy())
-        elif name not in _NO_CONTENT:
+        elif name not in _MAPS:
             values.append(read_column(steps.table, name))
     return row_bytes(*values)
+
+
+def _maps(steps: Steps) -> list[np.ndarray]:
+    """(N,) for infos and the like, as far as there are any, the number of what the row says; -1 where it says nothing."""
+    found = []
+    for name in [name for name in _MAPS if name in steps.table.column_names]:
+        column = steps.table[name].combine_chunks()
+        said = pc.if_else(pc.equal(column, _EMPTY_MAP), pa.scalar(None, column.type), column)
+        found.append(said.dictionary_encode().indices.fill_null(-1).to_numpy())
+    return found
+
+
+def _missing(maps: Sequence[np.ndarray], steps: Steps) -> np.ndarray:
+    """(N,) how many of the maps a row lacks."""
+    return sum((said < 0 for said in maps), start=np.zeros(len(steps), np.int64))
+
+
+def _differ(pairs: Steps) -> np.ndarray:
+    """(N/2,) bool: row i and row N/2 + i contradict each other; maps do not contradict none."""
+    half = len(pairs) // 2
+    content = _content(pairs)
+    differ: np.ndarray = (content[:half] != content[half:]).any(axis=1)
+    for said in _maps(pairs):
+        differ |= (said[:half] != said[half:]) & (said[:half] >= 0) & (said[half:] >= 0)
+    return differ
+
+
+def _distinct(steps: Steps, files: Sequence[str]) -> np.ndarray:
+    """(N,) bool: the row is no copy of another; see `distinct_rows`."""
+    maps = _maps(steps)
+    same = numbered(_content(steps))
+    for said in maps:  # rows that are equal but for them are different, none standing for any
+        different = np.unique(np.stack([same, said])[:, said >= 0], axis=1)[0]
+        disputed = (np.bincount(different, minlength=same.max() + 1) > 1)[same]
+        same = np.unique(same * (said.max() + 2) + np.where(disputed, said + 1, 0), return_inverse=True)[1]
+
+    def states() -> States:
+        obs, new_obs = observations(steps.table)
+        number = numbered(np.concatenate([row_bytes(tree, steps.group) for tree in (obs, new_obs)]))
+        return number[: len(steps)], np.where(steps.done, -1, number[len(steps) :])
+
+    folders = np.unique([uri.rpartition("/")[0] for uri in files], return_inverse=True)[1]
+    missing = _missing(maps, steps)
+    return distinct_rows(same, steps.group, file=steps.file, folder=folders[steps.file], missing=missing, states=states)

@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
-from offline_core.conversion.values import conform, finite, flags, ids, maps, microseconds, one_a_step, scaled
+from offline_core.conversion.values import conform, exact, finite, flags, ids, lost, maps, nanoseconds, one_a_step, scaled
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, DataError, SchemaError
-from offline_core.storage.foreign import PACKED, read_foreign_column
+from offline_core.storage.foreign import read_foreign_column
 from offline_core.storage.sources.scans import SOURCE_ROW
 
 PROBES = 64
@@ -35,11 +35,6 @@ _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.s
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
-_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
-"""How numbers begin that are no whole ones."""
-_DATE = r"^\s*\d{4}-\d\d-\d\d"
-_ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
-"""Times by ISO 8601, alone and with their distance from UTC."""
 
 
 @dataclass
@@ -58,12 +53,19 @@ class Preparation:
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
 
-    def __call__(self, table: pa.Table, *, file: int, first_row: int, uri: str) -> tuple[pa.Table | None, list[Unreadable]]:
+    clock: str = ""
+    """What column t holds, once that is known."""
+
+    def __call__(
+        self, table: pa.Table | Unreadable, *, file: int, first_row: int, uri: str
+    ) -> tuple[pa.Table | None, list[Unreadable]]:
         """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones).
 
         Raises:
             ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
         """
+        if isinstance(table, Unreadable):
+            return None, [table]
         if not isinstance(table, pa.Table):
             raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
         if table.num_rows == 0:
@@ -74,10 +76,12 @@ class Preparation:
             table = table.drop_columns([SOURCE_ROW])
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
-            self._check_columns(self._mapped(table.slice(0, 0), convert.keywords["numbers"]))
+            mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
+            self._check_columns(mapped)
         except DataError as error:
             return None, [Unreadable(uri, None, table.num_rows, error)]
-        self.templates = self.templates or _usual(convert, table)
+        if not self.templates:
+            self.templates, self.clock = _usual(convert, table), _clock(mapped)
         bad: list[Unreadable] = []
         parts = _good(convert, table, rows, uri, bad)
         if not parts:
@@ -88,28 +92,27 @@ class Preparation:
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
-        """The columns of text where numbers or times have to be, and what they are to be parsed as."""
+        """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
         observations, actions = (isinstance(space, _NUMERIC) for space in self.spaces)
         actions |= self.spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
-        numbers: dict[str, pa.DataType] = {}
+        of = dict(zip(roles, (self.spaces[0], *self.spaces), strict=True))
+        found: dict[str, pa.DataType] = {}
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
             sources = self.mapping.get(name, name)
             for source in [sources] if isinstance(sources, str) else sources:
-                if (is_number or not isinstance(sources, str)) and source in table.column_names and _is_text(table[source]):
-                    numbers[source] = _number_type(table[source], may_be_time=name == columns.T)
-        return numbers
+                if source not in table.column_names or not is_text(table[source]):
+                    continue
+                if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
+                    found[source] = LISTS
+                elif is_number or not isinstance(sources, str):
+                    found[source] = number_type(table[source], may_be_time=name == columns.T)
+        return found
 
     def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table under canonical names, with `numbers` parsed."""
         for name, kind in numbers.items():
-            try:
-                column = pc.utf8_trim_whitespace(table[name].cast(pa.string())).cast(kind)
-            except pa.ArrowInvalid as error:
-                raise SchemaError(
-                    f"Column {name!r} has text that is no {'time' if pa.types.is_timestamp(kind) else 'number'}: {error}."
-                ) from error
-            table = table.set_column(table.column_names.index(name), name, column)
+            table = table.set_column(table.column_names.index(name), name, parsed(table[name], kind, name))
         return map_columns(table, self.mapping)
 
     def _check_columns(self, table: pa.Table) -> None:
@@ -117,6 +120,8 @@ class Preparation:
         SchemaError: a column is missing, or there are others than in earlier tables.
         """
         names = table.column_names
+        if SOURCE_FILE in names:
+            raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
         if missing := [name for name in _REQUIRED if name not in names]:
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(names)}."
@@ -128,6 +133,11 @@ class Preparation:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
             raise SchemaError(
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
+                "import the files separately."
+            )
+        if (clock := _clock(table)) != self.clock:
+            raise SchemaError(
+                f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
                 "import the files separately."
             )
 
@@ -154,14 +164,16 @@ class Preparation:
         if name in _NAMES:
             return ids(table[name], name, nullable=name != columns.EPS_ID)
         if name == columns.T and pa.types.is_temporal(table[name].type):
-            return microseconds(table[name], name)
+            return nanoseconds(table[name], name)
         tree = read_foreign_column(table, name)
         match name:
             case columns.REWARDS:
                 return finite(one_a_step(tree, name).astype(np.float64), name)
             case columns.T:
                 numbers = one_a_step(tree, name)
-                return finite(numbers, name) if numbers.dtype.kind == "f" else numbers.astype(np.int64)
+                if numbers.dtype.kind == "f":
+                    return finite(numbers, name)
+                return exact(numbers, np.dtype(np.int64), f"Column {name!r} holds {{}}, which 64 bits cannot hold.")
             case columns.TERMINATEDS | columns.TRUNCATEDS:
                 return flags(tree, name)
             case columns.OBS | columns.NEW_OBS:
@@ -240,27 +252,17 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
     if array.dtype.kind == dtype.kind == "U" or np.can_cast(array.dtype, dtype, "safe"):
         return True
     is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
-    return is_whole and bool((array.astype(dtype).astype(array.dtype) == array).all())
+    return is_whole and not (lost(array, dtype) | (array.astype(dtype).astype(array.dtype) != array)).any()
 
 
-def _number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
-    """What texts are numbers of: whole ones if none is more than that."""
-
-    def any_matches(pattern: str) -> bool:
-        return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-    if may_be_time and any_matches(_DATE):
-        return pa.timestamp("us", "UTC" if any_matches(_ZONED) else None)
-    return pa.float64() if any_matches(_REAL) else pa.int64()
+def _clock(table: pa.Table) -> str:
+    """What column t holds; times with a zone and without are no common ones."""
+    kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
+    if not pa.types.is_temporal(kind):
+        return "numbers"
+    return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"
 
 
 def _filled(table: pa.Table) -> set[str]:
     """The columns that have a type, and so may hold something."""
     return {field.name for field in table.schema if not pa.types.is_null(field.type)}
-
-
-def _is_text(column: pa.ChunkedArray) -> bool:
-    """Text, and not what RLlib packs as such."""
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return is_text and not pc.any(pc.starts_with(column, PACKED)).as_py()

@@ -1,4 +1,4 @@
-"""The steps of any source as a lazy Ray Data dataset, in our columns: for pipelines that want no dataset of their own."""
+"""Steps of any source as a lazy Ray Data dataset, in our columns: for pipelines that want no dataset of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.unreadable import refuse
 from offline_core.errors import EmptyDatasetError
 from offline_core.storage.sources.opening import open_source
 
@@ -25,7 +24,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     rows, which say what the columns are. Only `source`, `mapping`, spaces and `recorded_action_range` are heeded.
 
     Raises:
-        ConfigError: the parameters do not fit what is there.
+        ConfigError: the parameters do not fit what is there, or it is episodes and not steps.
         DataError: the first rows cannot be read; others raise while the dataset is consumed.
         EmptyDatasetError: there are no rows.
     """
@@ -39,7 +38,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
         for batch in readers[number].batches():
             table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
             for each in bad:
-                refuse(each, "fail", [])
+                raise type(each.error)(str(each))
             first_row += batch.num_rows
             if table is not None:
                 yield table

@@ -15,7 +15,7 @@ class Counts(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    rows: int = Field(0, description="Rows that were read.")
+    rows: int = Field(0, description="Rows that were read, and those that are known to be unreadable.")
     steps: int = 0
     episodes: int = 0
     duplicates: int = Field(0, description="Rows that were there already.")
@@ -23,7 +23,7 @@ class Counts(BaseModel):
     dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
     dropped_steps: int = Field(0, description="The steps of those.")
     quarantined_rows: int = Field(0, description="Rows that cannot be read.")
-    quarantined_files: int = Field(0, description="Files of which some rows, how many is not known, cannot be read.")
+    quarantined_files: int = Field(0, description="Files of which more rows, how many is not known, cannot be read.")
     open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
     gaps: int = Field(0, description="Places within an episode where steps are missing.")
     late_starts: int = Field(0, description="Episodes whose first step is missing.")

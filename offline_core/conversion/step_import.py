@@ -3,13 +3,15 @@
     read ─→ prepare ─→ scatter by episode ─→ gather, assemble, write
 
 Rows without an episode id lie in order, or are few enough to be linked in memory, and need no scattering.
+What cannot be read is noted with its place, lest the rows around it be taken for neighbours.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +27,11 @@ from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
-from offline_core.errors import DataError, StorageError
+from offline_core.errors import DataError, OfflineError, StorageError
 from offline_core.storage.location import Location
 from offline_core.storage.sources.fingerprint import files_of
 from offline_core.storage.sources.ray_reads import RayRead
+from offline_core.storage.sources.scans import SOURCE_ROW
 from offline_core.storage.sources.step_reader import StepReader
 
 PART_BYTES = 16 * 2**20
@@ -39,11 +42,20 @@ PARTS_PER_TASK = 8
 """These share their files, lest those be as small as parts are."""
 FILES_PER_TASK = 16
 IN_ORDER_SHARE = 0.9
-"""Rows without ids or time are taken as lying in order, and not held in memory to be linked, if this share of the first
-ones is followed by the row that fits."""
+"""Rows without ids are taken as lying in order, and not held in memory to be linked, as long as this share of those that are
+read together is followed by the row that fits."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass
+class Lost:
+    """What cannot be imported."""
+
+    unreadable: list[Unreadable] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """(file, row), ascending, of what could not be read."""
 
 
 @dataclass
@@ -61,6 +73,8 @@ class StepImport:
     order: str = ""
     """As `order_of` says; empty if there are no rows."""
     has_ids: bool = False
+    may_link: bool = False
+    """Rows that turn out not to lie in order are linked."""
 
     @classmethod
     def of(cls, readers: Sequence[StepReader], config: ImportConfig, root: Location, folder: Location) -> StepImport:
@@ -73,80 +87,97 @@ class StepImport:
         size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader))
         parts = config.partitions or min(MAX_PARTS, max(1, -(-size // PART_BYTES)))
         job = cls(readers, config, root, folder, parts, preparation)
-        if (table := next(job._prepared(range(len(readers)), []), None)) is not None:
+        if (table := next(job._prepared(range(len(readers)), Lost()), None)) is not None:
             job.has_ids = columns.EPS_ID in table.column_names
-            job.order = order_of(config.episodes, table.schema)
-            if config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names:
-                if not _lies_in_order(table):
-                    job.order = "linked"  # t alone does not tell episodes apart
-                elif job.order == "linked":
-                    job.order = "stored"
+            job.order = order_of(config.episodes, table)
+            job.may_link = config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names
+            if job.may_link and job.order == "linked":
+                job.order = "stored"
         return job
 
     def run(self, unreadable: list[Unreadable]) -> list[Written]:
         """Writes everything, part by part; what cannot be read is added to `unreadable`."""
-        everything = range(len(self.readers))
-        if not self.has_ids and self.order not in ("linked", "single_step"):
-            return [write(self.root, "part", self._in_order(unreadable), self.config)]
+        everything, lost = range(len(self.readers)), Lost(unreadable)
+        if not self.has_ids and self.order != "linked":
+            return [write(self.root, "part", self._in_order(lost), self.config)]
         if not self.has_ids or self.parts == 1:
-            tables = list(self._prepared(everything, unreadable))
-            assembled = [self._assemble(pa.concat_tables(tables))] if tables else []
+            tables = list(self._prepared(everything, lost))
+            assembled = [self._assemble(pa.concat_tables(tables), lost)] if tables else []
             return [write(self.root, "part", assembled, self.config)]
         groups = [everything[i : i + FILES_PER_TASK] for i in range(0, len(everything), FILES_PER_TASK)]
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         for found in _each(read_with, self._scatter, groups, "read"):
-            unreadable += found
+            lost.unreadable += found.unreadable
+            lost.places += found.places
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
-        return list(_each(self.config.engine, self._gather, shares, "write"))
+        written = []
+        for part, refused in _each(self.config.engine, functools.partial(self._gather, lost.places), shares, "write"):
+            written.append(part)
+            lost.unreadable += refused
+        return written
 
-    def _scatter(self, group: range) -> list[Unreadable]:
-        unreadable: list[Unreadable] = []
-        ids_per_file = self.config.episodes.ids_per_file
+    def _scatter(self, group: range) -> Lost:
+        lost, ids_per_file = Lost(), self.config.episodes.ids_per_file
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
-            for table in self._prepared(group, unreadable):
+            for table in self._prepared(group, lost):
                 writer.write(table)
-        return unreadable
+        return lost
 
-    def _gather(self, parts: range) -> Written:
+    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[Written, list[Unreadable]]:
+        lost = Lost(places=places)
         tables = (read_part(self.folder, part) for part in parts)
-        assembled = (self._assemble(table) for table in tables if table is not None)
-        return write(self.root, f"part-{parts.start:05d}", assembled, self.config)
+        assembled = (self._assemble(table, lost) for table in tables if table is not None)
+        return write(self.root, f"part-{parts.start:05d}", assembled, self.config), lost.unreadable
 
-    def _prepared(self, which: Iterable[int], unreadable: list[Unreadable]) -> Iterator[pa.Table]:
-        """The rows of some readers in our columns; what cannot be read is added to `unreadable`, or raised."""
+    def _prepared(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
+        """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
         for number in which:
-            reader, row = self.readers[number], 0
+            reader, row, reached = self.readers[number], 0, 0
             try:
                 for batch in reader.batches():
                     table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
                     row += batch.num_rows
                     for each in bad:
-                        refuse(each, self.config.unreadable, unreadable)
+                        refuse(each, self.config.unreadable, lost.unreadable)
+                        lost.places.append((number, reached if each.row is None else each.row))
                     if table is not None and table.num_rows:
+                        reached = table[SOURCE_ROW][-1].as_py() + 1
                         yield table
             except (DataError, StorageError) as error:
                 if self.config.unreadable == "fail":
                     raise
-                unreadable.append(Unreadable(reader.uri, None, 0, error))
+                lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
+                lost.places.append((number, reached))
 
-    def _in_order(self, unreadable: list[Unreadable]) -> Iterator[tuple[list[Episode], Counts]]:
-        """Episodes of rows that lie in order, as soon as an end is there."""
+    def _in_order(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
+        """Episodes of rows that lie in order, as soon as an end is there; from where they do not, the rest is linked."""
         waiting: list[pa.Table] = []
-        for table in self._prepared(range(len(self.readers)), unreadable):
-            ends = np.flatnonzero(_ends(table))
-            cut = int(ends[-1]) + 1 if len(ends) else 0
+        tables = self._prepared(range(len(self.readers)), lost)
+        for table in tables:
+            if self.may_link and not _lies_in_order(table):
+                yield self._assemble(pa.concat_tables([*waiting, table, *tables]), lost, order="linked")
+                return
+            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else _ends(table)
+            cut = int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
             if cut:
-                yield self._assemble(pa.concat_tables([*waiting, table.slice(0, cut)]))
+                yield self._assemble(pa.concat_tables([*waiting, table.slice(0, cut)]), lost)
                 waiting = []
             if cut < table.num_rows:
                 waiting.append(table.slice(cut))
         if waiting:
-            yield self._assemble(pa.concat_tables(waiting))
+            yield self._assemble(pa.concat_tables(waiting), lost)
 
-    def _assemble(self, table: pa.Table) -> tuple[list[Episode], Counts]:
-        uris = [reader.uri for reader in self.readers]
-        return assemble(table, self.config.episodes, order=self.order, files=uris, spaces=self.preparation.spaces)
+    def _assemble(self, table: pa.Table, lost: Lost, order: str | None = None) -> tuple[list[Episode], Counts]:
+        return assemble(
+            table,
+            self.config.episodes,
+            order=order or self.order,
+            files=[reader.uri for reader in self.readers],
+            spaces=self.preparation.spaces,
+            refuse=functools.partial(refuse, rule=self.config.unreadable, listed=lost.unreadable),
+            lost=lost.places,
+        )
 
 
 def _each(engine: str, function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
@@ -156,9 +187,19 @@ def _each(engine: str, function: Callable[[Item], Result], items: Sequence[Item]
         return
     import ray.data
 
+    def tried(row: dict[str, int]) -> dict[str, Any]:  # what a task raises arrives in Ray's wrapping, what it returns does not
+        try:
+            return {"number": row["item"], "result": [function(items[row["item"]])]}
+        except OfflineError as error:
+            return {"number": row["item"], "result": [error]}
+
     numbers = ray.data.from_items(list(range(len(items))), override_num_blocks=len(items))
-    done = numbers.map(lambda row: {"number": row["item"], "result": [function(items[row["item"]])]})
-    results = {row["number"]: row["result"][0] for row in done.iter_rows()}
+    results: dict[int, Result] = {}
+    for row in numbers.map(tried).iter_rows():
+        [result] = row["result"]
+        if isinstance(result, OfflineError):
+            raise result
+        results[row["number"]] = result
     yield from (results[number] for number in range(len(items)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.ordering import Steps, put_in_order
+from offline_core.conversion.ordering import Refuse, Steps, put_in_order
 from offline_core.conversion.report import Counts
+from offline_core.conversion.unreadable import Unreadable
 from offline_core.episodes import Episode, columns, nested, table_to_episodes
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.errors import EpisodeError
@@ -65,9 +66,21 @@ class Parts:
         """(P,) int: parts between which steps are missing share one."""
         return np.cumsum(~self.broken) - 1
 
+    def began(self, t: np.ndarray) -> np.ndarray:
+        """(P,) the t at which the part's episode began: zero, or after the end before it if t goes on under its id."""
+        first = np.where(self.later & (t[self.first] > 0), t[self.first - 1] + 1, 0)
+        return first[~self.broken][self.episode()]  # type: ignore[no-any-return]
+
 
 def assemble(
-    table: pa.Table, rules: EpisodesConfig, *, order: str, files: Sequence[str], spaces: Spaces
+    table: pa.Table,
+    rules: EpisodesConfig,
+    *,
+    order: str,
+    files: Sequence[str],
+    spaces: Spaces,
+    refuse: Callable[[Unreadable], None],
+    lost: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Episode], Counts]:
     """The episodes of a canonical step table, those first whose first row comes first.
 
@@ -76,24 +89,36 @@ def assemble(
             rows of an episode are in it.
         order: as `order_of` says.
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
+        refuse: is given the rows of episodes in which different rows claim the same place, or one a place before the
+            first, and may raise; they are not counted.
+        lost: (file, row) of what could not be read, ascending.
 
     Raises:
-        EpisodeError: two different rows claim the same place in an episode, or one a place before the first.
+        EpisodeError: the steps cannot be put in order.
         NonFiniteError: a value is NaN or infinite.
     """
     counts = Counts(rows=table.num_rows)
-    if table.num_rows == 0:
+
+    def left_out(rows: Steps, error: EpisodeError) -> None:
+        counts.rows -= len(rows)
+        for file, count in zip(*np.unique(rows.file, return_counts=True), strict=True):
+            refuse(Unreadable(files[file], None, int(count), error))
+
+    steps = _steps(table, rules, files, lost)
+    if order == "t":
+        steps = _numbered(steps, rules.first_t, files, left_out)
+    if len(steps):
+        steps, starts, counts.duplicates, counts.ambiguous_links = put_in_order(steps, order, files, left_out)
+    if len(steps) == 0:
         return [], counts
-    ordered = put_in_order(_steps(table, rules, order, files), order, files)
-    steps, starts, counts.duplicates, counts.ambiguous_links = ordered
     if columns.NEW_OBS not in steps.table.column_names:
         steps, starts, counts.dropped_last_steps = _with_new_obs(steps, starts, drop_last=rules.last_new_obs == "drop")
         if len(steps) == 0:
             return [], counts
     t = steps.t if order == "t" else _from_zero(starts)
-    if rules.time_limit_steps is not None:
-        steps, counts.time_limits = _with_time_limit(steps, t, rules.time_limit_steps)
     parts = Parts.of(steps, starts, t)
+    if rules.time_limit_steps is not None:
+        steps, counts.time_limits = _with_time_limit(steps, t - parts.per_step(parts.began(t)), rules.time_limit_steps)
     in_id = t if order == "t" else _from_zero(np.append(True, np.diff(steps.group) != 0))
     ids = _ids(steps, parts, in_id[parts.first], files)
     kept = np.ones(len(ids), bool)
@@ -105,7 +130,7 @@ def assemble(
     return episodes, counts
 
 
-def _steps(table: pa.Table, rules: EpisodesConfig, order: str, files: Sequence[str]) -> Steps:
+def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: Sequence[tuple[int, int]]) -> Steps:
     """The rows in the order of the source."""
     count = table.num_rows
     file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
@@ -116,23 +141,44 @@ def _steps(table: pa.Table, rules: EpisodesConfig, order: str, files: Sequence[s
         table[name].to_numpy() if name in table.column_names else np.zeros(count, bool)
         for name in (columns.TERMINATEDS, columns.TRUNCATEDS)
     )
-    t = table[columns.T].to_numpy() if columns.T in table.column_names else np.zeros(count, np.int64)
+    t = read_column(table, columns.T).reshape(count) if columns.T in table.column_names else np.zeros(count, np.int64)
     ids, group = None, np.zeros(count, np.int64)
     if columns.EPS_ID in table.column_names:
         ids, group = _named(table[columns.EPS_ID], file, files, ids_per_file=rules.ids_per_file)
     taken = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, SOURCE_FILE, SOURCE_ROW}
     empty = {name for name in (columns.INFOS,) if name in table.column_names and table[name].null_count == count}
     rest = table.drop_columns([name for name in table.column_names if name in taken | empty])
-    steps = Steps(rest, ids, group, t, terminated, truncated, file, row)
-    if order == "t":
-        steps = replace(steps, t=steps.t - rules.first_t)
-        if (steps.t < 0).any():
-            early = int(np.argmin(steps.t))
-            raise EpisodeError(
-                f"t is {steps.t[early] + rules.first_t} in {steps.where(early, files)}, before the first one, which is "
-                f"{rules.first_t}. Set episodes.first_t to the t of an episode's first step."
-            )
-    return steps
+    before = np.searchsorted([_place(*each) for each in lost], _place(file, row))
+    return Steps(rest, ids, group, t, terminated, truncated, file, row, before)
+
+
+def _place(file: Any, row: Any) -> Any:
+    """One number that grows with the file and the row in it."""
+    return (file << 40) + row
+
+
+def _numbered(steps: Steps, first: int, files: Sequence[str], refuse: Refuse) -> Steps:
+    """The steps with their t counted from `first`; episodes with one before it are refused.
+
+    Raises:
+        EpisodeError: a t is no whole number.
+    """
+    t = steps.t.astype(np.int64)
+    if len(between := np.flatnonzero(t != steps.t)):
+        at = int(between[0])
+        raise EpisodeError(f"t is {steps.t[at]} in {steps.where(at, files)} and numbers no step; set episodes.order: time.")
+    steps = replace(steps, t=t - first)
+    early = steps.t < 0
+    if not early.any():
+        return steps
+    at = int(np.argmin(steps.t))
+    error = EpisodeError(
+        f"t is {t[at]} in {steps.where(at, files)}, before the first one, which is {first}. Set episodes.first_t to the t of "
+        "an episode's first step."
+    )
+    refused = early if steps.ids is None else np.isin(steps.group, steps.group[early])
+    refuse(steps.take(np.flatnonzero(refused)), error)
+    return steps.take(np.flatnonzero(~refused))
 
 
 def _named(
@@ -145,7 +191,17 @@ def _named(
         return ids, group
     encoded = pa.array(group * len(files) + file).dictionary_encode()
     pairs = (divmod(code, len(files)) for code in encoded.dictionary.to_pylist())
-    return [f"{ids[id]}@{_hashed(files[number], 8)}" for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+    return [id_in_file(ids[id], files[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+
+
+def id_in_file(eps_id: str, uri: str) -> str:
+    """An id that no other file has."""
+    return f"{eps_id}@{_hashed(uri, 8)}"
+
+
+def id_of_part(eps_id: str, t: int) -> str:
+    """An id for what goes on at step t after an end or a gap; the hash is there lest an episode of the data has that id."""
+    return f"{eps_id}@{t}-{_hashed(f'{eps_id}@{t}', 4)}"
 
 
 def _with_new_obs(steps: Steps, starts: np.ndarray, *, drop_last: bool) -> tuple[Steps, np.ndarray, int]:
@@ -191,11 +247,11 @@ def _complete(
 
 
 def _ids(steps: Steps, parts: Parts, before: np.ndarray, files: Sequence[str]) -> list[str]:
-    """One id a part: its own, `<id>@<steps before it>` for later ones; a hash of its origin where there is none."""
+    """One id a part: its own, that of its first step for later ones; a hash of its origin where there is none."""
     if steps.ids is None:
         return [_hashed(f"{files[steps.file[i]]}:{steps.row[i]}", 16) for i in parts.first]
     names = (steps.ids[group] for group in steps.group[parts.first])
-    return [f"{name}@{count}" if later else name for name, later, count in zip(names, parts.later, before, strict=True)]
+    return [id_of_part(name, t) if later else name for name, later, t in zip(names, parts.later, before.tolist(), strict=True)]
 
 
 def _episodes(steps: Steps, t: np.ndarray, ids: pa.Array, kept: np.ndarray) -> list[Episode]:

@@ -5,29 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from offline_core.errors import OfflineError
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import digest
+from offline_core.storage.sources.step_reader import Unreadable
+
+__all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
 
 log = logging.getLogger(__name__)
 
 QUARANTINE = "_quarantine"
-
-
-class Unreadable(NamedTuple):
-    """A row, or several, that cannot be read."""
-
-    uri: str
-    row: int | None
-    """Its number in the file; None for all rows that were read together, or for the rest of a file."""
-    rows: int
-    """How many these are; 0: not known."""
-    error: OfflineError
-
-    def __str__(self) -> str:
-        return f"{self.uri}{'' if self.row is None else f', row {self.row:,}'}: {self.error}"
 
 
 def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:

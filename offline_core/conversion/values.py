@@ -47,20 +47,27 @@ def conform(tree: Nested, space: gym.Space[Any] | None, name: str) -> Nested:
         if not is_flat:
             raise SpaceError(f"Column {name!r} has steps of shape {tree.shape[1:]}; the space {space} has {shape}.")
         tree = tree.reshape(len(tree), *shape)
-    return _exact(tree, np.dtype(space.dtype), f"Column {name!r} holds {{}}, which the space {space} cannot hold.")
+    return exact(tree, np.dtype(space.dtype), f"Column {name!r} holds {{}}, which the space {space} cannot hold.")
 
 
-def _exact(values: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
-    """The values as `dtype`; only real numbers may be rounded."""
+def exact(values: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
+    """The values as `dtype`, of which it loses none.
+
+    Raises:
+        SpaceError: it does; the message gets the first.
+    """
+    if not np.can_cast(values.dtype, dtype, "safe") and (changed := lost(values, dtype)).any():
+        raise SpaceError(message.format(values[changed][0]))
+    return values.astype(dtype, copy=False)
+
+
+def lost(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Which values are others as `dtype`; a floating type may round them to its precision."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype, copy=False)
     if dtype.kind == "f":
-        lost = np.isinf(result) & np.isfinite(values)
-    else:
-        lost = result.astype(values.dtype) != values
-    if lost.any():
-        raise SpaceError(message.format(values[lost][0]))
-    return result
+        return np.isinf(result) & np.isfinite(values)  # type: ignore[no-any-return]
+    return result != values  # type: ignore[no-any-return]
 
 
 def scaled(actions: Nested, recorded: tuple[float, float], space: gym.Space[Any] | None, name: str) -> np.ndarray:
@@ -115,24 +122,30 @@ def flags(tree: Nested, name: str) -> np.ndarray:
 
 
 def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
-    """Text out of whatever names episodes or agents."""
-    if column.null_count and not nullable:
-        raise SchemaError(f"Column {name!r} is null; every step has to belong to an episode.")
+    """Text out of whatever names episodes or agents; NaN, which some programs write for what is missing, is null."""
+    values = column.combine_chunks()
     try:
-        return column.combine_chunks().cast(pa.string())
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), None, values)
+        names = values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(f"Column {name!r} has type {column.type}, which cannot be an id.") from error
+    if not nullable and (names.null_count or pc.any(pc.equal(names, "")).as_py()):
+        raise SchemaError(f"Column {name!r} is null, NaN or empty; every step has to belong to an episode.")
+    return names
 
 
-def microseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """(N,) float64, since 1970, out of timestamps and dates; exact until the year 2255."""
+def nanoseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """(N, 1) int64, since 1970, out of timestamps and dates; not (N,), for times do not number steps."""
     if column.null_count:
         raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+    if not pa.types.is_timestamp(column.type) and not pa.types.is_date(column.type):
+        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.")
     try:
-        times = column.combine_chunks().cast(pa.timestamp("us"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.") from error
-    return times.cast(pa.int64()).to_numpy().astype(np.float64)  # type: ignore[no-any-return]
+        times = column.combine_chunks().cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"Column {name!r} has times before 1678 or after 2261: {error}.") from error
+    return times.cast(pa.int64()).to_numpy()[:, np.newaxis]  # type: ignore[no-any-return]
 
 
 def maps(column: pa.ChunkedArray, name: str) -> pa.Array:

@@ -84,7 +84,7 @@ class Episode:
     @property
     def return_(self) -> float:
         """Undiscounted sum of the rewards of this piece."""
-        return float(np.sum(self.rewards[self.lookback :], dtype=np.float64))
+        return return_of(self.rewards[self.lookback :])
 
     def get_observations(self, index: Index = slice(None), *, neg_index_as_lookback: bool = False) -> Nested:
         """Observations by index or slice, counted from step 0.
@@ -251,6 +251,11 @@ class Episode:
     def __repr__(self) -> str:
         end = "terminated" if self.terminated else "truncated" if self.truncated else "open"
         return f"<Episode {self.eps_id}: steps {self.t_started}..{self.t}, return {self.return_:g}, {end}>"
+
+
+def return_of(rewards: np.ndarray) -> float:
+    """The undiscounted sum of rewards of shape (T,), the same to the last bit wherever it is taken and in whatever dtype."""
+    return float(np.ascontiguousarray(rewards, np.float64).sum())
 
 
 def _not_finite(array: np.ndarray) -> np.ndarray:

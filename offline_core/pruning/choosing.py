@@ -10,7 +10,7 @@ import polars as pl
 
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
-from offline_core.pruning.condition import Condition
+from offline_core.pruning.condition import Condition, without_nan
 from offline_core.pruning.config import PruningConfig
 
 
@@ -45,8 +45,7 @@ def choose(
     if finite is not None:
         apply("drop_non_finite", finite)
     if where is not None:
-        known = index.with_columns(pl.col(columns.RETURN).fill_nan(None))  # Polars takes NaN as larger than any number
-        apply("where", where.met(known).fill_null(False).to_numpy())
+        apply("where", where.met(without_nan(index)).fill_null(False).to_numpy())
     if config.drop_duplicates:
         left = np.flatnonzero(keep)
         first = np.zeros(len(index), bool)
@@ -62,17 +61,19 @@ def choose(
     return Choice(keep, dropped)
 
 
-def condition(config: PruningConfig, where: pl.Expr | None = None) -> Condition | None:
-    """What an episode has to meet: `where` as Polars, or as the config has it in SQL.
+def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:
+    """What an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
 
     Raises:
-        ConfigError: both are given, or the SQL cannot be understood.
+        ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's.
     """
-    if where is None:
-        return None if config.where is None else Condition.sql(config.where)
-    if config.where is not None:
+    if where is not None and config.where is not None:
         raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
-    return Condition(str(where), where)
+    if (given := config.where if where is None else where) is None:
+        return None
+    found = Condition.sql(given) if isinstance(given, str) else Condition(str(given), given)
+    found.require(columns.EPISODE_METADATA)
+    return found
 
 
 def index_names(config: PruningConfig, where: Condition | None) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
 import polars as pl
+import polars.selectors as cs
 
+from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 
 
@@ -27,30 +30,45 @@ class Condition:
         try:
             return cls(repr(text), pl.sql_expr(text))
         except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"The condition {text!r} cannot be used: {error}.") from error
+            raise ConfigError(f"The condition {text!r} cannot be used: {_short(error)}.") from error
 
     @property
     def names(self) -> set[str]:
-        """The columns it looks at; none where that cannot be told without a table, for `*` say."""
+        """The columns it looks at, `obs` for `obs/position`; none where that cannot be told without a table, for `*` say."""
         try:
-            return set(self.expression.meta.root_names())
+            return {name.partition(nested.PATH_SEPARATOR)[0] for name in self.expression.meta.root_names()}
         except pl.exceptions.PolarsError:
             return set()
+
+    def require(self, present: Collection[str]) -> None:
+        """Raises a ConfigError if it names a column that is not among these."""
+        if unknown := sorted(self.names - set(present)):
+            self.refuse(f"names the column {unknown[0]!r}. Columns are {', '.join(present)}.")
 
     def met(self, rows: pl.DataFrame, *, within: str | None = None) -> pl.Series:
         """Whether each row meets it, null where that cannot be told; aggregates are those of rows with equal `within`.
 
         Raises:
-            ConfigError: it names a column that is not there, compares what cannot be, or gives something else than booleans.
+            ConfigError: it compares what cannot be, or gives something else than booleans.
         """
         expression = self.expression if within is None else self.expression.over(within)
         try:
             met = rows.with_columns(expression.alias("met"))["met"]
         except pl.exceptions.PolarsError as error:
-            self.refuse(f"cannot be used: {error}. Columns are {', '.join(name for name in rows.columns if name != within)}.")
+            self.refuse(f"cannot be used: {_short(error)}.")
         if met.dtype != pl.Boolean:
             self.refuse(f"gives {met.dtype} and not true or false.")
         return met
 
     def refuse(self, reason: str) -> NoReturn:
         raise ConfigError(f"The condition {self.text} {reason}")
+
+
+def without_nan(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with null for NaN, in lists too: Polars takes NaN as larger than any number."""
+    return rows.with_columns(cs.float().fill_nan(None), cs.list(cs.float()).list.eval(pl.element().fill_nan(None)))
+
+
+def _short(error: BaseException) -> str:
+    """What Polars says, without its plan and its advice on its own functions."""
+    return str(error).strip().partition("\n")[0].rstrip(".")

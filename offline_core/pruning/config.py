@@ -20,7 +20,7 @@ class PruningConfig(Config):
         None,
         title="Where",
         description="SQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, "
-        "success, policy_id, content: return >= 400 and length <= 500.",
+        "success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.",
     )
     drop_duplicates: bool = Field(
         False,
@@ -39,7 +39,7 @@ class PruningConfig(Config):
         title="Where, for steps",
         description="SQL condition on the columns of a step: t < 100 and obs[1] > 0. Subscripts count from 1, through all "
         'axes; parts of composite spaces are "obs/position". Aggregates are those of an episode. Each unbroken run of steps '
-        "that meet it becomes a piece of its episode. Reads the data.",
+        "that meet it becomes a piece of its episode; NaN meets no condition. Reads the data.",
     )
     columns: list[str] | None = Field(
         None, title="Columns", description="Table format only: keep these columns beside the ones every table needs."

@@ -11,15 +11,15 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.conversion.importing import open_or_import
-from offline_core.episodes import columns
+from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.pruning.config import MergeConfig
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef, prepare_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
-from offline_core.storage.reader import schema_of
-from offline_core.storage.writer import OPTIONAL, EpisodeWriter
+from offline_core.storage.reader import row_groups
+from offline_core.storage.writer import EpisodeWriter
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
 
     Raises:
         ConfigError: no datasets are given.
-        SchemaError: they differ in format, spaces or the types of columns; the message lists all differences.
+        SchemaError: they differ in format, spaces, columns or their types, going by the first episode of each; the
+            message lists all differences.
         EpisodeError: two of them have different episodes of the same id.
     """
     if not datasets:
@@ -86,7 +87,9 @@ def check_alike(sources: Sequence[Dataset]) -> None:
     ]
     if differences:
         raise SchemaError(
-            "\n  ".join([f"The datasets differ in {len(differences)} respects; convert them to the same first:", *differences])
+            "\n  ".join(["The datasets differ:", *differences])
+            + "\nImport them again with the same environment or spaces; 'offline convert' makes formats the same, and "
+            "'offline prune -s columns=…' leaves columns out of tables."
         )
 
 
@@ -115,6 +118,22 @@ def _description(dataset: Dataset) -> dict[str, str]:
     """What has to be the same in datasets that become one, by name."""
     spaces = {"observation space": dataset.observation_space, "action space": dataset.action_space}
     described = {"format": str(dataset.manifest.format)} | {name: str(space) for name, space in spaces.items()}
-    if dataset.manifest.format == "table":
-        described |= {f"column {f.name!r}": str(f.type) for f in schema_of(dataset) if f.name not in OPTIONAL}
-    return described
+    return described | {f"column {name!r}": type for name, type in _types(dataset).items()}
+
+
+def _types(dataset: Dataset) -> dict[str, str]:
+    """Of the columns of the first episode, by name: `float32[4]`."""
+    for group in row_groups(dataset):
+        first = group.episodes()[0]
+        trees = {
+            columns.OBS: first.observations,
+            columns.ACTIONS: first.actions,
+            columns.REWARDS: first.rewards,
+            **first.extras,
+        }
+        leaves = {path: leaf for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
+        return {
+            path: "text" if leaf.dtype.kind == "U" else f"{leaf.dtype}{list(leaf.shape[1:]) or ''}"
+            for path, leaf in leaves.items()
+        }
+    return {}

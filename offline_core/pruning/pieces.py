@@ -12,7 +12,7 @@ from tqdm import tqdm
 from offline_core.episodes import Episode, nested
 from offline_core.episodes.steps import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
-from offline_core.pruning.condition import Condition
+from offline_core.pruning.condition import Condition, without_nan
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import indexed_row_groups
 from offline_core.storage.writer import EpisodeWriter
@@ -43,7 +43,7 @@ def write_pieces(
         DataError: an episode cannot be read; the message names it.
     """
     without = 0
-    needed = None if names is None else [*names, *map(_column, where_steps.names)]
+    needed = None if names is None else [*names, *where_steps.names]
     with tqdm(total=int(keep.sum()), desc="prune", unit="episode", disable=None) as bar:
         for group, numbers in indexed_row_groups(source, index):
             if not keep[numbers].any():
@@ -57,7 +57,7 @@ def write_pieces(
 
 
 def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.ndarray]:
-    """For each episode (T,) booleans: its steps that meet the condition.
+    """For each episode (T,) booleans: its steps that meet the condition; those where a NaN leaves it open do not.
 
     Raises:
         ConfigError: the condition names an unknown column, or gives no answer for a step.
@@ -66,18 +66,18 @@ def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.n
     present = [*STEP_NAMES, *set.intersection(*(set(episode.extras) for episode in episodes))]
     lengths = [len(episode) for episode in episodes]
     frame = pl.DataFrame({_EPISODE: np.repeat(np.arange(len(episodes)), lengths)})
-    for name in sorted(set(map(_column, where_steps.names))):
-        if name not in present:
-            where_steps.refuse(f"names the column {name!r}. Columns are {', '.join(present)}.")
+    where_steps.require(present)
+    for name in sorted(where_steps.names):
         try:
             leaves = nested.flatten(step_column(episodes, name), name)
         except ValueError as error:
             raise SchemaError(f"The episodes do not agree on the shape of {name}, so no condition on it: {error}.") from error
         frame = frame.with_columns(**{path: _series(values) for path, values in leaves.items()})
-    met = where_steps.met(frame, within=_EPISODE)
-    if met.null_count():
-        step = int(met.is_null().arg_true()[0])
+    unknown = where_steps.met(frame, within=_EPISODE).is_null()
+    if unknown.any():
+        step = int(unknown.arg_true()[0])
         where_steps.refuse(f"is neither true nor false for {frame.row(step, named=True)}; subscripts count from 1.")
+    met = where_steps.met(without_nan(frame), within=_EPISODE).fill_null(False)
     return np.split(met.to_numpy(), np.cumsum(lengths)[:-1])
 
 
@@ -101,10 +101,6 @@ def _series(values: np.ndarray) -> pl.Series:
     if values.ndim == 1:
         return pl.Series(np.ascontiguousarray(values))
     return pl.Series(np.ascontiguousarray(values).reshape(len(values), -1)).arr.to_list()
-
-
-def _column(leaf: str) -> str:
-    return leaf.partition(nested.PATH_SEPARATOR)[0]
 
 
 def _projected(episode: Episode, names: Sequence[str] | None) -> Episode:

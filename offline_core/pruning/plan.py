@@ -48,7 +48,7 @@ class PruningPlan(BaseModel):
 
 
 def plan_pruning(
-    config: PruningConfig, *, dataset: str, version: int | None = None, where: pl.Expr | None = None
+    config: PruningConfig, *, dataset: str, version: int | None = None, where: pl.Expr | str | None = None
 ) -> PruningPlan:
     """What `prune_dataset` would keep, as far as the metadata tells; reads no observations and no actions.
 

@@ -44,7 +44,7 @@ class PruningResult(BaseModel):
 
 
 def prune_dataset(
-    config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | None = None
+    config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None
 ) -> PruningResult:
     """Copies what meets the conditions into the next version of `output`.
 
@@ -55,7 +55,7 @@ def prune_dataset(
         dataset: URI of a dataset, or of a folder of RLlib's episode files.
         output: URI of a dataset, created if need be; it may be the same.
         version: of the source, the latest if None.
-        where: condition on the columns of an episode, in place of the one in the config.
+        where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
 
     Raises:
         ConfigError: a condition cannot be understood, or names an unknown column.
@@ -121,10 +121,11 @@ def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
 
 
 def _nothing_left(source: Dataset, index: pl.DataFrame, config: PruningConfig) -> EmptyDatasetError:
-    best = float(index[columns.RETURN].to_numpy().max())
+    facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
+    facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
     rules += ["finite"] * config.drop_non_finite + [f"where steps {config.where_steps}"] * (config.where_steps is not None)
     return EmptyDatasetError(
         f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "
-        f"the highest return is {best}. No version was committed."
+        f"{', '.join(facts)}. No version was committed."
     )

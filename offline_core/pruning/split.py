@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import re
 
@@ -24,6 +25,9 @@ from offline_core.storage.writer import EpisodeWriter
 log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
+
+_PARTS = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+"""What imports and prunings add to the id of an episode for its later parts: the step they begin at, a hash."""
 
 
 class SplitResult(BaseModel):
@@ -54,8 +58,9 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     held_out = chosen_to_hold_out(index, config)
     if held_out.all() or not held_out.any():
         raise EmptyDatasetError(
-            f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode; "
-            "choose another held_out_fraction, or record more episodes."
+            f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
+            f"{len(np.unique(tied(index))):,} of its {len(index):,} are neither copies nor parts of others. "
+            "Choose another held_out_fraction, or record more episodes."
         )
     places = [Location.of(output).child(side).uri for side in SIDES]
     train, test = (
@@ -86,7 +91,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
 def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:
     """(episodes,) booleans: `round(held_out_fraction · N)` of the N episodes, as many of each stratum as its share.
 
-    N counts episodes with the same content, and pieces of one episode, once: they go to the same side. Which of a stratum
+    N counts episodes with the same content, and parts of one episode, once: they go to the same side. Which of a stratum
     are chosen depends on the seed and on their content, not on their order.
     """
     unit = tied(index)
@@ -105,9 +110,7 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:
 
 def tied(index: pl.DataFrame) -> np.ndarray:
     """(episodes,) for each episode the number of the first one that it must not be parted from."""
-    eps_ids = index[columns.EPS_ID].to_list()
-    whole = [re.sub(r"(@\d+)+$", "", i) if t else i for i, t in zip(eps_ids, index[columns.T_STARTED].to_list(), strict=True)]
-    groups = [np.unique(values, return_inverse=True)[1] for values in (whole, index[columns.CONTENT].to_list())]
+    groups = [_trajectories(index), np.unique(index[columns.CONTENT].to_list(), return_inverse=True)[1]]
     unit = np.arange(len(index))
     while True:
         before = unit
@@ -117,3 +120,20 @@ def tied(index: pl.DataFrame) -> np.ndarray:
             unit = first[group]
         if (unit == before).all():
             return unit
+
+
+def _trajectories(index: pl.DataFrame) -> np.ndarray:
+    """(episodes,) a number for each trajectory: parts of an episode have the same, up to one that terminated."""
+    ids = index[columns.EPS_ID].to_list()
+    bases = [_PARTS.sub("", eps_id) for eps_id in ids]
+    starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
+    places = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
+    order = sorted(range(len(places)), key=places.__getitem__)
+    terminated = index[columns.TERMINATED].to_list()
+    is_new = [
+        bases[before] != bases[now] or (terminated[before] and places[before] != places[now])
+        for before, now in itertools.pairwise(order)
+    ]
+    numbers = np.zeros(len(order), int)
+    numbers[order] = np.cumsum([False, *is_new])
+    return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.episodes import columns
+from offline_core.episodes.episode import return_of
 
 Types = dict[str, tuple[str, tuple[int, ...]]]
 """(dtype, shape of one step) by the name of the leaf."""
@@ -88,7 +90,8 @@ class StepBatch:
 
     def returns(self) -> np.ndarray:
         """Shape (E,): undiscounted sums of the rewards."""
-        return np.asarray(np.bincount(self.piece, self.columns[columns.REWARDS], minlength=len(self.eps_ids)))
+        rewards = self.columns[columns.REWARDS]
+        return np.array([return_of(rewards[start:stop]) for start, stop in itertools.pairwise(self.offsets)])
 
 
 def types_of(leaves: dict[str, np.ndarray]) -> Types:

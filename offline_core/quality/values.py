@@ -18,7 +18,7 @@ from offline_core.storage.statistics import ColumnStatistics
 
 
 class NonFinite:
-    """NaN in observations, NaN or infinity in actions and rewards; an observation may be infinite (see `Episode.validate`)."""
+    """NaN or infinity in observations, actions and rewards: what training refuses, and what `drop_non_finite` drops."""
 
     def __init__(self) -> None:
         self._tally = Tally()
@@ -30,15 +30,11 @@ class NonFinite:
             if values.dtype.kind != "f":
                 continue
             rows: slice | np.ndarray = slice(None)
-            if _is_of(name, columns.OBS):
-                bad = np.isnan(values)
-            elif _is_of(name, columns.NEW_OBS):  # the others are the observation of the next row
+            if _is_of(name, columns.NEW_OBS):  # the others are the observation of the next row
                 rows = steps.last_rows
-                bad = np.isnan(values[rows])
-            elif _is_of(name, columns.ACTIONS) or name == columns.REWARDS:
-                bad = ~np.isfinite(values)
-            else:
+            elif not any(_is_of(name, column) for column in (columns.OBS, columns.ACTIONS, columns.REWARDS)):
                 continue
+            bad = ~np.isfinite(values[rows])
             if bad.any():
                 bad = any_in_step(bad)
                 self._columns[name] += int(bad.sum())
@@ -50,8 +46,8 @@ class NonFinite:
         return self._tally.finding(
             "non_finite",
             "fail",
-            f"steps hold NaN, or an infinite action or reward{where}",
-            "Drop those episodes by pruning, and look for the division or overflow that made them.",
+            f"steps hold NaN or infinity{where}",
+            "Drop those episodes by pruning (drop_non_finite), and look for the division or overflow that made them.",
         )
 
 

@@ -60,6 +60,8 @@ class MixtureResult(BaseModel):
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     """Writes whole episodes of all sources, by weight in steps, as the next version of `output`.
 
+    It has their environment, if it is the same for all.
+
     Raises:
         ConfigError: there is no source, a weight is not above zero, or spaces differ.
     """
@@ -69,6 +71,9 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     sources = {
         uri: open_or_import(uri, None, output=folder.child(f"sources/{i:03d}").uri) for i, uri in enumerate(config.datasets)
     }
+    policies = {uri: read_policy_manifest(uri) for uri in config.policies}
+    environments = [source.manifest.environment for source in sources.values()]
+    environments += [config.environment or policy.environment for policy in policies.values()]
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
     streams |= {
         uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed))
@@ -103,9 +108,9 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         statistics=writer.statistics,
         parents=[
             *(source.parent_entry for source in sources.values()),
-            *(read_policy_manifest(uri).parent_entry(uri) for uri in config.policies),
+            *(policy.parent_entry(uri) for uri, policy in policies.items()),
         ],
-        environment=config.environment,
+        environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
         observation_space=spaces[0],
         action_space=spaces[1],
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from offline_core.episodes import columns
 from offline_core.episodes.codec import unpack
+from offline_core.episodes.episode import return_of
 from offline_core.episodes.metadata import SCHEMA, complete, content_of, policy_of, success_of
 from offline_core.errors import SchemaError
 from offline_core.storage.dataset import Dataset
@@ -56,18 +57,18 @@ def _from_rows(group: RowGroup, names: Sequence[str]) -> pa.Table:
 
 def _from_steps(group: RowGroup, names: Sequence[str]) -> pa.Table:
     """Our row groups end where episodes end, so each can be summed up alone."""
-    steps = pl.DataFrame(group.read(_SUMMED_UP)).group_by(columns.EPS_ID, maintain_order=True)
-    index = complete(
-        steps.agg(
-            pl.col(columns.T).first().alias(columns.T_STARTED),
-            pl.len().cast(pl.Int64).alias(columns.LENGTH),
-            pl.col(columns.REWARDS).cast(pl.Float64).sum().alias(columns.RETURN),
-            pl.col(columns.TERMINATEDS).any().alias(columns.TERMINATED),
-            pl.col(columns.TRUNCATEDS).any().alias(columns.TRUNCATED),
-        ).to_arrow()
+    steps = pl.DataFrame(group.read(_SUMMED_UP))
+    episodes = steps.group_by(columns.EPS_ID, maintain_order=True).agg(
+        pl.col(columns.T).first().alias(columns.T_STARTED),
+        pl.len().cast(pl.Int64).alias(columns.LENGTH),
+        pl.col(columns.TERMINATEDS).any().alias(columns.TERMINATED),
+        pl.col(columns.TRUNCATEDS).any().alias(columns.TRUNCATED),
     )
-    ends = index[columns.LENGTH].to_numpy().cumsum()
-    starts = ends - index[columns.LENGTH].to_numpy()
+    ends = episodes[columns.LENGTH].to_numpy().cumsum()
+    starts = ends - episodes[columns.LENGTH].to_numpy()
+    rewards = steps[columns.REWARDS].cast(pl.Float64).to_numpy()
+    returns = [return_of(rewards[start:end]) for start, end in zip(starts, ends, strict=True)]
+    index = complete(episodes.with_columns(pl.Series(columns.RETURN, returns, pl.Float64)).to_arrow())
     if columns.SUCCESS in names and columns.INFOS in group.names:
         last = group.read([columns.INFOS])[columns.INFOS].take(pa.array(ends - 1)).to_pylist()
         index = _with(index, columns.SUCCESS, [success_of(unpack(info)) for info in last])

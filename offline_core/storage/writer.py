@@ -154,7 +154,7 @@ class EpisodeWriter:
             if (now := types.get(name, "missing")) != (before := self._types.get(name, "missing")):
                 raise SchemaError(
                     f"Column {name!r} is {now} where earlier episodes for {self.root.uri} have {before}. "
-                    "Use the episode format, or convert them to one type first."
+                    "Use the episode format, or import again with the environment or the spaces they are all of."
                 )
 
     def _finish(self) -> None:

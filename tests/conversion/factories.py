@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from offline_core.conversion.importing import import_dataset
 from offline_core.conversion.ordering import order_of
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.trajectories import SOURCE_FILE, assemble
+from offline_core.conversion.unreadable import refuse
 from offline_core.episodes import Episode
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.reader import episodes
@@ -73,16 +76,25 @@ def assembled(*files: Sequence[Row], **rules: Any) -> tuple[list[Episode], Count
     for number, field in enumerate(table.schema):
         if pa.types.is_null(field.type):  # text that is there in no row
             table = table.set_column(number, field.name, table[field.name].cast(pa.string()))
+    return assembled_from(table, [f"/d{number}/f" for number in range(len(files))], **rules)
+
+
+def assembled_from(table: pa.Table, uris: list[str], **rules: Any) -> tuple[list[Episode], Counts]:
+    """What `assemble` makes of a table of rows out of these files."""
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
-    uris = [f"/d{number}/f" for number in range(len(files))]
-    made = assemble(table, config, order=order_of(config, table.schema), files=uris, spaces=(None, None))
+    fail = functools.partial(refuse, rule="fail", listed=[])
+    made = assemble(table, config, order=order_of(config, table), files=uris, spaces=(None, None), refuse=fail)
     balanced(made[1])
     return made
 
 
 def summary(found: Sequence[Episode]) -> list[tuple[str, str, str]]:
-    """(id, tags, how it ended) of each."""
-    return [(e.eps_id, " ".join(e.extras["tag"].tolist()), end_of(e)) for e in found]
+    """(id, tags, how it ended) of each; ids without the hash that later parts have."""
+    return [(plain(e.eps_id), " ".join(e.extras["tag"].tolist()), end_of(e)) for e in found]
+
+
+def plain(eps_id: str) -> str:
+    return re.sub(r"(@\d+)-[0-9a-f]{8}\b", r"\1", eps_id)
 
 
 def parts(found: Sequence[Episode]) -> list[tuple[str, str]]:
@@ -109,9 +121,24 @@ def write_rows(path: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
+def scattered(folder: Path, rows: Sequence[Row], files: int, seed: int | None = None) -> Path:
+    """Writes the rows in so many files, shuffled over all of them if there is a seed."""
+    lying = list(rows) if seed is None else shuffled(rows, seed)
+    for number, part in enumerate(np.array_split(np.arange(len(lying)), files)):
+        write_rows(folder / f"{number}.parquet", [lying[i] for i in part])
+    return folder
+
+
 def run_import(source: Path | list[str], output: Path, /, **config: Any) -> tuple[ImportResult, list[Episode]]:
     """The result of an import and the episodes as they are read back."""
     places = source if isinstance(source, list) else str(source)
     result = import_dataset(ImportConfig.model_validate(config), source=places, output=str(output))
     balanced(result.counts)
     return result, list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
+
+
+_EPISODES = [steps("a", 5), steps("b", 3, end="X"), steps("c", 1), steps("d", 8), steps("e", 4, end="X")]
+ROWS = [row for episode in _EPISODES for row in episode]
+"""Of episodes in order."""
+TAGS = sorted((" ".join(row["tag"] for row in rows), "X" if rows[-1]["truncateds"] else "T") for rows in _EPISODES)
+"""What `parts` has to find in them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gymnasium import spaces
 
 from offline_core.episodes import Episode, encode
-from offline_core.errors import CorruptFileError, EpisodeError, NonFiniteError, SchemaError
+from offline_core.episodes.spaces import space_to_json
+from offline_core.errors import ConfigError, CorruptFileError, EpisodeError, NonFiniteError, SchemaError, SpaceError
 from offline_core.storage.dataset import open_dataset, versions
-from tests.conversion.factories import end_of, nonzero, run_import
+from tests.conversion.factories import end_of, nonzero, plain, run_import
 from tests.storage.factories import cut_in_half, episode, write_items
 
 
@@ -32,7 +35,7 @@ def in_list_form(whole: Episode) -> bytes:
 
 def kept(found: Sequence[Episode]) -> list[tuple[str, int, int, str]]:
     """(id, first step, length, how it ended)"""
-    return sorted((e.eps_id, e.t_started, len(e), end_of(e)) for e in found)
+    return sorted((plain(e.eps_id), e.t_started, len(e), end_of(e)) for e in found)
 
 
 def test_both_forms(tmp_path: Path) -> None:
@@ -113,11 +116,71 @@ def test_pieces_with_others_missing(tmp_path: Path, rule: str, expected: Any, dr
     assert (counts.gaps, counts.late_starts, counts.open_ends, counts.dropped_steps) == (1, 1, 1, dropped)
 
 
+@pytest.mark.parametrize("other", [(5, 15), (0, 15)])
+def test_pieces_that_overlap(tmp_path: Path, other: tuple[int, int]) -> None:
+    whole = episode(0, 15)
+    pieces = [whole.slice(0, 10), whole.slice(*other), whole.slice(2, 4), whole.slice(8, 12, lookback=3)]
+    write_items(tmp_path / "in/x.parquet", [encode(piece) for piece in pieces])
+    result, found = run_import(tmp_path / "in", tmp_path / "out")
+    assert found == [whole]
+    twice = sum(map(len, pieces)) - 15
+    assert nonzero(result.counts) == {"rows": 15 + twice, "steps": 15, "episodes": 1, "duplicates": twice}
+
+
+def test_pieces_of_what_is_there_whole(tmp_path: Path) -> None:
+    whole = episode(0, 20)
+    write_items(tmp_path / "in/x.parquet", [encode(whole.slice(5, 10)), encode(episode(1)), encode(whole)])
+    write_items(tmp_path / "in/y.parquet", [encode(whole.slice(15, 20)), encode(whole.slice(0, 1))])
+    for partitions in (1, 2):
+        result, found = run_import(tmp_path / "in", tmp_path / "out", files={"max_rows_per_file": partitions})
+        assert sorted(found, key=lambda e: e.eps_id) == [whole, episode(1)]
+        assert nonzero(result.counts) == {"rows": 38, "steps": 27, "episodes": 2, "duplicates": 11}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [episode(0, 10, terminated=False), episode(0, 10, rewards=np.zeros(10)).slice(5, 10)],
+        [episode(0, 10), episode(0, 10, rewards=np.zeros(10)).slice(5, 8)],
+        [episode(0, 10), replace(episode(0, 10).slice(5, 8), truncated=True)],
+        [episode(0, 10), replace(episode(0, 10).slice(5, 10), terminated=False, truncated=True)],
+        [replace(episode(0, 10).slice(0, 6), truncated=True), episode(0, 10).slice(5, 10)],
+    ],
+    ids=["pieces", "of a whole", "that end within", "that end otherwise", "that go on"],
+)
+def test_pieces_that_contradict_each_other(tmp_path: Path, pieces: list[Episode]) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(piece) for piece in [*pieces, episode(1)]])
+    with pytest.raises(EpisodeError, match=r"row \d: Two pieces of episode episode-0000 contradict each other from step 5"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine")
+    there = [piece for piece in pieces if piece.t_started == 0 and piece.is_done]
+    assert found == [*there, episode(1)]
+    assert result.counts.quarantined_rows == 2 - len(there)
+
+
+def test_pieces_after_an_end(tmp_path: Path) -> None:
+    """They are episodes of their own, whole if nothing is missing in between."""
+    longer = episode(0, 20)
+    first, second = replace(longer.slice(0, 7), terminated=True), longer.slice(7, 20)
+    write_items(tmp_path / "in/x.parquet", [encode(first), encode(second)])
+    for rule in ("cut", "keep", "drop"):
+        result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"incomplete": rule, "time_limit_steps": 13})
+        start = 0 if rule == "cut" else 7
+        assert kept(found) == [("episode-0000", 0, 7, "T"), ("episode-0000@7", start, 13, "X")]
+        assert nonzero(result.counts) == {"rows": 20, "steps": 20, "episodes": 2, "restarted_ids": 1, "time_limits": 1}
+    write_items(tmp_path / "in/x.parquet", [encode(first), encode(longer.slice(9, 20))])
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"incomplete": "drop"})
+    assert (kept(found), result.counts.late_starts) == ([("episode-0000", 0, 7, "T")], 1)
+
+
 def test_time_limits(tmp_path: Path) -> None:
     write_items(tmp_path / "in/x.parquet", [encode(episode(0, 7)), encode(episode(2, 6)), encode(episode(1, 7))])
     result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"time_limit_steps": 7})
     assert [end_of(e) for e in found] == ["X", "T", "X"]
     assert result.counts.time_limits == 1
+    write_items(tmp_path / "late/x.parquet", [encode(episode(0, 7).slice(4, 7))])
+    _, found = run_import(tmp_path / "late", tmp_path / "out", episodes={"time_limit_steps": 7})
+    assert [end_of(e) for e in found] == ["X"], "t counts, not the steps that are left"
 
 
 def test_episodes_without_steps(tmp_path: Path) -> None:
@@ -175,3 +238,62 @@ def test_the_spaces_come_along(tmp_path: Path) -> None:
     write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
     dataset = open_dataset(run_import(tmp_path / "in", tmp_path / "out")[0].dataset.uri)
     assert (dataset.observation_space, dataset.action_space) == (episode(0).observation_space, episode(0).action_space)
+
+
+# What is declared.
+
+
+def test_spaces_and_the_range_of_actions_are_heeded(tmp_path: Path) -> None:
+    box, wide = (spaces.Box(-high, high, (2,), np.float32) for high in (2, 4))
+    actions = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0, actions=actions, action_space=box))])
+    for declared, factor in ((None, 2), (wide, 4)):
+        config = {} if declared is None else {"action_space": space_to_json(declared)}
+        result, [found] = run_import(tmp_path / "in", tmp_path / "out", recorded_action_range=(-1, 1), **config)
+        np.testing.assert_allclose(found.actions, actions * factor, rtol=1e-6)
+        assert found.actions.dtype == np.float32
+        assert open_dataset(result.dataset.uri).action_space == (declared or box)
+    with pytest.raises(SpaceError, match=r"x\.parquet, row 0: An action of .* is outside"):
+        run_import(tmp_path / "in", tmp_path / "out", recorded_action_range=(-0.5, 0.5))
+
+
+def test_a_space_that_the_episodes_do_not_fit(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    three = space_to_json(spaces.Box(-1, 1, (3,), np.float32))
+    with pytest.raises(SpaceError, match=r"row 0: Column 'obs' has steps of shape \(4,\); the space .* has \(3,\)"):
+        run_import(tmp_path / "in", tmp_path / "out", observation_space=three)
+    double = spaces.Box(-np.inf, np.inf, (2, 2), np.float64)
+    result, [found] = run_import(tmp_path / "in", tmp_path / "out", observation_space=space_to_json(double))
+    assert (found.observations.shape, found.observations.dtype) == ((8, 2, 2), np.float64)
+    assert open_dataset(result.dataset.uri).observation_space == double
+
+
+def test_ids_per_file(tmp_path: Path) -> None:
+    for name, length in (("x", 5), ("y", 8)):
+        whole = episode(1, length)
+        write_items(
+            tmp_path / f"in/{name}.parquet",
+            [encode(whole.slice(0, 3)), encode(whole.slice(3, length)), encode(episode(0, length))],
+        )
+    with pytest.raises(EpisodeError, match=r"set episodes\.ids_per_file"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"ids_per_file": True})
+    assert nonzero(result.counts) == {"rows": 26, "steps": 26, "episodes": 4}
+    assert len({e.eps_id for e in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"source": {"columns": ["obs"]}}, r"source\.columns"),
+        ({"source": {"where": "rewards > 3"}, "mapping": {"obs": "o"}}, r"source\.where, mapping"),
+        ({"source": {"arguments": {"module_id": "p"}}}, r"source\.arguments"),
+        ({"episodes": {"order": "linked", "first_t": 1}}, r"episodes\.order, episodes\.first_t"),
+        ({"episodes": {"last_new_obs": "drop"}}, r"episodes\.last_new_obs"),
+    ],
+)
+def test_what_is_for_steps_alone(tmp_path: Path, config: dict[str, Any], named: str) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    with pytest.raises(ConfigError, match=f"hold episodes, and {named} can only be heeded for rows"):
+        run_import(tmp_path / "in", tmp_path / "out", **config)
+    assert not (tmp_path / "out").exists()

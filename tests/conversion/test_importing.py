@@ -18,7 +18,7 @@ import pytest
 
 from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import Episode, columns, encode
-from offline_core.errors import DatasetNotFoundError, EmptyDatasetError, StorageError
+from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, StorageError
 from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.foreign import unpack_value
 from offline_core.storage.location import TEMPORARY
@@ -264,17 +264,20 @@ def test_ours_are_opened_as_they_are(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_others_are_imported_below_the_output_once(tmp_path: Path) -> None:
+def test_others_are_imported_beside_the_output_once(tmp_path: Path) -> None:
     write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    write_items(tmp_path / "other/x.parquet", [encode(episode(2))])
 
-    def opened() -> Any:
-        return open_or_import(str(tmp_path / "in"), None, output=str(tmp_path / "out"))
+    def opened(name: str = "in", output: str = "out") -> Any:
+        return open_or_import(str(tmp_path / name), None, output=str(tmp_path / output))
 
-    first = opened()
-    assert first.location.uri == f"{tmp_path}/out/imported"
-    assert list(episodes(first)) == [episode(0)]
-    assert opened() == first
-    assert versions(f"{tmp_path}/out/imported") == [1]
+    first, other = opened(), opened("other")
+    assert first.location.parent.uri == other.location.parent.uri == str(tmp_path)
+    assert not (tmp_path / "out").exists(), "what is written there is nobody else's business"
+    assert (list(episodes(first)), list(episodes(other))) == ([episode(0)], [episode(2)])
+    assert opened() == opened(output="out2") == first
+    assert opened("other") == other
+    assert versions(first.location.uri) == versions(other.location.uri) == [1]
     write_items(tmp_path / "in/y.parquet", [encode(episode(1))])
     second = opened()
     assert list(episodes(second)) == [episode(0), episode(1)]
@@ -282,7 +285,13 @@ def test_others_are_imported_below_the_output_once(tmp_path: Path) -> None:
     stat = (tmp_path / "in/y.parquet").stat()
     os.utime(tmp_path / "in/y.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     assert [e.return_ for e in episodes(opened())] == [episode(0).return_, 0.0]
-    assert versions(f"{tmp_path}/out/imported") == [1, 2, 3]
+    assert versions(first.location.uri) == [1, 2, 3]
+
+
+def test_others_have_no_versions(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
+    with pytest.raises(ConfigError, match="no dataset of ours, and so has no version 9"):
+        open_or_import(str(tmp_path / "in"), 9, output=str(tmp_path / "out"))
 
 
 def test_tables_of_others_are_imported_too(tmp_path: Path) -> None:

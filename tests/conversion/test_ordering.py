@@ -24,18 +24,27 @@ def schema(*left_out: str, **types: pa.DataType) -> pa.Schema:
     [
         (schema(), "t"),
         (schema(t=pa.float64()), "time"),
+        (schema(t=pa.fixed_shape_tensor(pa.int64(), [1])), "time"),
         (schema("t"), "linked"),
         (schema("t", "eps_id"), "linked"),
         (schema("t", "terminateds"), "linked"),
     ],
 )
 def test_auto(given: pa.Schema, expected: str) -> None:
-    assert order_of(EpisodesConfig(), given) == expected
+    assert order_of(EpisodesConfig(), given.empty_table()) == expected
+
+
+@pytest.mark.parametrize(
+    ("t", "expected"), [([0.0, 2.0, 1.0], "t"), ([0.0, 0.5], "time"), ([1.7e9, 1.7e9 + 1], "time"), ([5, 9], "t")]
+)
+def test_auto_by_the_first_values(t: list[float], expected: str) -> None:
+    table = pa.table({"eps_id": ["a"] * len(t), "t": t, "new_obs": t})
+    assert order_of(EpisodesConfig(), table) == expected
 
 
 def test_auto_without_new_obs() -> None:
-    assert order_of(EpisodesConfig(last_new_obs="repeat"), schema("t", "new_obs")) == "stored"
-    assert order_of(EpisodesConfig(last_new_obs="drop"), schema("new_obs")) == "t"
+    assert order_of(EpisodesConfig(last_new_obs="repeat"), schema("t", "new_obs").empty_table()) == "stored"
+    assert order_of(EpisodesConfig(last_new_obs="drop"), schema("new_obs").empty_table()) == "t"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,7 @@ def test_auto_without_new_obs() -> None:
     [
         ({"order": "t"}, schema("t"), "no column is mapped to 't'"),
         ({"order": "time"}, schema("t"), "no column is mapped to 't'"),
-        ({"order": "t"}, schema(t=pa.float64()), "use order: time"),
+        ({"order": "t"}, schema(t=pa.fixed_shape_tensor(pa.int64(), [1])), "holds times .* use order: time"),
         ({"order": "linked", "last_new_obs": "repeat"}, schema("new_obs"), "without a column new_obs"),
         ({}, schema("new_obs"), "last_new_obs: repeat or drop"),
         ({"order": "single_step", "last_new_obs": "drop"}, schema("new_obs"), "would all be dropped"),
@@ -52,11 +61,11 @@ def test_auto_without_new_obs() -> None:
 )
 def test_orders_that_cannot_be_had(rules: dict[str, Any], given: pa.Schema, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        order_of(EpisodesConfig(**rules), given)
+        order_of(EpisodesConfig(**rules), given.empty_table())
 
 
 def test_single_steps_need_no_ends() -> None:
-    assert order_of(EpisodesConfig(order="single_step"), schema("eps_id", "terminateds")) == "single_step"
+    assert order_of(EpisodesConfig(order="single_step"), schema("eps_id", "terminateds").empty_table()) == "single_step"
 
 
 def with_state(rows: list[Row], **of: Any) -> list[Row]:
@@ -97,3 +106,11 @@ def test_nested_observations_are_linked() -> None:
 
     rows = with_state(steps("e", 4), obs=lambda row: state(row["t"]), new_obs=lambda row: state(row["t"] + 1))
     assert summary(assembled(rows[::-1], order="linked")[0]) == [("e", "e0 e1 e2 e3", "T")]
+
+
+def test_times_a_nanosecond_apart() -> None:
+    """They come as a column of one number, which no step numbers do."""
+    now = 1_700_000_000_000_000_000
+    rows = with_state(steps("e", 4), t=lambda row: [now + row["t"]], obs=lambda _: [0.0], new_obs=lambda _: [0.0])
+    found, counts = assembled(rows[::-1])
+    assert (parts(found), counts.duplicates) == ([("e0 e1 e2 e3", "T")], 0)

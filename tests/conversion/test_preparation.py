@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from offline_core.conversion import preparation
 from offline_core.conversion.preparation import Preparation
+from offline_core.conversion.unreadable import Unreadable
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import SchemaError
-from tests.conversion.preparing import column, prepare, reason, table
+from tests.conversion.preparing import prepare, reason, table
 
 # Rows.
 
@@ -181,6 +182,8 @@ def test_types_that_fit_earlier_ones(before: Any, now: Any) -> None:
         ([1], [0.5]),
         ([1], [1.0]),
         (pa.array([1], pa.int8()), [1000]),
+        (pa.array([1], pa.uint64()), [-1]),
+        (pa.array([1], pa.int64()), pa.array([2**64 - 1], pa.uint64())),
         (pa.array([0.5], pa.float32()), [2**24 + 1]),
         (pa.array([0.5], pa.float32()), [0.1]),
         ([1], ["a"]),
@@ -221,27 +224,14 @@ def test_rewards_are_float64() -> None:
         assert good.schema.field("rewards").type == pa.float64()
 
 
-# Numbers in columns of text, as a single wrong cell makes them in CSV.
+# What readers could not read.
 
 
-def test_text_is_parsed_where_numbers_have_to_be() -> None:
-    rows = pa.table(
-        {"x": ["1.5", "oops", "2", " 3e0"], "y": [1, 2, 3, 4], "a": ["0", "1", "1", "2"], "r": ["1", "2", "nan", "3"]}
-    )
-    good, bad = prepare(rows, mapping={"obs": ["x", "y"], "actions": "a", "rewards": "r"})
-    assert [(each.row, str(each.error)) for each in bad] == [
-        (101, "Column 'x' has text that is no number: Failed to parse string: 'oops' as a scalar of type double."),
-        (102, "Column 'r' has text that is no number: Failed to parse string: 'nan' as a scalar of type int64."),
-    ]
-    assert good is not None
-    np.testing.assert_array_equal(read_column(good, "obs"), [[1.5, 1], [3, 4]])
-    assert good["actions"].to_pylist() == [0, 2]
-    assert good.schema.field("actions").type == pa.int64()
+def test_what_a_reader_could_not_read_is_passed_on() -> None:
+    unread = Unreadable("there.parquet", 7, 1, SchemaError("Nothing there."))
+    assert Preparation({})(unread, file=0, first_row=0, uri="there.parquet") == (None, [unread])
+    assert (unread.num_rows, unread._replace(rows=0).num_rows) == (1, 1), "lest its neighbours seem to follow one another"
 
 
-def test_text_stays_text_where_nothing_says_otherwise() -> None:
-    rows = table(2, obs=["1", "look"], note=["7", "8"])
-    assert column(rows, "obs").tolist() == ["1", "look"]
-    assert column(rows, "note").tolist() == ["7", "8"]
-    assert column(table(2, obs=["1", "2"]), "obs", spaces=(spaces.Discrete(3), None)).tolist() == [1, 2]
-    assert column(table(2, actions=["1", "2"]), "actions", spaces=(None, spaces.Text(3))).tolist() == ["1", "2"]
+def test_a_name_that_is_taken() -> None:
+    assert "column _source_file, a name that is taken here" in str(reason(table(1, _source_file=[1])))

@@ -13,7 +13,7 @@ import pytest
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ray_steps import ray_steps
 from offline_core.episodes.arrow import read_column
-from offline_core.errors import EmptyDatasetError, NonFiniteError
+from offline_core.errors import ConfigError, EmptyDatasetError, NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -38,8 +38,14 @@ def test_files_are_not_read_before_their_turn(tmp_path: Path) -> None:
     steps = ray_steps(ImportConfig(mapping={"obs": "o", "actions": "a", "rewards": "r", "dones": "d"}), source=str(tmp_path))
     rows = {"o": [0.0, float("nan")], "a": [0, 1], "r": [1.0, 1.0], "d": [False, True]}
     pq.write_table(pa.table(rows), tmp_path / "2.parquet")
-    with pytest.raises(NonFiniteError, match=r"2\.parquet, row 1"):
+    with pytest.raises(NonFiniteError, match=r"2\.parquet, row 1") as raised:
         list(steps.iter_batches(batch_size=None, batch_format="pyarrow"))
+    assert "quarantine" not in str(raised.value), "here no row is listed"
+
+
+def test_episodes_are_no_steps(rllib_recordings: Path) -> None:
+    with pytest.raises(ConfigError, match="holds episodes and not steps"):
+        ray_steps(ImportConfig(), source=str(rllib_recordings / "cartpole_episodes"))
 
 
 def test_nothing_there(tmp_path: Path) -> None:

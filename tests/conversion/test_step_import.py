@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 from offline_core.conversion import step_import
 from offline_core.episodes import Episode, episodes_to_table
 from offline_core.episodes.spaces import space_to_json
-from offline_core.errors import ConfigError, EpisodeError, NonFiniteError
+from offline_core.errors import ConfigError, EpisodeError
 from offline_core.storage.dataset import open_dataset, versions
 from tests.conversion.factories import (
+    ROWS,
     SEED_NAMES,
+    TAGS,
     Row,
     nonzero,
     parts,
     renamed,
     run_import,
+    scattered,
     shuffled,
     steps,
     summary,
@@ -32,18 +35,6 @@ from tests.conversion.factories import (
     write_rows,
 )
 from tests.episodes.strategies import any_spaces, values
-
-EPISODES = [steps("a", 5), steps("b", 3, end="X"), steps("c", 1), steps("d", 8), steps("e", 4, end="X")]
-ROWS = [row for episode in EPISODES for row in episode]
-TAGS = sorted((" ".join(row["tag"] for row in rows), "X" if rows[-1]["truncateds"] else "T") for rows in EPISODES)
-
-
-def scattered(folder: Path, rows: Sequence[Row], files: int, seed: int | None = None) -> Path:
-    """Writes the rows in so many files, shuffled over all of them if there is a seed."""
-    lying = list(rows) if seed is None else shuffled(rows, seed)
-    for number, part in enumerate(np.array_split(np.arange(len(lying)), files)):
-        write_rows(folder / f"{number}.parquet", [lying[i] for i in part])
-    return folder
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
@@ -114,6 +105,34 @@ def test_rows_in_order_are_read_as_they_lie(tmp_path: Path, monkeypatch: pytest.
     assert sorted(parts(run_import(source, tmp_path / "out")[1])) == TAGS
 
 
+def test_files_out_of_order_behind_one_in_order(tmp_path: Path) -> None:
+    """From where rows do not lie in order they are linked, those before them being on disk already."""
+    rows = without(ROWS, "eps_id", "t")
+    write_rows(tmp_path / "in/0.parquet", rows[:10])
+    write_rows(tmp_path / "in/1.parquet", shuffled(rows[10:], 1))
+    result, found = run_import(tmp_path / "in", tmp_path / "out")
+    assert sorted(parts(found)) == TAGS
+    assert nonzero(result.counts) == {"rows": 21, "steps": 21, "episodes": 5}
+
+
+@pytest.mark.parametrize("order", ["auto", "stored", "linked"])
+def test_an_episode_goes_on_in_the_next_file(tmp_path: Path, order: str) -> None:
+    source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t"), 4)
+    assert sorted(parts(run_import(source, tmp_path / "out", episodes={"order": order})[1])) == TAGS
+
+
+def test_single_steps_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.storage.sources.scans.BATCH_BYTES", 300)  # a few rows
+    held: list[int] = []
+    assemble = step_import.assemble
+    monkeypatch.setattr(step_import, "assemble", lambda table, *a, **b: held.append(table.num_rows) or assemble(table, *a, **b))
+    source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t"), 2)
+    result, found = run_import(source, tmp_path / "out", episodes={"order": "single_step"})
+    assert [tags for tags, _ in parts(found)] == [row["tag"] for row in ROWS]
+    assert len({e.eps_id for e in found}) == result.counts.episodes == 21
+    assert max(held) < 11 < sum(held)
+
+
 @pytest.mark.parametrize("left_out", [("eps_id", "t"), ("eps_id",), ("t",), ()])
 def test_episodes_that_span_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: tuple[str, ...]) -> None:
     monkeypatch.setattr("offline_core.storage.sources.scans.BATCH_BYTES", 300)  # a few rows
@@ -164,29 +183,6 @@ def test_no_new_obs_has_to_be_declared(tmp_path: Path) -> None:
     result, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "drop"}, partitions=2)
     assert (result.counts.steps, result.counts.dropped_last_steps, result.counts.open_ends) == (16, 5, 0)
     assert "c0" not in {tags for tags, _ in parts(found)}
-
-
-def test_two_files_that_contradict_each_other(tmp_path: Path) -> None:
-    write_rows(tmp_path / "in/x.parquet", ROWS)
-    write_rows(tmp_path / "in/y.parquet", [ROWS[6] | {"rewards": 7.0}])
-    with pytest.raises(EpisodeError, match=r"step 1 of episode b: row 6 of .*in/x\.parquet and row 0 of .*in/y\.parquet"):
-        run_import(tmp_path / "in", tmp_path / "out")
-    assert versions(str(tmp_path / "out")) == []
-
-
-def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    bad = [row | {"rewards": float("nan")} if row["tag"] == "b1" else row for row in ROWS]
-    source = write_rows(tmp_path / "in/x.parquet", bad)
-    with pytest.raises(NonFiniteError, match=rf"{source}, row 6: Column 'rewards' is NaN"):
-        run_import(tmp_path / "in", tmp_path / "out")
-    for partitions in (1, 3):
-        result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine", partitions=partitions)
-        assert nonzero(result.counts) == {
-            "rows": 21, "steps": 20, "episodes": 6, "quarantined_rows": 1, "gaps": 1, "open_ends": 1,
-        }  # fmt: skip
-        assert {"b0", "b2"} < {tags for tags, _ in parts(found)}
-        assert result.quarantine is not None
-        assert '"row": 6' in Path(result.quarantine).read_text()
 
 
 @pytest.mark.usefixtures("ray_up")

@@ -49,14 +49,20 @@ def test_linked(left_out: tuple[str, ...]) -> None:
 
 
 def test_stored() -> None:
-    """With ids, rows of several episodes may alternate; without them, a file's end is an end too."""
+    """With ids, rows of several episodes may alternate; without them, what follows in the next file goes on."""
     mixed = without([A[0], B[0], A[1], A[2], B[1], B[2], A[3]], "t")
     assert sorted(summary(assembled(mixed, order="stored")[0])) == WHOLE
     anonymous = without([*A, *B], "t", "eps_id")
     assert parts(assembled(anonymous, order="stored")[0]) == [("a0 a1 a2 a3", "T"), ("b0 b1 b2", "X")]
-    found, counts = assembled(anonymous[:2], anonymous[2:], order="stored")
-    assert parts(found) == [("a0 a1", "X"), ("a2 a3", "T"), ("b0 b1 b2", "X")]
-    assert (counts.open_ends, counts.gaps) == (1, 0)
+    for order in ("stored", "linked"):
+        found, counts = assembled(anonymous[:2], anonymous[2:], order=order)
+        assert parts(found) == [("a0 a1 a2 a3", "T"), ("b0 b1 b2", "X")]
+        assert nonzero(counts) == {"rows": 7, "steps": 7, "episodes": 2}
+    for rows in (anonymous, without(anonymous, "new_obs")):  # what does not follow, or nothing says so
+        second = rows[3:] if rows is anonymous else rows[2:]
+        found, counts = assembled(rows[:2], second, order="stored", last_new_obs="repeat")
+        assert parts(found)[0] == ("a0 a1", "X")
+        assert (len(found), counts.open_ends, counts.gaps) == (3, 1, 0)
 
 
 def test_single_steps() -> None:
@@ -87,11 +93,14 @@ def test_t_without_ids() -> None:
 
 
 def test_t_without_ids_in_several_files() -> None:
-    """No episode goes on in another file, however well its t would fit."""
+    """An episode goes on in another file only if new_obs says so, however well its t would fit."""
     rows = without(steps("a", 5), "eps_id", "new_obs")
     found, counts = assembled(rows[:2], rows[2:], last_new_obs="repeat", incomplete="keep")
     assert parts(found) == [("a0 a1", "open"), ("a2 a3 a4", "T")]
     assert (counts.open_ends, counts.late_starts, counts.gaps) == (1, 1, 0)
+    rows = without(steps("a", 5), "eps_id")
+    assert parts(assembled(rows[:2], rows[2:])[0]) == [("a0 a1 a2 a3 a4", "T")]
+    assert parts(assembled(rows[:2], rows[3:])[0]) == [("a0 a1", "X"), ("a3 a4", "T")]
 
 
 def test_ids_of_episodes_without_ids_are_of_their_place() -> None:
@@ -102,6 +111,17 @@ def test_ids_of_episodes_without_ids_are_of_their_place() -> None:
 
 
 # What numbers mean.
+
+
+def test_whole_real_numbers_are_numbers_of_steps() -> None:
+    """As pandas writes them where some were missing on the way."""
+    rows = [row | {"t": float(row["t"])} for row in [*A[:2], *A[3:], *B]]
+    found, counts = assembled(shuffled(rows))
+    assert sorted(summary(found)) == [("a", "a0 a1", "X"), ("a@3", "a3", "T"), ("b", "b0 b1 b2", "X")]
+    assert counts.gaps == 1
+    late = [row | {"t": row["t"] + 10.5} for row in steps("c", 2)]
+    with pytest.raises(EpisodeError, match=r"t is 10\.5 in row 0 of /d1/f and numbers no step; set episodes\.order: time"):
+        assembled(rows, late, order="t")
 
 
 def test_first_t() -> None:
@@ -187,3 +207,15 @@ def test_time_limits() -> None:
     assert counts.time_limits == 1
     late = assembled([row for row in rows if row["t"] > 1], time_limit_steps=4)
     assert sorted(parts(late[0])) == [("a2 a3", "X"), ("c2", "T")], "t counts, not the rows that are left"
+
+
+@pytest.mark.parametrize("order", ["t", "stored"])
+def test_time_limits_of_ids_that_are_used_again(order: str) -> None:
+    """The limit counts from the end before."""
+    again = [row | {"eps_id": "a"} for row in steps("c", 3, first_t=4)]
+    third = [row | {"eps_id": "a"} for row in steps("d", 4, first_t=7)]
+    found, counts = assembled([*A, *again, *third], order=order, time_limit_steps=4)
+    assert parts(found) == [("a0 a1 a2 a3", "X"), ("c0 c1 c2", "T"), ("d0 d1 d2 d3", "X")]
+    assert counts.time_limits == 2
+    found, _ = assembled([*A, *again, *third[2:]], time_limit_steps=4)
+    assert parts(found)[2] == ("d2 d3", "X"), "where its first steps are missing too"

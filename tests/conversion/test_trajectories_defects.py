@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.errors import EpisodeError
-from tests.conversion.factories import Row, assembled, nonzero, parts, shuffled, steps, summary, walk, without
+from offline_core.storage.sources.scans import SOURCE_ROW
+from tests.conversion.factories import (
+    Row,
+    assembled,
+    assembled_from,
+    nonzero,
+    parts,
+    shuffled,
+    steps,
+    summary,
+    walk,
+    without,
+)
 
 A, B = steps("a", 4), steps("b", 3, end="X")
 WHOLE = [("a", "a0 a1 a2 a3", "T"), ("b", "b0 b1 b2", "X")]
@@ -85,6 +99,16 @@ def test_ids_that_are_used_again() -> None:
     assert (counts.late_starts, counts.restarted_ids, counts.dropped_steps) == (1, 1, 2)
 
 
+def test_ids_of_parts_are_no_ids_of_the_data() -> None:
+    taken = [[row | {"eps_id": id} for row in steps("c", 2)] for id in ("a@3", "a@2")]
+    for lying in ([*GAP, *taken[0], *taken[1]], [*taken[1], *taken[0], *GAP]):
+        found, _ = assembled(lying)
+        assert len({e.eps_id for e in found}) == len(found) == 4
+        assert {"a", "a@2", "a@3"} < {e.eps_id for e in found}
+    again = [e.eps_id for e in assembled(GAP)[0]]
+    assert again[1] in {e.eps_id for e in found}, "the same part has the same id"
+
+
 # Rows that are there twice.
 
 
@@ -110,6 +134,26 @@ def test_infos_and_agents_do_not_hinder() -> None:
         assert (found[0].agent_id, found[0].module_id) == (None, "p")
 
 
+@pytest.mark.parametrize("order", ["t", "linked"])
+def test_infos_are_not_lost_with_a_duplicate(order: str) -> None:
+    said = [row | {"infos": b"\x81\xa1a\x01"} for row in A]
+    nothing, empty = ([row | {"infos": infos} for row in A] for infos in (None, b"\x80"))
+    for files in ((nothing, said), (empty, said), (said, nothing, empty)):
+        [episode], counts = assembled(*files, order=order)
+        assert episode.get_infos(1) == {"a": 1}
+        assert counts.duplicates == 4 * len(files) - 4
+
+
+def test_infos_that_contradict_each_other() -> None:
+    one, other = ([row | {"infos": b"\x81\xa1a" + number} for row in A] for number in (b"\x01", b"\x02"))
+    with pytest.raises(EpisodeError, match="Two different rows claim to be step 0 of episode a"):
+        assembled(one, other)
+    _, counts = assembled(one, other, order="linked")
+    assert (counts.duplicates, counts.steps) == (0, 8), "neither is lost"
+    _, counts = assembled(one, other, one, [*one, *other], order="linked")
+    assert (counts.duplicates, counts.steps) == (12, 8)
+
+
 def test_two_rows_for_one_step() -> None:
     other = A[2] | {"rewards": 9.0}
     with pytest.raises(
@@ -130,7 +174,24 @@ def test_without_ids_equal_rows_are_two_steps() -> None:
     assert (len(found), counts.steps, counts.duplicates) == (2, 6, 0)
 
 
+def test_a_copy_beside_its_original_by_links() -> None:
+    """In one folder, where equal rows may as well be steps really taken twice."""
+    rows = without([*A, *B], "t")
+    table = pa.Table.from_pylist([row | {SOURCE_FILE: f, SOURCE_ROW: i} for f in (0, 1) for i, row in enumerate(rows)])
+    found, counts = assembled_from(table, ["/d/x", "/d/x-copy"])
+    assert summary(found) == WHOLE
+    assert nonzero(counts) == {"rows": 14, "steps": 7, "episodes": 2, "duplicates": 7}
+
+
 # States that come back.
+
+
+def test_a_step_taken_again_another_day_stays() -> None:
+    rows = without(walk("a", "stsu"), "t", "tag")
+    again = without(walk("a", "stu"), "t", "tag")
+    [episode], counts = assembled(rows[:2], again)
+    assert [chr(state) for state in episode.observations] == list("ststu")
+    assert (len(episode), counts.duplicates, counts.open_ends) == (4, 0, 0)
 
 
 def test_a_step_really_taken_twice_stays_twice() -> None:

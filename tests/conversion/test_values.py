@@ -47,11 +47,15 @@ from tests.storage.factories import Bomb
         ("t", ["2024-13-01"], SchemaError, "'t' has text that is no time: .*'2024-13-01'"),
         ("t", pa.array([1], pa.time32("s")), SchemaError, "'t' has type time32.*neither a timestamp nor a date"),
         ("t", pa.array([None], pa.timestamp("ms")), SchemaError, "'t' has 1 nulls"),
+        ("t", [datetime.date(3000, 1, 1)], SchemaError, "'t' has times before 1678 or after 2261"),
         ("dones", [2], SchemaError, "'terminateds' holds 2; it has to be true or false"),
         ("dones", ["maybe"], SchemaError, "'terminateds' says 'maybe'"),
         ("truncateds", [0.5], SchemaError, "'truncateds' holds 0.5"),
         ("truncateds", pa.array([None], pa.bool_()), SchemaError, "'truncateds' has 1 nulls"),
+        ("t", pa.array([2**64 - 1], pa.uint64()), SpaceError, "'t' holds 18446744073709551615, which 64 bits cannot hold"),
         ("eps_id", pa.array([None], pa.string()), SchemaError, "'eps_id' is null"),
+        ("eps_id", [np.nan], SchemaError, "'eps_id' is null, NaN or empty"),
+        ("eps_id", [""], SchemaError, "'eps_id' is null, NaN or empty"),
         ("eps_id", [[1]], SchemaError, "'eps_id' has type list.*cannot be an id"),
         ("infos", ["{"], SchemaError, "'infos' holds text that is no JSON"),
         ("infos", ["[1]"], SchemaError, "'infos' has type string; it has to hold structs"),
@@ -93,6 +97,7 @@ def test_flags(values: Any) -> None:
     ("values", "expected"),
     [
         ([7, 8], ["7", "8"]),
+        ([7.0, 8.5], ["7", "8.5"]),
         (["a", "ü"], ["a", "ü"]),
         (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
         (pa.array(["a", "b"], pa.large_string()), ["a", "b"]),
@@ -110,17 +115,17 @@ def test_ids(values: Any, expected: list[str]) -> None:
         (pa.array([3, 4], pa.uint8()), np.array([3, 4])),
         ([0.25, 0.5], np.array([0.25, 0.5])),
         (["3", " 4"], np.array([3, 4])),
-        (pa.array([1, 2], pa.timestamp("ms")), np.array([1e3, 2e3])),
-        (pa.array([1_500, 2_500], pa.timestamp("ns", "UTC")), np.array([1.0, 2.0])),
-        ([datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)], np.array([0.0, 86_400e6])),
-        (["1970-01-01", "1970-01-02"], np.array([0.0, 86_400e6])),
-        (["1970-01-01 00:00:01", "1970-01-01T00:00:01.5"], np.array([1e6, 1.5e6])),
-        (["1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00.25Z"], np.array([0.0, 0.25e6])),
+        (pa.array([1, 2], pa.timestamp("ms")), np.array([[1_000_000], [2_000_000]])),
+        (pa.array([2**62 + 1, 2**62 + 2], pa.timestamp("ns", "UTC")), np.array([[2**62 + 1], [2**62 + 2]])),
+        ([datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)], np.array([[0], [86_400 * 10**9]])),
+        (["1970-01-01", "1970-01-02"], np.array([[0], [86_400 * 10**9]])),
+        (["1970-01-01 00:00:01", "1970-01-01T00:00:01.5"], np.array([[1_000_000_000], [1_500_000_000]])),
+        (["1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00.25Z"], np.array([[0], [250_000_000]])),
     ],
 )
 def test_times(values: Any, expected: np.ndarray) -> None:
     found = column(table(2, t=values), "t")
-    assert found.dtype == expected.dtype, "only whole numbers can number steps"
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), "only whole numbers can number steps"
     np.testing.assert_array_equal(found, expected)
 
 
@@ -211,6 +216,8 @@ def test_declared_spaces_give_dtype_and_shape(space: spaces.Space[Any], values: 
     ("space", "values", "message"),
     [
         (spaces.Discrete(5), [1.5], "holds 1.5, which the space Discrete(5) cannot hold"),
+        (spaces.Discrete(5), pa.array([2**64 - 1], pa.uint64()), "holds 18446744073709551615, which the space"),
+        (spaces.Box(0, 255, (1,), np.uint8), pa.array([-1], pa.int8()), "holds -1, which the space"),
         (spaces.Box(0, 255, (1,), np.uint8), [[256]], "holds 256, which the space"),
         (spaces.Box(0, 255, (1,), np.uint8), [[-1.0]], "holds -1.0, which the space"),
         (spaces.Box(-1, 1, (1,), np.float32), [1e300], "holds 1e+300, which the space"),

@@ -16,6 +16,7 @@ from flows.merge_datasets import merge_datasets
 from flows.mix_datasets import mix_datasets
 from flows.split_dataset import split_dataset
 from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.episodes import encode
 from offline_core.errors import QualityError
 from offline_core.pruning.config import CompactionConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
@@ -23,6 +24,7 @@ from offline_core.recording.mixing import MixtureConfig
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.writer import FilesConfig
 from tests.flows.test_flows import artifacts_of, latest_run
+from tests.storage.factories import cut_in_half, episode, write_items
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 
@@ -79,6 +81,16 @@ def test_from_sample_batches_to_training_data(rllib_recordings: Path, tmp_path: 
     back = import_dataset(source=str(tmp_path / "minari/offline/dataset-v0"), output=str(tmp_path / "back"))
     assert back.counts.steps == 15_432
     assert open_dataset(back.dataset.uri).manifest.statistics.returns == open_dataset(table.uri).manifest.statistics.returns
+
+
+def test_the_card_does_not_know_how_many_rows_were_in_a_damaged_file(tmp_path: Path) -> None:
+    for number in range(2):
+        write_items(tmp_path / f"in/{number}.parquet", [encode(episode(number))])
+    cut_in_half(tmp_path / "in/1.parquet")
+    import_dataset(source=str(tmp_path / "in"), output=str(tmp_path / "imported"), config=ImportConfig(unreadable="quarantine"))
+    card = card_of(import_dataset, "import-card")
+    assert "at least 7" in card
+    assert "at least 0" in card
 
 
 def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(rllib_recordings: Path, tmp_path: Path) -> None:

@@ -111,31 +111,44 @@ def test_pieces_of_one_episode(tmp_path: Path) -> None:
         merge(tmp_path, "t1", "t2")
 
 
-def test_all_differences_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", FORMATS)
+def test_all_differences_are_named(tmp_path: Path, format: Format) -> None:
     changed: dict[str, Any] = {
         "observations": np.zeros((8, 5)),
         "observation_space": gym.spaces.Box(-1, 1, (5,), np.float64),
         "rewards": np.zeros(7, np.float32),
         "extras": {},
     }
-    write(tmp_path / "a", [episode(0)], "table")
-    write(tmp_path / "b", [episode(1, **changed)], "table")
-    write(tmp_path / "c", [episode(2)], "episodes")
+    write(tmp_path / "a", [episode(0)], format)
+    write(tmp_path / "b", [episode(1, **changed)], format)
     with pytest.raises(SchemaError) as caught:
         merge(tmp_path, "a", "b")
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "The datasets differ in 5 respects; convert them to the same first:"
-    assert [line.split(" is ")[0].strip() for line in lines[1:]] == [
+    first, *lines, advice = str(caught.value).splitlines()
+    assert (first, len(lines)) == ("The datasets differ:", 4)
+    assert advice.startswith("Import them again with the same environment or spaces")
+    assert [line.split(" is ")[0].strip() for line in lines] == [
         "column 'action_logp'",
-        "column 'new_obs'",
         "column 'obs'",
         "column 'rewards'",
         "observation space",
     ]
-    assert f"column 'rewards' is double in {tmp_path}/a and float in {tmp_path}/b" in str(caught.value)
-    with pytest.raises(SchemaError, match=f"format is table in {tmp_path}/a and episodes in {tmp_path}/c"):
-        merge(tmp_path, "a", "c")
+    assert f"column 'rewards' is float64 in {tmp_path}/a and float32 in {tmp_path}/b" in str(caught.value)
+    assert f"column 'obs' is float32[4] in {tmp_path}/a and float64[5] in {tmp_path}/b" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_formats_have_to_be_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "a", [episode(0)], "table")
+    write(tmp_path / "b", [episode(1)], "episodes")
+    with pytest.raises(SchemaError, match=f"differ:\n  format is table in {tmp_path}/a and episodes in {tmp_path}/b"):
+        merge(tmp_path, "a", "b")
+    assert not (tmp_path / "out").exists()
+
+
+def test_episodes_without_a_step_have_types_too(tmp_path: Path) -> None:
+    write(tmp_path / "a", [episode(0, 0, terminated=False), episode(2)])
+    write(tmp_path / "b", [episode(1)])
+    assert len(kept(merge(tmp_path, "a", "b"))) == 3
 
 
 def test_environments_may_differ(tmp_path: Path) -> None:

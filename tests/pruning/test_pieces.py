@@ -103,6 +103,23 @@ def test_conditions(tmp_path: Path, format: Format, condition: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [("score > 5", []), ("not score > 1", [2]), ("score > 1 or t = 1", [1, 3, 5]), ("pair[2] > 5 or pair[1] = 4", [4])],
+)
+def test_nan_meets_no_condition(tmp_path: Path, format: Format, condition: str, expected: list[int]) -> None:
+    score = np.array([np.nan, np.nan, -1, 2, np.nan, 3])
+    one = episode(0, 6, extras={"score": score, "pair": np.stack([np.arange(6.0), score], 1)})
+    write_dataset(tmp_path / "in", [one], format)
+    if not expected:
+        with pytest.raises(EmptyDatasetError):
+            prune(tmp_path, where_steps=condition)
+        return
+    found = kept(prune(tmp_path, where_steps=condition))
+    assert [t for e in found for t in range(e.t_started, e.t)] == expected
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_images_and_composite_spaces(tmp_path: Path, format: Format) -> None:
     rng = np.random.default_rng(0)
 

@@ -17,7 +17,7 @@ from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.pruning.config import SplitConfig
-from offline_core.pruning.split import SplitResult, chosen_to_hold_out, split_dataset
+from offline_core.pruning.split import SplitResult, chosen_to_hold_out, split_dataset, tied
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.manifest import Format
 from offline_core.storage.reader import episodes
@@ -91,6 +91,27 @@ def test_what_belongs_together_stays_together(tmp_path: Path) -> None:
     assert result.duplicates == 20
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_of_an_imported_episode_stay_together(tmp_path: Path, seed: int) -> None:
+    """They begin at step 0 each, as imports cut them where steps are missing."""
+    parts = [
+        replace(episode(10 * i + j, 4), eps_id=f"e{i}{name}") for i in range(10) for j, name in enumerate(["", "@7-0a1b2c3d"])
+    ]
+    write_dataset(tmp_path / "in", [replace(e, terminated=False, truncated=True) for e in parts])
+    result = split(tmp_path, held_out_fraction=0.4, seed=seed)
+    train, held_out = ({e.eps_id.partition("@")[0] for e in side} for side in sides(result))
+    assert (len(train), len(held_out), train & held_out) == (6, 4, set())
+
+
+def test_what_comes_under_one_id() -> None:
+    names = ["a@5", "a", "a@5@7", "a@20-00000000", "a@9", "b@home", "c@home", "b@00112233aabbccdd", "d@3", "d@8"]
+    terminated = [False, False, True, False, False, False, False, False, True, False]
+    index = pl.DataFrame({"eps_id": names, "t_started": [0] * 10, "terminated": terminated, "content": names})
+    assert tied(index).tolist() == [0, 0, 0, 3, 3, 5, 6, 7, 8, 9], (
+        "none goes on after it has terminated; other names may have an @"
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.floats(-5, 5)), min_size=1, max_size=40),
@@ -104,6 +125,7 @@ def test_counts_are_exact(rows: list[tuple[int, float]], fraction: float, strata
         {
             columns.EPS_ID: [str(i) for i in range(len(rows))],
             columns.T_STARTED: [0] * len(rows),
+            columns.TERMINATED: [True] * len(rows),
             columns.CONTENT: [str(content) for content, _ in rows],
             columns.RETURN: [returns[content] for content, _ in rows],
         }
@@ -117,7 +139,7 @@ def test_counts_are_exact(rows: list[tuple[int, float]], fraction: float, strata
 def test_a_side_without_episodes(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [episode(i) for i in range(3)])
     for fraction in (0.1, 0.9):
-        with pytest.raises(EmptyDatasetError, match=f"A share of {fraction} .*without an episode; choose another"):
+        with pytest.raises(EmptyDatasetError, match=f"A share of {fraction} .*without an episode: 3 of its 3 .*Choose another"):
             split(tmp_path, held_out_fraction=fraction)
     assert not (tmp_path / "out").exists()
 

@@ -13,6 +13,8 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.episodes import Episode
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.storage.manifest import Format
@@ -80,14 +82,18 @@ def test_an_infinite_action_is_no_number_and_outside_its_space(tmp_path: Path, f
 
 
 @both_formats
-def test_an_observation_may_be_infinite(tmp_path: Path, format: Format) -> None:
+def test_what_is_not_finite_is_dropped_by_pruning(tmp_path: Path, format: Format) -> None:
+    """The gate and pruning give one answer, also where the space has no bounds."""
     unbounded = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     some = [replace(e, observation_space=unbounded) for e in clean()]
     some[3] = replace(some[3], observations=changed(some[3].observations, (2, 1), np.inf))
     report = check(tmp_path, some, format)
-    assert report.verdict == "pass"
+    assert set(broken(report)) == {"non_finite"}
     assert report.statistics.columns is not None
     assert report.statistics.columns["obs"].infinite == [0, 1, 0]
+    pruned = prune_dataset(PruningConfig(drop_non_finite=True), dataset=report.dataset.uri, output=str(tmp_path / "pruned"))
+    assert pruned.dropped_episodes == 1
+    assert check_dataset(QualityConfig(), dataset=pruned.dataset.uri).verdict == "pass"
 
 
 @both_formats

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from offline_core.config import EnvironmentSpec
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.recording.mixing import MixtureConfig, mix_datasets
 from offline_core.recording.sampler import EPISODES_PER_ROUND, sample_episodes
@@ -33,6 +35,20 @@ def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, 
     assert {parent.kind for parent in dataset.manifest.parents} == {"dataset", "checkpoint"}
     lived = [e for e in episodes(dataset) if e.custom_data.get("policy_id")]
     assert sum(map(len, lived)) == result.steps[cartpole_policy]
+
+
+def test_a_mixture_has_the_environment_that_its_sources_have(cartpole_policy: str, tmp_path: Path) -> None:
+    def mixed(name: str, **config: Any) -> EnvironmentSpec | None:
+        result = mix_datasets(MixtureConfig(steps=100, **config), output=str(tmp_path / name))
+        return open_dataset(result.dataset.uri).manifest.environment
+
+    assert mixed("played", policies={cartpole_policy: 1.0}) == EnvironmentSpec(id="CartPole-v1")
+    played = {str(tmp_path / "played"): 1.0}
+    assert mixed("copied", datasets=played) == EnvironmentSpec(id="CartPole-v1")
+    both: dict[str, Any] = {"datasets": played, "policies": {cartpole_policy: 1.0}, "seed": 1}
+    assert mixed("both", **both) == EnvironmentSpec(id="CartPole-v1")
+    other = EnvironmentSpec(id="CartPole-v1", kwargs={"sutton_barto_reward": True})
+    assert mixed("differ", **both, environment=other) is None
 
 
 def test_what_cannot_be_mixed(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:

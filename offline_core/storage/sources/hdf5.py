@@ -44,6 +44,8 @@ class D4rlFile:
     """One HDF5 file, read by ranges of rows. `infos/qpos` becomes column `infos_qpos`; a group of observations a struct."""
 
     location: Location
+    columns: tuple[str, ...] | None = None
+    """Only these, by their names in the file: arrays (`infos/qpos`) and groups."""
 
     @property
     def uri(self) -> str:
@@ -52,7 +54,7 @@ class D4rlFile:
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; no `eps_id`: episodes end where a flag is set."""
         with _opened(self.location) as file:
-            arrays = _columns(file, self.uri)
+            arrays = _columns(file, self.columns, self.uri)
             leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
             count = _common_length(leaves, self.uri)
             width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
@@ -71,27 +73,34 @@ def _opened(location: Location) -> Iterator[Any]:
         with stream, h5py.File(stream, "r") as file:
             yield file
     except SpaceError as error:
-        raise SpaceError(f"{location.uri}: {error}") from error
+        raise SpaceError(f"{location.uri}: {error} Choose other columns by source.columns.") from error
     except (OSError, RuntimeError, KeyError) as error:  # what h5py raises on damage, wherever it meets it
         raise CorruptFileError(
             f"{location.uri} is no HDF5 file, or a damaged one: {str(error).rstrip('.')}. Fetch it again."
         ) from error
 
 
-def _columns(file: Any, uri: str) -> dict[str, Nested]:
+def _columns(file: Any, chosen: tuple[str, ...] | None, uri: str) -> dict[str, Nested]:
     """HDF5 datasets, nested as their groups are, by the names of their columns."""
     import h5py
 
     if missing := [name for name in _REQUIRED if name not in file]:
         raise SchemaError(f"{uri} is not laid out like D4RL's files: it has {', '.join(file)} and lacks {', '.join(missing)}.")
+    if missing := [name for name in chosen or () if name not in file]:
+        raise SchemaError(f"{uri} has no {', '.join(missing)}; it has {', '.join(file)}.")
     found: dict[str, Nested] = {}
     for name, value in file.items():
         if name == _METADATA:
             continue
-        if name not in NAMES and isinstance(value, h5py.Group):
-            flat = {path.replace(nested.PATH_SEPARATOR, "_"): leaf for path, leaf in nested.flatten(_tree(value), name).items()}
+        is_group = isinstance(value, h5py.Group)
+        if is_group and NAMES.get(name) in (columns.REWARDS, *_FLAGS):
+            raise SchemaError(f"{uri} has a group of arrays as {name!r}, which has to be one array; rename it in the file.")
+        whole = chosen is None or name in chosen
+        if name not in NAMES and is_group:
+            paths = nested.flatten(_tree(value), name)
+            flat = {p.replace(nested.PATH_SEPARATOR, "_"): leaf for p, leaf in paths.items() if whole or p in (chosen or ())}
         else:
-            flat = {NAMES.get(name, name): _tree(value)}
+            flat = {NAMES.get(name, name): _tree(value)} if whole else {}
         if twice := found.keys() & flat.keys():
             raise SchemaError(f"{uri} has two columns {', '.join(sorted(twice))}; rename one of them in the file.")
         found |= flat
@@ -108,12 +117,15 @@ def _common_length(leaves: dict[str, Any], uri: str) -> int:
     rows = {path: str(leaf.shape[0]) if leaf.ndim else "none" for path, leaf in leaves.items()}
     if "none" in rows.values() or len(set(rows.values())) > 1:
         listed = ", ".join(f"{path} {count}" for path, count in rows.items())
-        raise SchemaError(f"The arrays of {uri} do not all have one row a step; their rows are: {listed}.")
-    return int(rows[columns.REWARDS])
+        raise SchemaError(
+            f"The arrays of {uri} do not all have one row a step; their rows are: {listed}. Choose those that have by "
+            "source.columns."
+        )
+    return int(next(iter(rows.values()), 0))
 
 
 def _read(tree: Nested, name: str, rows: slice) -> pa.Array:
     arrays = nested.map_leaves(lambda leaf: leaf[rows], tree)
     if name in (columns.REWARDS, *_FLAGS) and arrays.ndim == 2 and arrays.shape[1] == 1:
         arrays = arrays[:, 0]  # some files keep these as (N, 1), and D4RL itself reads them so
-    return to_arrow(arrays.astype(bool) if name in _FLAGS else arrays, name)
+    return to_arrow(arrays, name)

@@ -6,6 +6,7 @@ there, and are refused.
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ class NpzFile:
     """
 
     location: Location
+    columns: tuple[str, ...] | None = None
+    """Only these arrays."""
 
     @property
     def uri(self) -> str:
@@ -36,29 +39,32 @@ class NpzFile:
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`."""
-        arrays = _load(self.location)
+        arrays = _load(self.location, self.columns)
         rows = {name: str(array.shape[0]) if array.ndim else "none" for name, array in arrays.items()}
         if "none" in rows.values() or len(set(rows.values())) > 1:
             listed = ", ".join(f"{name} {count}" for name, count in rows.items())
             raise SchemaError(
-                f"The arrays of {self.uri} do not all have one row a step; their rows are: {listed}. "
-                "Keep what comes after the last step in an array of next observations, not as one row more."
+                f"The arrays of {self.uri} do not all have one row a step; their rows are: {listed}. Choose those that have by "
+                "source.columns. Keep what comes after the last step in an array of next observations, not as one row more."
             )
         try:
             table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
         except SpaceError as error:
-            raise SpaceError(f"{self.uri}: {error}") from error
+            raise SpaceError(f"{self.uri}: {error} Choose other columns by source.columns.") from error
         step = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             yield table.slice(start, step)
 
 
-def _load(location: Location) -> dict[str, np.ndarray]:
+def _load(location: Location, chosen: tuple[str, ...] | None) -> dict[str, np.ndarray]:
     with storage_errors("read", location.uri):
         stream = location.filesystem.open_input_file(location.path)
     try:
         with stream, zipfile.ZipFile(stream) as archive:
-            return {name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()}
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            if missing := [name for name in chosen or () if name not in members]:
+                raise SchemaError(f"{location.uri} has no array {', '.join(missing)}; it has {', '.join(members)}.")
+            return {name: _member(archive, members[name]) for name in members if chosen is None or name in chosen}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         if "allow_pickle" in str(error):
             raise UnsafeDataError(
@@ -70,6 +76,14 @@ def _load(location: Location) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(name) as file:
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Raises:
+    ValueError: it is no array, or less than it says.
+    """
+    with archive.open(member) as file:  # lest memory is set aside for whatever the header claims
+        is_short = np.lib.format.read_magic(file) == (1, 0)
+        shape, _, dtype = (np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0)(file)
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} claims {dtype} of shape {shape} in {member.file_size:,} bytes")
+    with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fsspec.implementations.arrow import ArrowFSWrapper
-from pydantic import Field, ImportString, TypeAdapter, ValidationError
+from pydantic import Field, ImportString, TypeAdapter
 
 from offline_core.config import Config
 from offline_core.episodes import columns
-from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError
+from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError
 from offline_core.storage.dataset import VERSIONS, read_footer
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.custom import CustomReader
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import ScannedFile
 from offline_core.storage.sources.step_reader import StepReader
@@ -26,10 +27,13 @@ EPISODES = "episodes"
 _SUFFIXES = {
     ".parquet": "parquet",
     ".csv": "csv",
+    ".csv.gz": "csv",
     ".json": "ndjson",
     ".json.gz": "ndjson",
     ".jsonl": "ndjson",
+    ".jsonl.gz": "ndjson",
     ".ndjson": "ndjson",
+    ".ndjson.gz": "ndjson",
     ".arrow": "ipc",
     ".feather": "ipc",
     ".npz": "npz",
@@ -40,6 +44,8 @@ _SUFFIXES = {
 """What names end in; RLlib's recorder writes SampleBatch as .json, .json.gz or .zip."""
 _SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
 _SCANNED = ("parquet", "csv", "ndjson", "ipc")
+_NAMED_ARRAYS = ("npz", "d4rl")
+"""Of these, columns can be chosen too."""
 FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", "minari", EPISODES)
 _WILDCARDS = frozenset("*?[")
 
@@ -73,10 +79,11 @@ def open_source(paths: Sequence[str], config: SourceConfig = SourceConfig()) -> 
     """The readers of what lies at `paths`: files, folders (with all below them), or patterns with * or **.
 
     Raises:
-        ConfigError: the format is unknown, cannot be told, or does not take the arguments.
+        ConfigError: there are no paths, or the format is unknown, cannot be told, or does not take the arguments.
         DatasetNotFoundError: a path leads nowhere.
         EmptyDatasetError: there are no files of that format.
     """
+    _refuse_nowhere(paths)
     if config.format.startswith("read_"):
         _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
         return [RayRead(config.format, tuple(paths), config.arguments)]
@@ -99,8 +106,9 @@ def format_of(paths: Sequence[str], config: SourceConfig) -> str:
     """The format that `auto` stands for here, else the one that was named; the same for all paths.
 
     Raises:
-        ConfigError: it cannot be told, or the paths differ.
+        ConfigError: there are no paths, or it cannot be told, or they differ.
     """
+    _refuse_nowhere(paths)
     if config.format != "auto":
         return config.format
     found = {_told(Location.of(path)) for path in paths}
@@ -116,14 +124,20 @@ def _open(location: Location, config: SourceConfig) -> Iterator[StepReader]:
         for file in _files(location, format):
             yield ScannedFile(file, format, chosen, config.where, config.arguments)
         return
-    _refuse_pushdown(config, "a mapping, and prune what you imported")
     if format == EPISODES:
         raise ConfigError(f"{location.uri} holds episodes and not steps.")
+    arguments = config.arguments
+    if format not in _NAMED_ARRAYS:
+        _refuse_pushdown(config, "a mapping, and prune what you imported")
+    elif config.where is not None:
+        raise ConfigError(f"where is not for the format {format}; prune what you imported.")
+    elif config.columns is not None:
+        arguments = {**arguments, "columns": tuple(config.columns)}
     make = _factories()[format]
     places = [location] if format == "minari" else _files(location, format)
     for place in places:
         try:
-            yield make(place, **config.arguments)
+            yield make(place, **arguments)
         except TypeError as error:
             raise ConfigError(f"The format {format} does not take these arguments: {error}.") from error
 
@@ -141,11 +155,18 @@ def _factories() -> dict[str, Callable[..., StepReader]]:
 def _custom(config: SourceConfig, path: str) -> StepReader:
     try:
         made = TypeAdapter(ImportString).validate_python(config.format)(path, **config.arguments)
-    except (ValidationError, TypeError) as error:
-        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {error}") from error
+    except OfflineError:
+        raise
+    except Exception as error:  # somebody else's code raises what it likes
+        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {error!r}") from error
     if not isinstance(made, StepReader):
         raise ConfigError(f"{config.format} gives {type(made).__name__}, which has no uri and batches().")
-    return made
+    return CustomReader(config.format, made)
+
+
+def _refuse_nowhere(paths: Sequence[str]) -> None:
+    if not paths:
+        raise ConfigError("There is nothing to import: name at least one source.")
 
 
 def _refuse_pushdown(config: SourceConfig, instead: str) -> None:

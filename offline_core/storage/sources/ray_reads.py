@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, CorruptFileError
+from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
+
+_NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,12 @@ class RayRead:
 
         Raises:
             ConfigError: Ray Data has no such function.
+            UnsafeDataError: pickles are asked for.
         """
         import ray.data
 
+        if _allows_pickles(self.arguments):
+            raise UnsafeDataError(f"ray.data.{self.method} may not be called with allow_pickle: {_NO_PICKLES}")
         read = getattr(ray.data, self.method, None)
         if read is None:
             known = ", ".join(name for name in sorted(dir(ray.data)) if name.startswith("read_"))
@@ -42,6 +47,8 @@ class RayRead:
 
         Raises:
             ConfigError: Ray Data has no such function, or it does not take these arguments.
+            SchemaError: columns that the arguments name are not there.
+            UnsafeDataError: there are pickles.
         """
         import ray.data
         import ray.exceptions
@@ -50,13 +57,35 @@ class RayRead:
         before = context.execution_options.preserve_order
         context.execution_options.preserve_order = True
         try:
-            dataset = self.dataset()
-            yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-        except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError) as error:
+            for batch in self.dataset().iter_batches(batch_size=None, batch_format="pyarrow"):
+                self._check_columns(batch)
+                yield batch
+        except OfflineError:
+            raise
+        except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError, ValueError) as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # without Ray's own traceback
-            if isinstance(cause, TypeError):  # some functions pass arguments on, and find out only while reading
-                raise ConfigError(f"ray.data.{self.method} does not take these arguments: {cause}.") from error
             reason = str(cause).strip().partition("\n")[0].rstrip(".")
+            if "allow_pickle" in reason:
+                raise UnsafeDataError(f"ray.data.{self.method} finds pickles in {self.uri}: {_NO_PICKLES}") from error
+            if isinstance(cause, TypeError):  # some functions pass arguments on, and find out only while reading
+                raise ConfigError(f"ray.data.{self.method} does not take these arguments: {reason}.") from error
+            if isinstance(cause, ValueError) and not isinstance(cause, pa.ArrowException):
+                raise ConfigError(
+                    f"ray.data.{self.method} cannot read {self.uri} with the arguments {dict(self.arguments)}: {reason}."
+                ) from error
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
         finally:
             context.execution_options.preserve_order = before
+
+    def _check_columns(self, batch: pa.Table) -> None:
+        """Of columns that are not there, Ray says nothing."""
+        names = self.arguments.get("columns")
+        if isinstance(names, list) and (missing := [name for name in names if name not in batch.column_names]):
+            raise SchemaError(f"ray.data.{self.method} finds no column {', '.join(map(str, missing))} in {self.uri}.")
+
+
+def _allows_pickles(arguments: Mapping[str, Any]) -> bool:
+    return any(
+        _allows_pickles(value) if isinstance(value, Mapping) else name == "allow_pickle" and bool(value)
+        for name, value in arguments.items()
+    )

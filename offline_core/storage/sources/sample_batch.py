@@ -24,9 +24,10 @@ from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
-from offline_core.errors import CorruptFileError, DataError, SchemaError
+from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
 from offline_core.storage.foreign import PACKED, unpack_column, unpack_values
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.step_reader import Unreadable
 
 DEFAULT_MODULE = "default_policy"
 """What RLlib calls the one module of a SampleBatch."""
@@ -58,60 +59,80 @@ class SampleBatchFile:
     def uri(self) -> str:
         return self.location.uri
 
-    def batches(self) -> Iterator[pa.Table]:
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
         """Several lines at a time; see `StepReader`.
 
+        A line is unreadable if it is not JSON (the last one is not if the recorder was killed) or no batch, or if one of its
+        columns is packed and broken or more than arrays, has not one value of one shape for each step, or is not as in
+        earlier lines. Messages name the line.
+
         Raises:
-            CorruptFileError: a line is not JSON (the last one is not if the recorder was killed), or a packed column is broken.
-            UnsafeDataError: a packed column is more than arrays.
-            SchemaError: a line is no batch, a column has not one value of one shape for each step or is not that of earlier
-                lines, or it is not clear which module to read. All messages name the line.
+            SchemaError: it is not clear which module to read.
         """
         pending: list[_Steps] = []
         size = 0
+        try:
+            for found in self._found():
+                if isinstance(found, _Steps):
+                    pending.append(found)
+                    size += found.size
+                if isinstance(found, Unreadable) or size >= MAX_BATCH_BYTES:
+                    yield from _tables(pending, self.uri)
+                    pending, size = [], 0
+                if isinstance(found, Unreadable):
+                    yield found
+        except OfflineError:
+            yield from _tables(pending, self.uri)
+            raise
+        yield from _tables(pending, self.uri)
+
+    def _found(self) -> Iterator[_Steps | Unreadable]:
+        """What each line holds."""
         layout: dict[str, str] | None = None
         modules: set[str] = set()
         for where, text in _lines(self.location):
+            steps: _Steps | None = None
             try:
                 record = _parsed(text)
                 found = _modules(record)
                 modules |= found.keys()
-                if self.module_id is None and len(modules) > 1:
-                    raise SchemaError(f"There are steps of the modules {_listed(modules)}; choose one by module_id.")
                 chosen = found.get(self.module_id or next(iter(found), ""))
-                steps = None if chosen is None else _steps(chosen, by_agent="policy_batches" in record)
-                if steps is None:
-                    continue
-                layout = layout or steps.layout
-                _check_layout(steps.layout, layout)
+                steps = None if chosen is None else _steps(chosen, where, len(text), by_agent="policy_batches" in record)
+                if steps is not None:
+                    layout = layout or steps.layout
+                    _check_layout(steps.layout, layout)
             except DataError as error:
-                raise type(error)(f"{where}: {error}") from error
-            pending.append(steps)
-            size += len(text) + steps.nbytes
-            if size >= MAX_BATCH_BYTES:
-                yield _table(pending, self.uri)
-                pending, size = [], 0
+                yield Unreadable(self.uri, None, len(steps or ()), type(error)(f"{where}: {error}"))
+                continue
+            if self.module_id is None and len(modules) > 1:
+                raise SchemaError(
+                    f"{self.uri}: {where}: There are steps of the modules {_listed(modules)}; choose by module_id."
+                )
+            if steps is not None:
+                yield steps
         if modules and self.module_id is not None and self.module_id not in modules:
             raise SchemaError(f"{self.uri}: There is no module {self.module_id!r}; there are {_listed(modules)}.")
-        if pending:
-            yield _table(pending, self.uri)
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """What one line holds."""
 
+    where: str
+    """Which line."""
     columns: dict[str, Nested]
     """Arrays of one common length, the number of steps."""
     infos: list[dict[str, Any]]
     """As many, or none."""
+    text_bytes: int
 
     def __len__(self) -> int:
         return len(nested.leaves(self.columns)[0])
 
     @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in nested.leaves(self.columns))
+    def size(self) -> int:
+        """Bytes of its text and its arrays."""
+        return self.text_bytes + sum(array.nbytes for array in nested.leaves(self.columns))
 
     @property
     def layout(self) -> dict[str, str]:
@@ -121,25 +142,25 @@ class _Steps:
 
 
 def _lines(location: Location) -> Iterator[tuple[str, bytes]]:
-    """(where it is, text) of every line that is not blank."""
+    """(which one it is, text) of every line that is not blank."""
     with storage_errors("read", location.uri):
         if posixpath.splitext(location.path)[1].lower() != ".zip":
             with location.filesystem.open_input_stream(location.path) as stream:  # which unpacks by the file's name
-                yield from _numbered(io.BufferedReader(stream), location.uri)
+                yield from _numbered(io.BufferedReader(stream), "")
             return
         try:
             with location.filesystem.open_input_file(location.path) as file, zipfile.ZipFile(file) as archive:
                 for name in sorted(name for name in archive.namelist() if name.lower().endswith(".json")):
                     with archive.open(name) as member:
-                        yield from _numbered(member, f"{location.uri}, member {name}")
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+                        yield from _numbered(member, f"member {name}, ")
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
             raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
 
 
-def _numbered(stream: Iterable[bytes], name: str) -> Iterator[tuple[str, bytes]]:
+def _numbered(stream: Iterable[bytes], place: str) -> Iterator[tuple[str, bytes]]:
     for number, line in enumerate(stream, 1):
         if line.strip():
-            yield f"{name}, line {number}", line
+            yield f"{place}line {number}", line
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
@@ -171,7 +192,7 @@ def _modules(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
             raise SchemaError(f"The type {other!r} is neither 'SampleBatch' nor 'MultiAgentBatch'.")
 
 
-def _steps(batch: dict[str, Any], *, by_agent: bool) -> _Steps | None:
+def _steps(batch: dict[str, Any], where: str, text_bytes: int, *, by_agent: bool) -> _Steps | None:
     """The columns as arrays; None if there are no steps."""
     raw = {name: value for name, value in batch.items() if name not in (columns.INFOS, _AGENT, _UNROLL)}
     if not raw:
@@ -197,7 +218,7 @@ def _steps(batch: dict[str, Any], *, by_agent: bool) -> _Steps | None:
     if columns.EPS_ID in arrays:
         ids = _ids(arrays[columns.EPS_ID], columns.EPS_ID)
         arrays[columns.EPS_ID] = ids if agents is None else np.strings.add(np.strings.add(ids, "/"), agents)
-    return _Steps(arrays, infos if any(infos) else [])
+    return _Steps(where, arrays, infos if any(infos) else [], text_bytes)
 
 
 def _column(value: Any, name: str, count: int | None) -> Nested:
@@ -273,18 +294,31 @@ def _check_layout(layout: dict[str, str], expected: dict[str, str]) -> None:
     )
 
 
-def _table(lines: list[_Steps], uri: str) -> pa.Table:
+def _tables(lines: list[_Steps], uri: str) -> Iterator[pa.Table | Unreadable]:
+    """The lines as one table; one by one if that cannot be, for one of them is to blame."""
+    if not lines:
+        return
+    try:
+        yield _table(lines)
+    except DataError as error:
+        if len(lines) == 1:
+            yield Unreadable(uri, None, len(lines[0]), type(error)(f"{lines[0].where}: {error}"))
+        else:
+            for line in lines:
+                yield from _tables([line], uri)
+
+
+def _table(lines: list[_Steps]) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     try:
         for name in lines[0].columns:
             arrays[name] = to_arrow(nested.concatenate([line.columns[name] for line in lines]), name)
         if any(line.infos for line in lines):
+            name = columns.INFOS
             infos = itertools.chain.from_iterable(line.infos or [{}] * len(line) for line in lines)
-            arrays[columns.INFOS] = pa.array([pack(info, where=columns.INFOS) for info in infos], pa.binary())
-    except DataError as error:
-        raise type(error)(f"{uri}: {error}") from error
+            arrays[name] = pa.array([pack(info, where=name) for info in infos], pa.binary())
     except UnicodeError as error:  # half a surrogate pair, which JSON can spell
-        raise CorruptFileError(f"{uri}: Column {name!r} has text that is not Unicode: {error}.") from error
+        raise CorruptFileError(f"Column {name!r} has text that is not Unicode: {error}.") from error
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 

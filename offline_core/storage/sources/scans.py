@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
 from offline_core.storage.location import Location, storage_errors
-from offline_core.storage.sources.text_lines import first_bad_line
+from offline_core.storage.sources.step_reader import Unreadable
+from offline_core.storage.sources.text_lines import BadLine, copy_rows
 
 SOURCE_ROW = "_source_row"
 """A column beside the step columns: the number of the row in its file, from 0."""
@@ -22,6 +25,12 @@ SOURCE_ROW = "_source_row"
 BATCH_BYTES = 32 * 2**20
 _MEASURED_ROWS = 100
 """By these is told how many rows make a batch."""
+
+_TEXT = ("csv", "ndjson")
+_SAME_LINES = frozenset(
+    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
+)
+"""Arguments under which it can still be told, without Polars, which lines are rows."""
 
 # All rows say what type a column has: a reward may be 1 for ten thousand steps, and 0.5 then.
 SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
@@ -51,20 +60,45 @@ class ScannedFile:
 
     def is_empty(self) -> bool:
         """There is not a byte in it, as in the log of a system that had nothing to say; Parquet has a header at least."""
-        if self.format not in ("csv", "ndjson"):
+        if self.format not in _TEXT:
             return False
         with storage_errors("read", self.uri):
             return bool(self.location.filesystem.get_file_info(self.location.path).size == 0)
 
-    def batches(self) -> Iterator[pa.Table]:
-        """See `StepReader`; with the column `SOURCE_ROW`."""
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are no rows are given as such."""
         if self.is_empty():
             return
+        read = 0
+        try:
+            for batch in self._read(self.location.path):
+                yield batch
+                read = batch[SOURCE_ROW][-1].as_py() + 1
+            return
+        except CorruptFileError as error:
+            if self.format not in _TEXT or not self.arguments.keys() <= _SAME_LINES:
+                raise
+            unread = error
+        with tempfile.NamedTemporaryFile() as rest:
+            good, bad = self._without_bad_lines(rest)
+            if not good or not bad:
+                raise self._corrupt(bad[0].problem) if bad else unread
+            yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
+            rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
+            for batch in self._read(rest.name):
+                copied = batch[SOURCE_ROW].to_numpy()
+                rows = copied + np.searchsorted(rows_before, copied, side="right")
+                batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
+                if batch.num_rows:
+                    yield batch
+
+    def _read(self, path: str) -> Iterator[pa.Table]:
         with self._errors():
-            rows = self._scanned(self.arguments)
-            schema = {name: kind for name, kind in rows.collect_schema().items() if name != SOURCE_ROW}
-            if self.format in ("csv", "ndjson"):  # lest Polars looks at all rows again, every time it is asked
-                rows = self._scanned({**self.arguments, "schema": schema})
+            schema = self._scanned(path, self.arguments).collect_schema()
+            if SOURCE_ROW in schema:
+                raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a name that is taken here; rename it in the file.")
+            known = {"schema": schema} if self.format in _TEXT else {}  # lest Polars looks at all rows again, whatever is asked
+            rows = self._scanned(path, {**self.arguments, **known, "row_index_name": SOURCE_ROW})
             present = list(schema)
             wanted = present if self.columns is None else list(self.columns)
             if missing := sorted(set(wanted) - set(present)):
@@ -72,43 +106,51 @@ class ScannedFile:
             measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
             width = max(1, int(measured.estimated_size()) // max(1, measured.height))
             if self.where is not None:
-                rows = rows.filter(_condition(self.where, rows))
+                rows = rows.filter(self._condition(self.where, schema))
             chosen = rows.select(SOURCE_ROW, *wanted)
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
-                yield batch.to_arrow()
+                if batch.height:
+                    yield batch.to_arrow()
 
-    def _scanned(self, arguments: Mapping[str, Any]) -> pl.LazyFrame:
+    def _scanned(self, path: str, arguments: Mapping[str, Any]) -> pl.LazyFrame:
         try:
-            return SCANS[self.format](self.location.path, row_index_name=SOURCE_ROW, **arguments)
-        except TypeError as error:
-            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {error}.") from error
+            return SCANS[self.format](path, **arguments)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {_short(error)}.") from error
+
+    def _condition(self, where: str, schema: Mapping[str, Any]) -> pl.Expr:
+        """The condition, tried on no rows."""
+        try:
+            condition = pl.sql_expr(where)
+            kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
+        except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError) as error:
+            raise ConfigError(f"The condition {where!r} cannot be understood: {_short(error)}.") from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise ConfigError(f"The condition {where!r} cannot be used on {self.uri}: {_short(error)}.") from error
+        if kind != pl.Boolean:
+            raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
+        return condition
+
+    def _without_bad_lines(self, into: Any) -> tuple[int, list[BadLine]]:
+        """(how many rows there are, now in the file `into`; the lines that are none)."""
+        try:
+            return copy_rows(self.location, self.format, separator=self.arguments.get("separator", ","), into=into)
+        except OSError:  # what unpacks the file gives up
+            return 0, []
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turns what Polars raises into errors of ours that name the file, and the line if it is text."""
+        """Turns what Polars raises into errors of ours that name the file."""
         try:
             yield
-        except pl.exceptions.ColumnNotFoundError as error:
-            raise ConfigError(f"The condition cannot be used on {self.uri}: {_short(error)}.") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 with storage_errors("read", self.uri):  # the place is to blame; else what unpacks the file
                     raise
-            line = first_bad_line(self.location, self.format, separator=self.arguments.get("separator", ","))
-            raise CorruptFileError(
-                f"{self.uri} cannot be read as {self.format}: {line or _short(error)}. Mend it, replace it or leave it out."
-            ) from error
+            raise self._corrupt(_short(error)) from error
 
-
-def _condition(where: str, rows: pl.LazyFrame) -> pl.Expr:
-    try:
-        condition = pl.sql_expr(where)
-        kind = rows.select(condition).collect_schema().dtypes()[0]
-    except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError) as error:
-        raise ConfigError(f"The condition {where!r} cannot be understood: {_short(error)}.") from error
-    if kind != pl.Boolean:
-        raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
-    return condition
+    def _corrupt(self, what: str) -> CorruptFileError:
+        return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Mend it, replace it or leave it out.")
 
 
 def _short(error: BaseException) -> str:

@@ -1,50 +1,99 @@
-"""Which line of a text file is to blame: looked for only once Polars, which does not say, has given up on the file."""
+"""Which lines of a text file are no rows: looked for only once Polars, which does not say, has given up on the file."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Iterable
-from typing import NoReturn
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple, NoReturn
 
 from offline_core.storage.location import Location
 
-
-def first_bad_line(location: Location, format: str, *, separator: str) -> str:
-    """`line 3 …`, what is wrong with the first line that is no row; empty if none is found (or the file is no text)."""
-    find = {"ndjson": _no_object, "csv": _no_row}.get(format)
-    if find is None:
-        return ""
-    try:
-        with location.filesystem.open_input_stream(location.path) as stream:  # which unpacks by the file's name
-            return find(io.BufferedReader(stream), separator)
-    except (OSError, csv.Error):
-        return ""
+_QUOTED = re.compile(rb'"[^"]*"')
+_Numbered = tuple[int, bytes]
 
 
-def _no_object(lines: Iterable[bytes], _: str) -> str:
+class BadLine(NamedTuple):
+    """One that is no row."""
+
+    row: int
+    """The number it has among the rows."""
+    problem: str
+    """`line 3 …`, what is wrong with it."""
+
+
+def copy_rows(location: Location, format: str, *, separator: str, into: IO[bytes]) -> tuple[int, list[BadLine]]:
+    """Copies the lines of CSV or NDJSON but for those that are no rows; returns how many rows are copied, and the others.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    good = 0
+    bad: list[BadLine] = []
+    with location.filesystem.open_input_stream(location.path) as stream:  # which unpacks by the file's name
+        lines = io.BufferedReader(stream)
+        for text, problem in _objects(lines) if format == "ndjson" else _values(lines, separator.encode(), header=into):
+            if problem:
+                bad.append(BadLine(good + len(bad), problem))
+            else:
+                into.write(text)
+                good += 1
+    into.flush()
+    return good, bad
+
+
+def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(line, what is wrong with it) of NDJSON, where a blank line is no row."""
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            value = json.loads(line, parse_constant=_refuse) if line.strip() else {}
+            value = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            return f"line {number} is no JSON: {getattr(error, 'msg', error)}"
-        if not isinstance(value, dict):
-            return f"line {number} is a {type(value).__name__}; each line has to be one JSON object, which is one step"
-    return ""
+            yield line, f"line {number} is no JSON: {getattr(error, 'msg', error)}"
+            continue
+        is_object = isinstance(value, dict)
+        what = f"is a {type(value).__name__}; each line has to be one JSON object, which is one step"
+        yield line, "" if is_object else f"line {number} {what}"
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"JSON has no {constant}")
 
 
-def _no_row(lines: Iterable[bytes], separator: str) -> str:
-    rows = csv.reader((line.decode() for line in lines), delimiter=separator)
-    try:
-        header = next(rows, [])
-        for row in rows:
-            if len(row) > len(header):
-                return f"line {rows.line_num} has {len(row)} values, the header {len(header)}"
-    except UnicodeDecodeError as error:
-        return f"line {rows.line_num + 1} is not UTF-8: {error}"
-    return ""
+def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(lines of one row, what is wrong with them) of CSV, where a blank line is a row; the first row goes to `header`."""
+    numbered, waiting, width = enumerate(lines, 1), deque[_Numbered](), 0
+    while row := _quoted(numbered, waiting):
+        number, text = row[0][0], b"".join(line for _, line in row)
+        values = _QUOTED.sub(b"", text)
+        count = values.count(separator) + 1
+        if not width:
+            if text.strip():
+                width = count
+                header.write(text)
+            continue
+        problem = ""
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            problem = f"line {number} is not UTF-8: {error}"
+        if b'"' in values:
+            problem = f"line {number} begins a quoted value that does not end"
+        elif count > width:
+            problem = f"line {number} has {count} values, the header {width}"
+        if problem:  # of several lines only the first, for a quote that should not be there swallows the others
+            waiting.extendleft(reversed(row[1:]))
+        yield row[0][1] if problem else text, problem
+
+
+def _quoted(numbered: Iterator[_Numbered], waiting: deque[_Numbered]) -> list[_Numbered]:
+    """The next line, and those after it as long as a quote is open; none at the end."""
+    row: list[_Numbered] = []
+    is_open = False
+    while (row == [] or is_open) and (line := waiting.popleft() if waiting else next(numbered, None)):
+        row.append(line)
+        is_open ^= line[1].count(b'"') % 2 == 1
+    return row

@@ -17,6 +17,7 @@ from offline_core.conversion.report import ImportResult
 from offline_core.episodes import Episode
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.reader import episodes
+from offline_core.storage.sources.step_reader import StepReader, Unreadable
 
 SEEDS: dict[str, str | list[str]] = {
     "obs": "o_t",
@@ -77,6 +78,16 @@ def write_steps(path: Path, columns: dict[str, Any] | pa.Table, **parquet: Any) 
             pyarrow.feather.write_feather(table, str(path), compression="uncompressed")
         case ".npz":
             np.savez(path, **{name: np.asarray(values) for name, values in table.to_pydict().items()})
+
+
+def tables_of(reader: StepReader) -> list[pa.Table]:
+    """All that a reader gives; what it cannot read is raised."""
+    tables = []
+    for batch in reader.batches():
+        if isinstance(batch, Unreadable):
+            raise type(batch.error)(str(batch))
+        tables.append(batch)
+    return tables
 
 
 def imported(folder: Path, source: str | list[str] | Path, /, **config: Any) -> ImportResult:

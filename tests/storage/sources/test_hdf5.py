@@ -18,6 +18,7 @@ from offline_core.storage.sources import hdf5
 from offline_core.storage.sources.hdf5 import D4rlFile
 from offline_core.storage.sources.step_reader import StepReader
 from tests.storage.factories import cut_in_half
+from tests.storage.sources.factories import imported
 
 STEPS = 1000
 
@@ -94,7 +95,6 @@ def test_single_numbers_with_an_axis_of_their_own(tmp_path: Path) -> None:
     odd = {name: arrays[name][:, None].astype(np.float32) for name in ("rewards", "terminals", "timeouts")}
     table = read(write(tmp_path / "x.hdf5", arrays | odd))
     assert table.schema.field("rewards").type == pa.float32()
-    assert table.schema.field("terminateds").type == table.schema.field("truncateds").type == pa.bool_()
     np.testing.assert_array_equal(table["terminateds"], arrays["terminals"])
     np.testing.assert_array_equal(table["rewards"], arrays["rewards"])
 
@@ -168,3 +168,32 @@ def test_a_reader_opens_nothing_and_travels(tmp_path: Path) -> None:
     moved = pickle.loads(pickle.dumps(reader))
     write(tmp_path / "later.hdf5", hopper())
     assert pa.concat_tables(moved.batches()) == pa.concat_tables(moved.batches())
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.5, 2])
+def test_flags_that_are_neither_true_nor_false(tmp_path: Path, value: float) -> None:
+    """They are left for the import to refuse, and not taken for ends."""
+    write(tmp_path / "x.hdf5", hopper(10, terminals=np.full(10, value)))
+    with pytest.raises(SchemaError, match=r"x\.hdf5, row 0: Column 'terminateds' holds"):
+        imported(tmp_path, tmp_path / "x.hdf5", mapping={}, episodes={"last_new_obs": "repeat"})
+
+
+@pytest.mark.parametrize("name", ["rewards", "terminals", "timeouts"])
+def test_a_group_where_one_array_has_to_be(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "x.hdf5", hopper(10, **{name: None, f"{name}/inner": np.ones(10)}))
+    with pytest.raises(SchemaError, match=f"has a group of arrays as '{name}', which has to be one array"):
+        read(path)
+
+
+def test_chosen_arrays(tmp_path: Path) -> None:
+    """Some others may hold anything."""
+    path = write(tmp_path / "x.hdf5", hopper(10, goal="there", **{"infos/date": np.array([b"2024"] * 3)}))
+    with pytest.raises(SchemaError, match=r"goal none.*Choose those that have by source\.columns"):
+        read(path)
+    wanted = ("observations", "actions", "rewards", "terminals", "infos/qpos")
+    table = pa.concat_tables(D4rlFile(Location.of(str(path)), wanted).batches())
+    assert set(table.column_names) == {"obs", "actions", "rewards", "terminateds", "infos_qpos"}
+    config = {"source": {"columns": list(wanted)}, "mapping": {}, "episodes": {"last_new_obs": "repeat"}}
+    assert imported(tmp_path, path, **config).counts.steps == 10
+    with pytest.raises(SchemaError, match=r"x\.hdf5 has no nothing; it has .*observations"):
+        list(D4rlFile(Location.of(str(path)), ("nothing",)).batches())

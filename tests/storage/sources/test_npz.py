@@ -19,6 +19,7 @@ from offline_core.errors import CorruptFileError, SchemaError, SpaceError, Stora
 from offline_core.storage.location import Location
 from offline_core.storage.sources import npz
 from offline_core.storage.sources.npz import NpzFile
+from offline_core.storage.sources.opening import SourceConfig, open_source
 from offline_core.storage.sources.step_reader import StepReader
 from tests.storage.factories import Bomb, cut_in_half, garble
 
@@ -89,6 +90,30 @@ def test_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None:
 def test_numbers_that_no_column_holds(tmp_path: Path) -> None:
     np.savez(tmp_path / "steps.npz", phase=np.ones(3, complex))
     with pytest.raises(SpaceError, match=r"steps\.npz: phase have dtype complex128"):
+        read(tmp_path / "steps.npz")
+
+
+def test_chosen_arrays(tmp_path: Path) -> None:
+    """Some others may hold anything."""
+    path = tmp_path / "steps.npz"
+    np.savez(path, obs=np.ones((5, 2)), gamma=0.99, date=np.array(["2024-05-06"] * 5, "datetime64[D]"))
+    assert open_source([str(path)], SourceConfig(columns=["obs"]))[0].uri == str(path)
+    assert pa.concat_tables(NpzFile(Location.of(str(path)), ("obs",)).batches()).column_names == ["obs"]
+    with pytest.raises(SpaceError, match=r"date have dtype .*by source\.columns"):
+        list(NpzFile(Location.of(str(path)), ("obs", "date")).batches())
+    with pytest.raises(SchemaError, match=r"steps\.npz has no array reward; it has obs, gamma, date"):
+        list(NpzFile(Location.of(str(path)), ("reward",)).batches())
+
+
+def test_less_than_the_header_claims(tmp_path: Path) -> None:
+    """Nothing is set aside for 8 TB that are not there."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+    with zipfile.ZipFile(tmp_path / "steps.npz", "w") as archive:
+        archive.writestr("obs.npy", header.getvalue() + bytes(1000))
+    with pytest.raises(
+        CorruptFileError, match=r"steps\.npz is no \.npz file.*obs\.npy claims float64 of shape \(1000000000000,\)"
+    ):
         read(tmp_path / "steps.npz")
 
 

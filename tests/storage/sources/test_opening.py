@@ -5,15 +5,19 @@ from __future__ import annotations
 import gzip
 import os
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError, StorageError
+from offline_core.errors import (
+    ConfigError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    OfflineError,
+    SchemaError,
+    StorageError,
+)
 from offline_core.storage.sources.opening import SourceConfig, episode_files, format_of, open_source
 from tests.storage.factories import episode, write_dataset
 from tests.storage.sources.factories import (
@@ -175,11 +179,13 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
     assert rows == plain > 0
 
 
-def test_compressed_json_lines(tmp_path: Path) -> None:
-    write_steps(tmp_path / "x.json", steps())
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.ndjson", "x.csv"])
+def test_compressed_text(tmp_path: Path, name: str) -> None:
+    columns, mapping = (scalar_steps(), SCALARS) if name == "x.csv" else (steps(), SEEDS)
+    write_steps(tmp_path / name, columns)
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "x.json.gz").write_bytes(gzip.compress((tmp_path / "x.json").read_bytes()))
-    check_steps(imported_episodes(tmp_path, tmp_path / "sub"))
+    (tmp_path / "sub" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    check_steps(imported_episodes(tmp_path, tmp_path / "sub", mapping=mapping))
 
 
 @pytest.mark.parametrize("name", ["x.hdf5", "x.h5"])
@@ -234,11 +240,27 @@ def test_arguments_that_a_format_does_not_take(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("pushdown", [{"columns": ["x"]}, {"where": "x > 1"}])
-@pytest.mark.parametrize("format", ["npz", "read_parquet", "tests.storage.sources.test_opening:Numbers"])
+@pytest.mark.parametrize("format", ["sample_batch", "read_parquet", "tests.storage.sources.test_custom:Numbers"])
 def test_formats_without_pushdown(tmp_path: Path, format: str, pushdown: dict[str, Any]) -> None:
-    touch(tmp_path, "x.npz")
+    touch(tmp_path, "x.json")
     with pytest.raises(ConfigError, match=f"columns and where are not for the format {format}; use"):
         found(tmp_path, format=format, **pushdown)
+
+
+@pytest.mark.parametrize(("name", "format"), [("x.npz", "npz"), ("x.h5", "d4rl")])
+def test_formats_of_arrays_have_no_condition(tmp_path: Path, name: str, format: str) -> None:
+    touch(tmp_path, name)
+    assert found(tmp_path, format=format, columns=["x"]) == [name]
+    with pytest.raises(ConfigError, match=f"where is not for the format {format}; prune what you imported"):
+        found(tmp_path, format=format, columns=["x"], where="x > 1")
+
+
+@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_custom:Numbers"])
+def test_no_place_at_all(tmp_path: Path, format: str) -> None:
+    with pytest.raises(ConfigError, match="name at least one source"):
+        open_source([], SourceConfig(format=format))
+    with pytest.raises(ConfigError, match="name at least one source"):
+        imported(tmp_path, [], source={"format": format})
 
 
 def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
@@ -256,53 +278,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         imported(tmp_path, tmp_path)
 
 
-# Readers of the user's own.
-
-
-@dataclass
-class Numbers:
-    """What somebody else might write: knows places that we do not."""
-
-    uri: str
-    factor: int = 1
-
-    def batches(self) -> Iterator[pa.Table]:
-        columns = steps()
-        yield pa.table(columns | {"r_t": [self.factor * reward for reward in columns["r_t"]]})
-
-
-def no_reader(path: str) -> str:
-    return path
-
-
-@dataclass
-class Lists:
-    """Gives lists where tables have to be."""
-
-    uri: str
-
-    def batches(self) -> Iterator[Any]:
-        yield [1, 2]
-
-
-def test_a_reader_of_ones_own(tmp_path: Path) -> None:
-    here = "tests.storage.sources.test_opening"
-    check_steps(imported_episodes(tmp_path, "db://somewhere/7", source={"format": f"{here}:Numbers"}))
-    source = {"format": f"{here}:Numbers", "arguments": {"factor": 2}}
-    doubled = imported_episodes(tmp_path, ["db://somewhere/7"], source=source, mapping=SEEDS)
-    assert doubled[0].rewards.tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("no_reader", {}, "gives str, which has no uri and batches"),
-        ("Missing", {}, "cannot be made for db://x"),
-        ("Numbers", {"size": 3}, "cannot be made for db://x: .*size"),
-        ("Lists", {}, "The reader of db://x gives list and not pyarrow tables"),
-    ],
-)
-def test_a_reader_that_is_none(tmp_path: Path, name: str, arguments: dict[str, Any], message: str) -> None:
-    source = {"format": f"tests.storage.sources.test_opening:{name}", "arguments": arguments}
-    with pytest.raises(ConfigError, match=message):
-        imported(tmp_path, "db://x", source=source)
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    write_steps(tmp_path / "x.csv", scalar_steps(_source_file=[1] * 5))
+    with pytest.raises(SchemaError, match=r"x\.csv: There is a column _source_file, a name that is taken here; rename it"):
+        imported(tmp_path, tmp_path / "x.csv", mapping=SCALARS)

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ConfigError, OfflineError, SchemaError, UnsafeDataError
 from offline_core.storage.foreign import read_foreign_column
 from offline_core.storage.sources.ray_reads import RayRead
+from tests.storage.factories import Bomb
 from tests.storage.sources.factories import (
     SCALARS,
     check_steps,
@@ -103,6 +104,45 @@ def test_functions_and_arguments_that_ray_does_not_know(
     write_steps(tmp_path / "a.csv", scalar_steps())
     with pytest.raises(ConfigError, match=message):
         imported(tmp_path, tmp_path / "a.csv", source={"format": method, "arguments": arguments}, mapping=SCALARS)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "error", "message"),
+    [
+        ("read_csv", {"override_num_blocks": -3}, ConfigError, "cannot read .*-3"),
+        ("read_csv", {"shuffle": "bogus"}, ConfigError, "cannot read .*bogus"),
+        ("read_parquet", {}, OfflineError, r"ray\.data\.read_parquet cannot read .*a\.csv"),
+        ("read_images", {}, OfflineError, r"ray\.data\.read_images cannot read .*a\.csv"),
+    ],
+)
+def test_what_ray_refuses(
+    tmp_path: Path, method: str, arguments: dict[str, Any], error: type[OfflineError], message: str
+) -> None:
+    write_steps(tmp_path / "a.csv", scalar_steps())
+    with pytest.raises(error, match=message):
+        imported(tmp_path, tmp_path / "a.csv", source={"format": method, "arguments": arguments}, mapping=SCALARS)
+
+
+@pytest.mark.filterwarnings("ignore:`columns=`")
+def test_columns_that_ray_does_not_find(tmp_path: Path) -> None:
+    write_steps(tmp_path / "x.parquet", steps())
+    source = {"format": "read_parquet", "arguments": {"columns": ["nope"]}}
+    with pytest.raises(SchemaError, match=r"read_parquet finds no column nope in .*x\.parquet"):
+        imported(tmp_path, tmp_path / "x.parquet", source=source)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"allow_pickle": False}, {"allow_pickle": True}, {"numpy_load_args": {"allow_pickle": True}}]
+)
+def test_no_pickle_is_run(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    """Nor are they recommended, as Ray does."""
+    objects = np.empty(1, object)
+    objects[0] = Bomb(tmp_path / "exploded")
+    np.save(tmp_path / "x.npy", objects)
+    with pytest.raises(UnsafeDataError, match=r"read_numpy .*pickle.*would run code") as raised:
+        imported(tmp_path, tmp_path / "x.npy", source={"format": "read_numpy", "arguments": arguments})
+    assert "allow_pickle=True" not in str(raised.value)
+    assert not (tmp_path / "exploded").exists()
 
 
 @pytest.mark.parametrize("name", ["missing.parquet", "broken.parquet"])

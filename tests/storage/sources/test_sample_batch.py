@@ -28,8 +28,9 @@ from offline_core.errors import CorruptFileError, DataError, OfflineError, Schem
 from offline_core.storage.location import Location
 from offline_core.storage.sources import sample_batch
 from offline_core.storage.sources.sample_batch import SampleBatchFile
-from offline_core.storage.sources.step_reader import StepReader
+from offline_core.storage.sources.step_reader import StepReader, Unreadable
 from tests.storage.factories import Bomb
+from tests.storage.sources.factories import imported, tables_of
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -72,7 +73,7 @@ def multi(**policies: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(path: Path, module_id: str | None = None) -> list[pa.Table]:
-    return list(SampleBatchFile(Location.of(str(path)), module_id).batches())
+    return tables_of(SampleBatchFile(Location.of(str(path)), module_id))
 
 
 def table_of(path: Path, module_id: str | None = None) -> pa.Table:
@@ -332,6 +333,12 @@ def test_compressed_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [plain.name, "x.json.gz", "x.zip"], "nothing is extracted"
 
 
+def test_a_zip_file_of_four_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK\3\4")
+    with pytest.raises(CorruptFileError, match=r"x\.zip is a broken or encrypted zip file"):
+        tables(tmp_path / "x.zip")
+
+
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
 @pytest.mark.parametrize("cut", [20, 40, 10_000])
 def test_compressed_files_that_are_broken(tmp_path: Path, name: str, cut: int) -> None:
@@ -351,7 +358,7 @@ def test_a_zip_file_with_a_broken_line(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("inside.json", "{}\n")
-    with pytest.raises(SchemaError, match=f"{path}, member inside.json, line 1: There is no 'type'"):
+    with pytest.raises(SchemaError, match=f"{path}: member inside.json, line 1: There is no 'type'"):
         tables(path)
 
 
@@ -386,7 +393,7 @@ def test_of_several_modules_one_is_chosen(tmp_path: Path) -> None:
     path = written(tmp_path, multi(a={"rewards": [1.0]}), multi(b={"rewards": [2.0]}, a={"rewards": [3.0]}))
     assert table_of(path, "a")["rewards"].to_pylist() == [1.0, 3.0]
     assert table_of(path, "b")["rewards"].to_pylist() == [2.0]
-    with pytest.raises(SchemaError, match=f"{path}, line 2: There are steps of the modules a, b; choose one by module_id"):
+    with pytest.raises(SchemaError, match=f"{path}: line 2: There are steps of the modules a, b; choose by module_id"):
         tables(path)
     with pytest.raises(SchemaError, match=f"{path}: There is no module 'c'; there are a, b"):
         tables(path, "c")
@@ -399,7 +406,51 @@ def test_the_module_of_a_sample_batch(tmp_path: Path) -> None:
         tables(path, "a")
 
 
-# What is refused, and how.
+# What is refused, and how; the rest goes on.
+
+
+def found_in(path: Path) -> list[Any]:
+    """The rewards of each table, and (rows, reason) of what cannot be read."""
+    batches = SampleBatchFile(Location.of(str(path))).batches()
+    return [(b.rows, str(b)) if isinstance(b, Unreadable) else b["rewards"].to_pylist() for b in batches]
+
+
+def test_a_bad_line_takes_no_other_with_it(tmp_path: Path) -> None:
+    """If it is known how many steps it holds, so many are listed."""
+    path = written(tmp_path, *[batch(rewards=[float(i)] * 2, x=["é"] * 2) for i in range(5)])
+    lines = path.read_text().splitlines(keepends=True)
+    lines[1] = lines[1].replace("}", "")
+    lines[2] = lines[2].replace("x", "y")
+    lines[4] = lines[4].replace("\\u00e9", "\\ud800")
+    path.write_text("".join(lines))
+    expected = [[0.0, 0.0], (0, "2: Char"), (2, "3: Column 'x'"), [3.0, 3.0], (2, "5: Column 'x' has text that is not Unicode")]
+    for found, wanted in zip(found_in(path), expected, strict=True):
+        assert found == wanted if isinstance(wanted, list) else found[0] == wanted[0]
+        assert isinstance(wanted, list) or found[1].startswith(f"{path}: line {wanted[1]}")
+
+
+def test_what_was_read_before_a_file_broke_is_given(tmp_path: Path) -> None:
+    path = written(tmp_path, *[multi(a={"rewards": [float(i)]}) for i in range(3)], multi(b={"rewards": [0.0]}))
+    batches = SampleBatchFile(Location.of(str(path))).batches()
+    assert next(batches)["rewards"].to_pylist() == [0.0, 1.0, 2.0]
+    with pytest.raises(SchemaError, match="choose by module_id"):
+        next(batches)
+
+
+def test_a_bad_line_is_listed_and_the_rest_imported(tmp_path: Path) -> None:
+    """Three lines of two steps and one cut off in one file, a good one in another: eight steps."""
+    (tmp_path / "in").mkdir()
+    episode = {"t": [0, 1], "obs": [[0.0], [1.0]], "new_obs": [[1.0], [2.0]], "actions": [0, 1], "rewards": [1.0, 1.0]}
+    episode |= {"terminateds": [False, True], "truncateds": [False, False]}
+    path = written(tmp_path / "in", *[batch(eps_id=[i, i], **episode) for i in range(4)], name="a.json")
+    path.write_text(path.read_text()[:-20])
+    written(tmp_path / "in", batch(eps_id=[9, 9], **episode), name="b.json")
+    result = imported(tmp_path, tmp_path / "in", mapping={}, unreadable="quarantine")
+    assert (result.counts.rows, result.counts.steps, result.counts.quarantined_files) == (8, 8, 1)
+    assert result.quarantine is not None
+    [line] = map(json.loads, Path(result.quarantine).read_text().splitlines())
+    assert (line["uri"], line["rows"]) == (str(path), 0)
+    assert line["reason"].startswith("line 4: Character")
 
 
 def test_a_recorder_that_was_killed(tmp_path: Path) -> None:
@@ -409,11 +460,11 @@ def test_a_recorder_that_was_killed(tmp_path: Path) -> None:
     path.write_text(text.removesuffix("]}\n"))
     end = len(text.splitlines()[-1]) - len("]}")
     with pytest.raises(
-        CorruptFileError, match=rf"{path}, line 3: Character {end + 1} is not JSON: .*cut off, as if its recorder"
+        CorruptFileError, match=rf"{path}: line 3: Character {end + 1} is not JSON: .*cut off, as if its recorder"
     ):
         tables(path)
     path.write_text(text.replace("}\n", "\n", 1))
-    with pytest.raises(CorruptFileError, match=rf"{path}, line 1: Character \d+ is not JSON: [^.]*\.$"):
+    with pytest.raises(CorruptFileError, match=rf"{path}: line 1: Character \d+ is not JSON: [^.]*\.$"):
         tables(path)
 
 
@@ -426,7 +477,7 @@ def test_any_bytes_are_read_or_named(content: bytes) -> None:
         try:
             tables(path)
         except DataError as error:
-            assert str(error).startswith(f"{path}, line ")
+            assert str(error).startswith(f"{path}: line ")
 
 
 def ragged(*lengths: int) -> Sequence[Any]:
@@ -473,7 +524,7 @@ def ragged(*lengths: int) -> Sequence[Any]:
 def test_lines_that_cannot_be_read_are_named(tmp_path: Path, record: Any, error: type[DataError], message: str) -> None:
     path = written(tmp_path, record)
     path.write_text("\n" + path.read_text())
-    with pytest.raises(error, match=rf"{path}, line 2: .*{message}"):
+    with pytest.raises(error, match=rf"{path}: line 2: .*{message}"):
         tables(path)
 
 
@@ -494,7 +545,7 @@ def test_all_lines_have_the_same_columns(
     """In one batch or in several."""
     monkeypatch.setattr(sample_batch, "MAX_BATCH_BYTES", batch_bytes)
     path = written(tmp_path, batch(rewards=[1.0], **first), batch(rewards=[1.0], **second))
-    with pytest.raises(SchemaError, match=f"{path}, line 2: Column {message}"):
+    with pytest.raises(SchemaError, match=f"{path}: line 2: Column {message}"):
         tables(path)
 
 
@@ -529,7 +580,7 @@ def test_pickles_that_run_code(tmp_path: Path, wrap: Any, form: str) -> None:
         "module": multi(a={"rewards": [1.0], "obs": bomb}),
     }[form]
     path = written(tmp_path, record)
-    with pytest.raises(UnsafeDataError, match=rf"{path}, line 1: Column 'obs.*wants to call \w+.mkdir"):
+    with pytest.raises(UnsafeDataError, match=rf"{path}: line 1: Column 'obs.*wants to call \w+.mkdir"):
         tables(path)
     assert not marker.exists()
     unpacked(bomb)

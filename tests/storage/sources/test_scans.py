@@ -18,15 +18,16 @@ from offline_core.errors import ConfigError, CorruptFileError, OfflineError, Sch
 from offline_core.storage.location import Location
 from offline_core.storage.sources import scans
 from offline_core.storage.sources.scans import SOURCE_ROW, ScannedFile
+from offline_core.storage.sources.step_reader import Unreadable
 from tests.storage.factories import cut_in_half, garble
-from tests.storage.sources.factories import write_steps
+from tests.storage.sources.factories import imported, tables_of, write_steps
 
 FORMATS = {"parquet": "x.parquet", "csv": "x.csv", "ndjson": "x.ndjson", "ipc": "x.arrow"}
 
 
 def scanned(path: Path, format: str, **options: Any) -> pa.Table:
     """All batches of a file, as one table."""
-    batches = list(ScannedFile(Location.of(str(path)), format, **options).batches())
+    batches = tables_of(ScannedFile(Location.of(str(path)), format, **options))
     return pa.concat_tables(batches) if batches else pa.table({SOURCE_ROW: pa.array([], pa.uint32())})
 
 
@@ -139,6 +140,8 @@ def test_missing_columns(tmp_path: Path, format: str) -> None:
         ("t >", "condition 't >' cannot be understood"),
         ("t + 1", "'t \\+ 1' gives Int64 and not true or false"),
         ("nothing = 1", r"cannot be used on .*x\.csv: .*nothing"),
+        ("x > 'a'", r"\"x > 'a'\" cannot be used on .*x\.csv: cannot compare string with numeric"),
+        ("word + x > 1", r"cannot be used on .*x\.csv: arithmetic on dtypes"),
     ],
 )
 def test_conditions_that_are_none(tmp_path: Path, where: str, message: str) -> None:
@@ -147,30 +150,109 @@ def test_conditions_that_are_none(tmp_path: Path, where: str, message: str) -> N
         scanned(tmp_path / "x.csv", "csv", where=where)
 
 
-def test_arguments_that_polars_does_not_take(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sepparator": ";"}, "sepparator"),
+        ({"separator": "ab"}, "single byte"),
+        ({"encoding": "latin1"}, "latin1"),
+        ({"skip_rows": -1}, "negative"),
+        ({"null_values": 3}, "null_values"),
+    ],
+)
+def test_arguments_that_polars_does_not_take(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     write_steps(tmp_path / "x.csv", numbers(3))
-    with pytest.raises(ConfigError, match=r"polars\.scan_csv does not take these arguments: .*sepparator"):
-        scanned(tmp_path / "x.csv", "csv", arguments={"sepparator": ";"})
+    with pytest.raises(ConfigError, match=rf"polars\.scan_csv does not take these arguments: .*{message}"):
+        scanned(tmp_path / "x.csv", "csv", arguments=arguments)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text", "row", "problem"),
     [
-        ("x.csv", "a,b\n1,2\n1,2,3\n", "line 3 has 3 values, the header 2"),
-        ("x.csv", 'a,b\n"x\ny",2\n1,2,3\n', "line 4 has 3 values, the header 2"),
-        ("x.csv", "a,b\n1,2\nä,2\n".encode("latin1"), "line 3 is not UTF-8"),
+        ("x.csv", "a,b\n1,2\n1,2,3\n", 1, "line 3 has 3 values, the header 2"),
+        ("x.csv", 'a,b\n"x\ny",2\n1,2,3\n', 1, "line 4 has 3 values, the header 2"),
+        ("x.csv", '\n\na,"b,\nc"\n\n1,"2,3"\n1,2,3\n', 2, "line 7 has 3 values, the header 2"),
+        ("x.csv", "a,b\n1,2\nä,2\n".encode("latin1"), 1, "line 3 is not UTF-8"),
+        ("x.csv", 'a,b\n3,"4\n1,2\n5,6\n', 0, "line 2 begins a quoted value that does not end"),
+        ("x.csv", 'a,b\n1,2\n3,"4', 1, "line 3 begins a quoted value that does not end"),
+        ("x.ndjson", '{"a": 1}\n\n{"a":\n', 1, "line 3 is no JSON: Expecting value"),
+        ("x.ndjson", '{"a": 1.0}\n{"a": NaN}\n', 1, "line 2 is no JSON: JSON has no NaN"),
+        ("x.ndjson", '{"a": 1.0}\n[2]\n', 1, "line 2 is a list; each line has to be one JSON object"),
+    ],
+)
+def test_lines_that_are_no_rows(tmp_path: Path, name: str, text: str | bytes, row: int, problem: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(CorruptFileError, match=rf"{path}, row {row}: {problem}"):
+        scanned(path, path.suffix[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
         ("x.csv", "\n\n", "empty CSV"),
-        ("x.ndjson", '{"a": 1}\n\n{"a":\n', "line 3 is no JSON: Expecting value"),
-        ("x.ndjson", '{"a": 1.0}\n{"a": NaN}\n', "line 2 is no JSON: JSON has no NaN"),
+        ("x.csv", "a,b\n1,2,\n3,4,\n", "line 2 has 3 values, the header 2"),
         ("x.ndjson", '[{"a": 1}, {"a": 2}]', "line 1 is a list; each line has to be one JSON object"),
         ("x.ndjson", '{\n"a": 1\n}', "line 1 is no JSON"),
     ],
 )
-def test_lines_that_are_no_rows(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_files_without_a_line_that_is_a_row(tmp_path: Path, name: str, text: str | bytes, problem: str) -> None:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(CorruptFileError, match=rf"{path} cannot be read as {path.suffix[1:]}: {message}.*Mend it"):
+    with pytest.raises(CorruptFileError, match=rf"{path} cannot be read as {path.suffix[1:]}: {problem}.*Mend it"):
         scanned(path, path.suffix[1:])
+
+
+BAD = {"csv": {3: "7,7,7,7\n", 5: 'x,"y\n', 40_000: "7,7,7,7\n"}, "ndjson": {3: "[]\n", 5: '{"t": NaN}\n', 40_000: '{"t":\n'}}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("format", BAD)
+def test_the_other_lines_are_read(tmp_path: Path, format: str, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the numbers that they have in the file; those that Polars gave before it gave up are not given again."""
+    monkeypatch.setattr(scans, "BATCH_BYTES", 100_000)
+    path = tmp_path / f"x.{format}"
+    write_steps(path, numbers(50_000))
+    whole = path.read_text().splitlines(keepends=True)
+    header = len(whole) - 50_000
+    for row, line in BAD[format].items():
+        whole[header + row] = line
+    path = tmp_path / f"x.{format}{suffix}"
+    text = "".join(whole).encode()
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    found = list(ScannedFile(Location.of(str(path)), format, where="t < 49990").batches())
+    bad = [each for each in found if isinstance(each, Unreadable)]
+    assert [(each.uri, each.row, each.rows) for each in bad] == [(str(path), row, 1) for row in BAD[format]]
+    good = pa.concat_tables([each for each in found if not isinstance(each, Unreadable)])
+    expected = [row for row in range(49_990) if row not in BAD[format]]
+    assert good[SOURCE_ROW].to_pylist() == good["t"].to_pylist() == expected
+    assert good["x"].to_pylist() == [row / 4 for row in expected]
+
+
+def test_bad_lines_are_listed_and_the_rest_is_imported(tmp_path: Path) -> None:
+    columns = {"eps_id": [1, 1, 1], "t": [0, 1, 2], "obs": [0.5, 1.5, 2.5], "actions": [0, 1, 0], "rewards": [1.0, 2.0, 3.0]}
+    for name in ("a.csv", "b.ndjson"):
+        write_steps(tmp_path / name, columns)
+        with (tmp_path / name).open("a") as file:
+            file.write("1,2,3,4,5,6\n" if name == "a.csv" else '{"eps_id": 1, "t"')
+        config = {"mapping": {}, "unreadable": "quarantine", "episodes": {"last_new_obs": "repeat"}}
+        counts = imported(tmp_path, tmp_path / name, **config).counts
+        assert (counts.rows, counts.steps, counts.quarantined_rows, counts.quarantined_files) == (4, 3, 1, 0)
+
+
+def test_what_a_line_is_may_be_another_matter(tmp_path: Path) -> None:
+    """Then it is Polars that says what is wrong, with the file as a whole."""
+    (tmp_path / "x.csv").write_text("# a, b, c, d\na,b\n1,2\n1,2,3\n")
+    with pytest.raises(CorruptFileError, match=r"x\.csv cannot be read as csv: found more fields"):
+        scanned(tmp_path / "x.csv", "csv", arguments={"comment_prefix": "#"})
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_names_that_are_taken(tmp_path: Path, format: str) -> None:
+    path = tmp_path / FORMATS[format]
+    write_steps(path, pa.table({"x": [1], "_source_row": [2]}))
+    with pytest.raises(SchemaError, match=rf"{path} has a column _source_row, a name that is taken here; rename it"):
+        scanned(path, format)
 
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson", "ipc"])
@@ -179,7 +261,8 @@ def test_files_cut_off(tmp_path: Path, format: str) -> None:
     path = tmp_path / FORMATS[format]
     write_steps(path, numbers(100))
     cut_in_half(path)
-    with pytest.raises(CorruptFileError, match=rf"{path} cannot be read as {format}"):
+    problem = "row 50: line 51 is no JSON" if format == "ndjson" else f"cannot be read as {format}"
+    with pytest.raises(CorruptFileError, match=rf"{path},? {problem}"):
         scanned(path, format)
 
 

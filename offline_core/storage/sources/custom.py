@@ -1,0 +1,35 @@
+"""Readers that others wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from offline_core.errors import CorruptFileError, OfflineError
+from offline_core.storage.sources.step_reader import StepReader, Unreadable
+
+
+@dataclass(frozen=True)
+class CustomReader:
+    """One of the user's own, whose errors get a place."""
+
+    name: str
+    """As `package.module:Reader`."""
+    reader: StepReader
+
+    @property
+    def uri(self) -> str:
+        return self.reader.uri
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`."""
+        try:
+            yield from self.reader.batches()
+        except (OfflineError, MemoryError):
+            raise
+        except Exception as error:
+            raise CorruptFileError(
+                f"The reader {self.name} cannot read {self.uri}: {error!r}. Mend it, or raise an error of ours there."
+            ) from error
