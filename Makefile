@@ -32,6 +32,9 @@ test: check ## check, and all tests
 bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.pipeline
 	$(BIN)/python -m benchmarks.data
+	$(BIN)/python -m benchmarks.learning
+	$(BIN)/python -m benchmarks.learned
+	$(BIN)/python -m benchmarks.warm_start
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .
