@@ -126,3 +126,8 @@ class LearningError(OfflineError):
 
 class RecorderError(OfflineError):
     """A recorder died more often than it may."""
+
+
+def first_line(error: BaseException) -> str:
+    """What another library says, without the plans and the advice on its own functions that may follow."""
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 
 from offline_core.episodes import nested
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Condition:
         try:
             return cls(repr(text), pl.sql_expr(text))
         except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"The condition {text!r} cannot be used: {_short(error)}.") from error
+            raise ConfigError(f"The condition {text!r} cannot be used: {first_line(error)}.") from error
 
     @property
     def names(self) -> set[str]:
@@ -55,7 +55,7 @@ class Condition:
         try:
             met = rows.with_columns(expression.alias("met"))["met"]
         except pl.exceptions.PolarsError as error:
-            self.refuse(f"cannot be used: {_short(error)}.")
+            self.refuse(f"cannot be used: {first_line(error)}.")
         if met.dtype != pl.Boolean:
             self.refuse(f"gives {met.dtype} and not true or false.")
         return met
@@ -67,8 +67,3 @@ class Condition:
 def without_nan(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with null for NaN, in lists too: Polars takes NaN as larger than any number."""
     return rows.with_columns(cs.float().fill_nan(None), cs.list(cs.float()).list.eval(pl.element().fill_nan(None)))
-
-
-def _short(error: BaseException) -> str:
-    """What Polars says, without its plan and its advice on its own functions."""
-    return str(error).strip().partition("\n")[0].rstrip(".")

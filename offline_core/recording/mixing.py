@@ -17,7 +17,6 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import read_policy_manifest
 from offline_core.recording.sampler import sample_episodes
 from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
-from offline_core.storage.location import Location
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import EpisodeWriter, FilesConfig
@@ -67,10 +66,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     """
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
-    folder = Location.of(output)
-    sources = {
-        uri: open_or_import(uri, None, output=folder.child(f"sources/{i:03d}").uri) for i, uri in enumerate(config.datasets)
-    }
+    sources = {uri: open_or_import(uri, None, output=output) for uri in config.datasets}
     policies = {uri: read_policy_manifest(uri) for uri in config.policies}
     environments = [source.manifest.environment for source in sources.values()]
     environments += [config.environment or policy.environment for policy in policies.values()]

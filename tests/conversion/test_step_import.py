@@ -219,7 +219,7 @@ def played(number: int, length: int, observation_space: Any, action_space: Any, 
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(any_spaces(), any_spaces(), st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
 def test_episodes_of_any_space_come_back(
     tmp_path_factory: pytest.TempPathFactory,

@@ -27,7 +27,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # ---- Round trips -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, suppress_health_check=SLOW)
 @given(episode_lists(count=st.just(1), steps=st.integers(0, 4), lookback=st.integers(0, 2), spaces_known=st.booleans()))
 def test_every_episode_comes_back_equal(episodes: list[Episode]) -> None:
     (episode,) = episodes
@@ -39,7 +39,7 @@ def test_every_episode_comes_back_equal(episodes: list[Episode]) -> None:
     assert again.validate() is again
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, suppress_health_check=SLOW)
 @given(st.lists(info_dicts(), min_size=4, max_size=4), info_dicts())
 def test_infos_and_custom_data_come_back(infos: list[dict[Any, Any]], custom_data: dict[Any, Any]) -> None:
     again = decode(encode(counting(3, infos=infos, custom_data=custom_data)))
@@ -325,14 +325,14 @@ def test_bytes_after_the_end_are_refused(tail: bytes) -> None:
         decode(encode(counting(3)) + tail)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_data_errors_and_nothing_else(data: bytes) -> None:
     with pytest.raises(DataError):
         decode(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_flipped_bytes_raise_data_errors_or_give_an_episode(data: st.DataObject) -> None:
     original = data.draw(st.sampled_from([encode(EXPECTED), foreign(), encode(counting(2, infos=None))]))
@@ -358,7 +358,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=300, suppress_health_check=SLOW)
 @given(st.dictionaries(st.sampled_from(list(msgpack.unpackb(foreign()))), json_like, min_size=1, max_size=3))
 def test_fields_of_any_kind_raise_data_errors_or_give_an_episode(changes: dict[str, Any]) -> None:
     try:

@@ -31,7 +31,7 @@ def key_orders(space: gym.Space[Any]) -> list[Any]:
     return [key_orders(child) for child in space.spaces] if isinstance(space, spaces.Tuple) else []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(any_spaces())
 def test_every_space_comes_back_equal(space: gym.Space[Any]) -> None:
     again = through_text(space)

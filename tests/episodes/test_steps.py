@@ -13,7 +13,7 @@ from offline_core.episodes.steps import STEP_NAMES, step_column
 from tests.episodes.strategies import counting, episode_lists
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(episode_lists(count=st.integers(1, 3), steps=st.integers(1, 4), lookback=st.integers(0, 2)))
 def test_columns_are_those_of_the_step_table(some: list[Episode]) -> None:
     table = episodes_to_table(some)

@@ -35,7 +35,7 @@ def as_stored(episode: Episode) -> Episode:
     return episode.slice(0, len(episode))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.integers(0, 2), spaces_known=st.booleans()),
     st.none() | st.integers(1, 5),

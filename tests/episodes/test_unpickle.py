@@ -31,7 +31,7 @@ ARRAY = pickle.dumps(np.float32([1, 2]), 5)
 # ---- Arrays ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     hnp.arrays(
         st.sampled_from(["?", "i1", "<u2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c16", "<U3", "S2"]),
@@ -181,7 +181,7 @@ def test_what_is_not_numbers_is_refused(value: Any) -> None:
         load_array(pickle.dumps(value))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_random_bytes_are_refused(data: bytes) -> None:
     """The one exception: a few bytes that say a number."""
@@ -192,7 +192,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
     assert found.dtype.kind in "biufcSU"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from([np.arange(4.0), np.array([1, 2.5], object), np.float32(1)]), st.sampled_from(PROTOCOLS), st.data())
 def test_flipped_bytes_are_refused_or_give_numbers(value: Any, protocol: int, data: st.DataObject) -> None:
     broken = bytearray(pickle.dumps(value, protocol))
@@ -310,7 +310,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TREES, st.sampled_from(PROTOCOLS))
 def test_nested_arrays_come_back(tree: Any, protocol: int) -> None:
     again, expected = load_nested(pickle.dumps(tree, protocol)), _plain_dicts(tree)

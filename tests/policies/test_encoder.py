@@ -95,7 +95,7 @@ def test_what_is_not_numbers_is_refused(space: gym.Space[Any]) -> None:
         Encoder(space, normalize=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=8),
     st.sampled_from([0.0, 1.0, -300.0, 1e4]),

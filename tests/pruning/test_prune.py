@@ -479,7 +479,7 @@ def recordings(draw: st.DrawFn) -> list[Episode]:
     return [one(i, n, draw(st.lists(st.integers(-4, 4), min_size=1, max_size=3))) for i, n in enumerate(lengths)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings(), st.data(), st.sampled_from([10**6, 1500, 1]), st.sampled_from([None, 1, 3, 20]))
 def test_any_threshold_keeps_exactly_the_episodes_that_meet_it(
     some: list[Episode], data: st.DataObject, row_group_bytes: int, max_rows: int | None

@@ -112,7 +112,7 @@ def test_what_comes_under_one_id() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.floats(-5, 5)), min_size=1, max_size=40),
     st.floats(0.01, 0.99),

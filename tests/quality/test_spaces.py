@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -29,7 +29,6 @@ SPACES: list[gym.Space[Any]] = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-@settings(deadline=None)
 @given(data=st.data())
 def test_outside_is_what_is_not_contained(space: gym.Space[Any], data: st.DataObject) -> None:
     dtype = np.dtype(space.dtype)

@@ -71,7 +71,7 @@ def test_an_empty_curve_is_an_empty_picture() -> None:
     assert len(np.unique(drawn(figure))) > 2, "axes and labels are there"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(st.integers(0, 10**9), numbers), max_size=60), st.none() | numbers)
 def test_any_curve_can_be_drawn(points: list[tuple[int, float]], target: float | None) -> None:
     figure, (axes,) = figures.new_figure(1)
@@ -123,7 +123,7 @@ def test_what_is_no_number_is_counted_beside_the_histogram() -> None:
     assert axes.get_xlabel() == "return (2 not finite)"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.lists(numbers, max_size=9), min_size=1, max_size=2))
 def test_any_histogram_can_be_drawn(groups: list[list[float]]) -> None:
     figure, (axes,) = figures.new_figure(1)

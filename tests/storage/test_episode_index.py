@@ -68,7 +68,7 @@ def test_returns_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     assert indices == [[e.return_ for e in some]] * 2
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.just(0)))
 def test_both_formats_say_the_same_of_any_episode(some: list[Episode]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, CorruptFileError, SchemaError
+from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.sources.step_reader import Unreadable
 from offline_core.storage.sources.text_lines import BadLine, copy_rows
@@ -116,7 +116,7 @@ class ScannedFile:
         try:
             return SCANS[self.format](path, **arguments)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {_short(error)}.") from error
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {first_line(error)}.") from error
 
     def _condition(self, where: str, schema: Mapping[str, Any]) -> pl.Expr:
         """The condition, tried on no rows."""
@@ -124,9 +124,9 @@ class ScannedFile:
             condition = pl.sql_expr(where)
             kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
         except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError) as error:
-            raise ConfigError(f"The condition {where!r} cannot be understood: {_short(error)}.") from error
+            raise ConfigError(f"The condition {where!r} cannot be understood: {first_line(error)}.") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise ConfigError(f"The condition {where!r} cannot be used on {self.uri}: {_short(error)}.") from error
+            raise ConfigError(f"The condition {where!r} cannot be used on {self.uri}: {first_line(error)}.") from error
         if kind != pl.Boolean:
             raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
         return condition
@@ -147,12 +147,7 @@ class ScannedFile:
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 with storage_errors("read", self.uri):  # the place is to blame; else what unpacks the file
                     raise
-            raise self._corrupt(_short(error)) from error
+            raise self._corrupt(first_line(error)) from error
 
     def _corrupt(self, what: str) -> CorruptFileError:
         return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Mend it, replace it or leave it out.")
-
-
-def _short(error: BaseException) -> str:
-    """What Polars says, without its plan and its advice on its own functions."""
-    return str(error).strip().partition("\n")[0].rstrip(".")

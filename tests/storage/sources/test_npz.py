@@ -33,7 +33,7 @@ def read(path: Path) -> pa.Table:
     return pa.concat_tables(NpzFile(Location.of(str(path))).batches())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     arrays=st.dictionaries(
         st.text("abc_/", min_size=1, max_size=5).filter(lambda name: "//" not in name and name[0] != "/"), STEPS

@@ -309,7 +309,7 @@ def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_never_ends_in_anything_but_our_errors(whole_files: dict[str, Path], format: str, data: st.DataObject) -> None:
     whole = whole_files[format].read_bytes()
     damaged = bytearray(whole)
