@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,11 +22,35 @@ Part = dict[str, np.ndarray]
 """Flat columns of whole episodes, as a prelearner makes them."""
 
 
+@dataclass(slots=True)
+class ReadSoFar:
+    """What reading and prelearning have brought, and how long it took; nothing where somebody else reads."""
+
+    steps: int = 0
+    bytes: int = 0
+    """In memory."""
+    seconds: float = 0.0
+
+    def timed(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """The parts, counted."""
+        waiting = iter(parts)
+        while True:
+            begin = time.perf_counter()
+            part = next(waiting, None)
+            self.seconds += time.perf_counter() - begin
+            if part is None:
+                return
+            self.steps += int(part[IS_STEP].sum())
+            self.bytes += sum(column.nbytes for column in part.values())
+            yield part
+
+
 class Feed(Protocol):
     """The steps of one epoch after the other, in chunks that fit in memory; whoever computes on them."""
 
     resident: bool
     """One chunk, the same for all epochs."""
+    read: ReadSoFar
 
     def chunks(self, epoch: int) -> Iterator[Steps]:
         """Whole episodes each; together all steps of the dataset, each once."""
@@ -40,10 +66,11 @@ class ResidentFeed:
 
     def __init__(self, parts: Iterable[Part], *, expected_steps: int | None = None) -> None:
         found: list[Part] = []
+        self.read = ReadSoFar()
         with tqdm(total=expected_steps, desc="load", unit="step", disable=None) as bar:
-            for part in parts:
+            for part in self.read.timed(parts):
                 found.append(part)
-                bar.update(int(part[IS_STEP].sum()))
+                bar.update(self.read.steps - bar.n)
         self._steps = joined(found)
 
     def chunks(self, epoch: int) -> Iterator[Steps]:
@@ -65,6 +92,7 @@ class StreamingFeed:
     def __init__(self, parts: Callable[[int], Iterator[Part]], *, window_steps: int) -> None:
         self._parts = parts
         self.window_steps = window_steps
+        self.read = ReadSoFar()
 
     def chunks(self, epoch: int) -> Iterator[Steps]:
         """One is read and joined while the one before is being learned from."""
@@ -78,7 +106,7 @@ class StreamingFeed:
     def _read(self, epoch: int) -> Iterator[Steps]:
         waiting: list[Part] = []
         steps = 0
-        for part in self._parts(epoch):
+        for part in self.read.timed(self._parts(epoch)):
             waiting.append(part)
             steps += int(part[IS_STEP].sum())
             if steps >= self.window_steps:

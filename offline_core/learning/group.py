@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,24 +14,28 @@ import ray
 import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
+from tqdm import tqdm
 
-from offline_core.errors import LearningError, OfflineError
+from offline_core.errors import ConfigError, LearningError, OfflineError
 from offline_core.learning.config import ComputeConfig
-from offline_core.learning.feed import Feed
+from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
 from offline_core.ray_session import fetch
+from offline_core.storage.location import Location
 
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
     """Trains with `compute.learners` processes that all see the same global batches; see `learn`.
 
     Raises:
+        ConfigError: Ray does not have the CPUs or GPUs.
         LearningError: learners were lost more often than `compute.max_failures`; the last state is whole.
         OfflineError: as `learn` does.
     """
     compute = run.config.compute
+    _check_resources(compute)
     feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1)(Feeder).remote(run)
     fetch(feeder.chunk.remote(0, 0))  # errors of the data are the user's, not a lost learner
     with tempfile.TemporaryDirectory(prefix="offline-train-") as scratch:  # Ray Train's own files, none of them ours
@@ -42,7 +49,8 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
             torch_config=TorchConfig(backend="nccl" if compute.gpus_per_learner else "gloo"),
         )
         try:
-            outcome = trainer.fit().return_value
+            with _progress(run):
+                outcome = trainer.fit().return_value
         except Exception as error:
             raise LearningError(
                 f"Learners were lost more than {compute.max_failures} times; the last time: {error}. The training can go on "
@@ -51,6 +59,37 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     if isinstance(outcome, OfflineError):
         raise outcome
     return outcome  # type: ignore[no-any-return]
+
+
+def _check_resources(compute: ComputeConfig) -> None:
+    resources = ray.cluster_resources()
+    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
+        if (wanted := compute.learners * each) > (there := resources.get(name, 0.0)):
+            raise ConfigError(
+                f"{compute.learners} learners want {wanted:g} {name}s, but Ray has {there:g}: they would never start. Lower "
+                f"compute.learners or compute.{name.lower()}s_per_learner."
+            )
+
+
+@contextlib.contextmanager
+def _progress(run: Run) -> Iterator[None]:
+    """A bar in this process, moved by the records that the first learner writes."""
+    ended = threading.Event()
+    records = Location.of(run.output).child("metrics.jsonl")
+
+    def watch() -> None:
+        with tqdm(total=run.total_updates, desc="train", unit="update", disable=None) as bar:
+            while not bar.disable and not ended.wait(1.0):
+                if records.is_file() and (lines := records.read().splitlines()):
+                    bar.update(json.loads(lines[-1])["updates"] - bar.n)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _scaling(compute: ComputeConfig) -> ScalingConfig:
@@ -130,6 +169,7 @@ class SharedFeed:
     resident = False
 
     def __init__(self, feeder: Any, method: str) -> None:
+        self.read = ReadSoFar()
         self._next = getattr(feeder, method)
         self._last: tuple[Any, Steps] | None = None
 

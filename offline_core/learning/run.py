@@ -20,7 +20,7 @@ from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.evaluations import Evaluations
-from offline_core.learning.feed import Feed
+from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
@@ -73,6 +73,12 @@ class Run:
         facts = [self.operation.model_dump(mode="json"), self.source.ref.fingerprint, held_out, str(self.environment)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def total_updates(self) -> int:
+        """If nothing ends it before the last epoch; sequences and streams may need a few more."""
+        optimizer = self.config.optimizer
+        return optimizer.max_epochs * math.ceil(self.source.ref.steps / optimizer.batch_size)
+
     def algorithm(self) -> Algorithm:
         """A new one.
 
@@ -96,7 +102,15 @@ def held_out_feed_of(run: Run) -> Feed | None:
 
 def _feed(run: Run, source: Dataset, data: DataConfig) -> Feed:
     algorithm = ALGORITHMS[run.config.algorithm]
-    return make_feed(source, data, run.spaces, wanted=algorithm.stored, looks_ahead=algorithm.looks_ahead, seed=run.config.seed)
+    return make_feed(
+        source,
+        data,
+        run.spaces,
+        wanted=algorithm.stored,
+        looks_ahead=algorithm.looks_ahead,
+        seed=run.config.seed,
+        taken_cpus=run.config.compute.learners * run.config.compute.cpus_per_learner,
+    )
 
 
 def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: int = 0, world: int = 1) -> TrainingResult | None:
@@ -106,8 +120,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         start: `time.time()` when the run began.
     """
     torch.set_num_threads(run.config.compute.threads)
-    total = run.config.optimizer.max_epochs * math.ceil(run.source.ref.steps / run.config.optimizer.batch_size)
-    learner = Learner(run.algorithm(), run.config, total_updates=total, rank=rank, world=world)
+    learner = Learner(run.algorithm(), run.config, total_updates=run.total_updates, rank=rank, world=world)
     folder = Location.of(run.output)
     states = States(folder, run=run.identity)
     found = states.latest()
@@ -134,7 +147,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 run.target_return,
                 seconds=seconds,
                 state=None if found is None else found[0],
-                total_updates=total,
+                total_updates=run.total_updates,
             )
         position = Position()
         if found is not None:
@@ -152,7 +165,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         if supervisor is None:
             return None
         supervisor.finish()
-        return _result(run, supervisor, seconds, start=start, loaded=loaded, steps=learner.steps - begun)
+        return _result(run, supervisor, seconds, feed.read, start=start, loaded=loaded, steps=learner.steps - begun)
 
 
 def _take_statistics(learner: Learner, feed: Feed) -> None:
@@ -163,7 +176,7 @@ def _take_statistics(learner: Learner, feed: Feed) -> None:
 
 
 def _result(
-    run: Run, supervisor: RunSupervisor, seconds: Seconds, *, start: float, loaded: float, steps: int
+    run: Run, supervisor: RunSupervisor, seconds: Seconds, read: ReadSoFar, *, start: float, loaded: float, steps: int
 ) -> TrainingResult:
     checkpoints = supervisor.checkpoints
     last = checkpoints.save("last", supervisor.last_weights, supervisor.last_metrics)
@@ -191,6 +204,6 @@ def _result(
         "gather_seconds": seconds.gather,
         "data_wait_seconds": seconds.wait,
         "steps_per_second": steps / took if took else 0.0,
-        "bottleneck": bottleneck(run.config, seconds, loading=loaded - start),
+        "bottleneck": bottleneck(run.config, seconds, read, loading=loaded - start, steps=steps),
     }
     return TrainingResult(**result)

@@ -43,7 +43,14 @@ def training_spaces(source: Dataset) -> Spaces:
 
 
 def make_feed(
-    source: Dataset, config: DataConfig, spaces: Spaces, *, wanted: Sequence[str], looks_ahead: bool, seed: int
+    source: Dataset,
+    config: DataConfig,
+    spaces: Spaces,
+    *,
+    wanted: Sequence[str],
+    looks_ahead: bool,
+    seed: int,
+    taken_cpus: float = 0.0,
 ) -> Feed:
     """The steps of `source` for learners; needs Ray if there are to be prelearners. Logs who reads, where it stays, and why.
 
@@ -51,6 +58,7 @@ def make_feed(
         wanted: columns of the dataset.
         looks_ahead: the observation after the last step is needed too.
         seed: of the order in which a stream reads.
+        taken_cpus: CPUs that Ray reserves for learners.
     """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
@@ -62,7 +70,7 @@ def make_feed(
         "where": source.location.uri,
     }
     found = pieces(source, PreLearner(**prelearner).stored_columns())
-    prelearners = _prelearners(source, config)
+    prelearners = _prelearners(source, config, taken_cpus)
 
     def parts(order: Sequence[Piece]) -> Iterator[Part]:
         return _pooled(order, prelearner, config, prelearners) if prelearners else _here(order, PreLearner(**prelearner))
@@ -117,7 +125,7 @@ def wants_prelearners(source: Dataset, config: DataConfig) -> bool:
     return source.ref.bytes > IN_PROCESS_BYTES if config.prelearners is None else config.prelearners > 0
 
 
-def _prelearners(source: Dataset, config: DataConfig) -> int:
+def _prelearners(source: Dataset, config: DataConfig, taken_cpus: float) -> int:
     """How many to start.
 
     Raises:
@@ -127,16 +135,16 @@ def _prelearners(source: Dataset, config: DataConfig) -> int:
         return 0
     import ray
 
-    cpus = ray.cluster_resources().get("CPU", 0.0)
+    cpus = ray.cluster_resources().get("CPU", 0.0) - taken_cpus
     if config.prelearners is None:
-        prelearners = max(1, int((cpus - 1) / config.cpus_per_prelearner))
+        prelearners = max(0, int((cpus - 1) / config.cpus_per_prelearner))
         log.info("%s: %s stored bytes, so %d prelearners", source.location.uri, f"{source.ref.bytes:,}", prelearners)
         return prelearners
     wanted = config.prelearners * config.cpus_per_prelearner
     if wanted + 1 > cpus:
         raise ConfigError(
-            f"{config.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g}: nothing "
-            "would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
+            f"{config.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
+            "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
     return config.prelearners
 

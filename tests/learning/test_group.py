@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import psutil
 import pytest
 
 from offline_core.config import parse
-from offline_core.errors import LearningError, NonFiniteError
+from offline_core.errors import ConfigError, LearningError, NonFiniteError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
@@ -49,38 +51,49 @@ def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: 
         np.testing.assert_allclose(tensor, weights[1][name], atol=2e-6, err_msg=name)
 
 
-def learners_of(process: psutil.Process) -> list[psutil.Process]:
-    """Ray Train's workers below this process."""
+def actors_of(process: psutil.Process, name: str) -> list[psutil.Process]:
+    """Ray's actors of that name below this process."""
     found = []
     for child in process.children(recursive=True):
         try:
-            if "TrainWorker" in " ".join(child.cmdline()):
+            if name in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
     return found
 
 
-def kill_learners(output: Path, times: int, ended: threading.Event) -> None:
-    """Each time there is a new state, one of the learners is killed."""
-    seen: set[str] = set()
-    while times and not ended.wait(0.02):
-        states = {path.name for path in (output / "checkpoints").glob("*.json")}
-        if states - seen and (learners := learners_of(psutil.Process(os.getpid()))):
-            learners[0].kill()
-            seen |= states
-            times -= 1
+@contextlib.contextmanager
+def killing(name: str, *, once: Callable[[], bool]) -> Iterator[None]:
+    """Kills the first actor of that name as soon as it is there and `once` is true; fails if that never came."""
+    ended, killed = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            if once() and (actors := actors_of(psutil.Process(os.getpid()), name)):
+                actors[0].kill()
+                return killed.set()
+        return None
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+    assert killed.is_set(), f"there was no {name} to kill"
+
+
+def has_states(output: Path) -> Callable[[], bool]:
+    return lambda: any((output / "checkpoints").glob("*.json"))
 
 
 @pytest.mark.timeout(200)
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
-    ended = threading.Event()
-    killer = threading.Thread(target=kill_learners, args=(tmp_path / "killed", 1, ended))
-    killer.start()
-    killed = train(dataset, tmp_path / "killed", learners=1, **settings)
-    ended.set()
-    killer.join()
+    with killing("TrainWorker", once=has_states(tmp_path / "killed")):
+        killed = train(dataset, tmp_path / "killed", learners=1, **settings)
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
     assert killed.updates == whole.updates
     assert killed.losses == whole.losses
@@ -97,13 +110,26 @@ def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
 @pytest.mark.timeout(200)
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
-    ended = threading.Event()
-    killer = threading.Thread(target=kill_learners, args=(tmp_path / "out", 1, ended))
-    killer.start()
-    with pytest.raises(LearningError, match="lost more than 0 times"):
+    with (
+        killing("TrainWorker", once=has_states(tmp_path / "out")),
+        pytest.raises(LearningError, match="lost more than 0 times"),
+    ):
         train(dataset, tmp_path / "out", learners=1, max_failures=0, **settings)
-    ended.set()
-    killer.join()
     again = train(dataset, tmp_path / "out", learners=0, **settings)
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
     assert again.losses == whole.losses
+
+
+def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:
+    with pytest.raises(ConfigError, match=r"1000 learners want 500 CPUs, but Ray has \d+: they would never start"):
+        train(dataset, tmp_path / "out", learners=1000)
+
+
+@pytest.mark.timeout(200)
+def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
+    data = {"resident_bytes": 0, "window_steps": 600, "prelearners": 1, "cpus_per_prelearner": 0.5}
+    optimizer = SETTINGS["optimizer"] | {"max_epochs": 1}
+    with killing("MapWorker", once=lambda: True):
+        killed = train(dataset, tmp_path / "killed", learners=0, data=data, optimizer=optimizer)
+    whole = train(dataset, tmp_path / "whole", learners=0, data=data | {"prelearners": 0}, optimizer=optimizer)
+    assert killed.losses == whole.losses
