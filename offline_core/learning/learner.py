@@ -221,11 +221,6 @@ class Learner:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
             yield
 
-    @property
-    def reading_of_observations(self) -> Reading:
-        """Single steps as the policy sees them, nothing else."""
-        return Reading((columns.OBS,), frames=self.reading.frames)
-
 
 def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
     """What batches for this algorithm and network hold."""

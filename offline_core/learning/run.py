@@ -27,6 +27,7 @@ from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import Spaces, make_feed
 from offline_core.learning.state import Position, States
+from offline_core.learning.steps import Reading
 from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import Dataset
@@ -171,7 +172,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
 def _take_statistics(learner: Learner, feed: Feed) -> None:
     for steps in feed.chunks(0):
         for units in steps.rows.split(65_536):
-            batch = learner.nested(steps.batch(units, learner.reading_of_observations))
+            batch = learner.nested(steps.batch(units, Reading((columns.OBS,))))
             learner.algorithm.policy.encoder.update_statistics(batch[columns.OBS])
 
 

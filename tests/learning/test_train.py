@@ -140,10 +140,11 @@ def test_what_does_not_fit_in_memory_is_streamed_every_step_of_it(tmp_path: Path
     assert results[0].losses == results[1].losses
 
 
-def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"frames": 2}, {"recurrent": "gru"}])
+def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(tmp_path: Path, more: dict) -> None:
     episodes = balancing_episodes()
     data = dataset_of(tmp_path / "data", episodes)
-    network = {"hidden_sizes": [8], "normalize_observations": True}
+    network = {"hidden_sizes": [8], "normalize_observations": True} | more
     result = train_policy(config(network=network), dataset=data, output=str(tmp_path / "policy"))
     encoder = load_policy(result.checkpoint).encoder
     observations = np.concatenate([e.observations[:-1] for e in episodes]).astype(np.float64)
