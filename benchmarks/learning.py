@@ -39,6 +39,7 @@ LARGE: dict[str, Any] = {"network": {"hidden_sizes": [256, 256], "share_layers":
 UPDATES = 100
 REPEATS = 5
 OBJECT_STORE_BYTES = 100 * 2**20
+RLLIB_LIMIT_SECONDS = 500
 
 
 def main() -> None:
@@ -217,13 +218,17 @@ def against_rllib(root: str, folder: str) -> None:
     for name, script in (("ours", OURS), ("theirs", THEIRS)):
         begin = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-c", script.format(folder=str(Path(folder).absolute()), root=root)],
+            [
+                sys.executable,
+                "-c",
+                script.format(folder=str(Path(folder).absolute()), root=root, limit_seconds=RLLIB_LIMIT_SECONDS),
+            ],
             check=True,
             capture_output=True,
             text=True,
         )
         took[name] = time.perf_counter() - begin
-        fields = json.loads(done.stdout.splitlines()[-1])
+        fields = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
         figure(f"bc.{name}.seconds", took[name], "s", **fields)
     figure("bc.ratio_to_rllib", took["theirs"] / took["ours"], "ratio")
 
@@ -239,9 +244,10 @@ result = train_policy(config, dataset="{folder}", output="{root}/ours")
 print(json.dumps({{"return": result.metrics["episode_return_mean"], "updates": result.updates}}))
 """
 THEIRS = """
-import json, time
+import json, math, time
+import ray
 from ray.rllib.algorithms.bc import BCConfig
-from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")  # what the document asks for
 config = (
     BCConfig()
     .environment(env="CartPole-v1")
@@ -249,17 +255,20 @@ config = (
     .training(train_batch_size_per_learner=1024)
     .offline_data(
         input_=["{folder}"], input_read_episodes=True, input_read_batch_size=512,
-        map_batches_kwargs={{"concurrency": 1, "num_cpus": 1}}, iter_batches_kwargs={{"prefetch_batches": 2}},
+        map_batches_kwargs={{"concurrency": 2, "num_cpus": 2}}, iter_batches_kwargs={{"prefetch_batches": 2}},
         dataset_num_iters_per_learner=1,
     )
-    .evaluation(evaluation_interval=3, evaluation_num_env_runners=0, evaluation_duration=5)
+    .evaluation(
+        evaluation_interval=3, evaluation_num_env_runners=1, evaluation_duration=5, evaluation_parallel_to_training=True
+    )
 )
 algorithm = config.build()
 found, begin, iterations = 0.0, time.perf_counter(), 0
-while found < 450 and time.perf_counter() - begin < 900:
+while found < 450 and time.perf_counter() - begin < {limit_seconds}:
     result = algorithm.train()
     iterations += 1
-    found = result.get("evaluation", {{}}).get("env_runners", {{}}).get("episode_return_mean", found)
+    mean = result.get("evaluation", {{}}).get("env_runners", {{}}).get("episode_return_mean", math.nan)
+    found = found if math.isnan(mean) else mean
 print(json.dumps({{"return": found, "updates": iterations}}))
 """
 

@@ -1,4 +1,4 @@
-"""The actor that plays a policy while it is being trained."""
+"""Plays a policy while it is being trained."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from offline_core.policies.policy import Policy
 
 
 class Evaluator:
-    """Made into a Ray actor by the training loop; holds a copy of the policy that takes on whatever weights it is sent."""
+    """Holds a policy of its own that takes on whatever weights it is sent; in this process, or as a Ray actor."""
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
-        torch.set_num_threads(1)
         self._policy = policy.eval()
         self._environment = environment
         self._episodes = episodes
         self._seed = seed
 
     def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
-        """Greedy episodes, the same starts each time."""
+        """Greedy episodes, the same starts each time, and the same returns wherever it is: Torch computes with one thread."""
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
-        return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed)
+        finally:
+            torch.set_num_threads(threads)

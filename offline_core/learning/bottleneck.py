@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import ReadSoFar
+from offline_core.learning.feed import Feed
 from offline_core.learning.loop import Seconds
 
 
-def bottleneck(config: TrainingConfig, seconds: Seconds, read: ReadSoFar, *, loading: float, steps: int) -> str:
+def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int) -> str:
     """Rates of reading and learning, and where the time went.
 
     Arguments:
@@ -15,8 +15,11 @@ def bottleneck(config: TrainingConfig, seconds: Seconds, read: ReadSoFar, *, loa
         steps: learned from.
     """
     every = seconds.all + loading
+    read = feed.read
+    reading = read.seconds if feed.resident else 0.0
     shares = {
-        "starting and loading the data": (loading, _more_prelearners(config)),
+        "starting": (loading - reading, "there is nothing to turn, it is once a run"),
+        "reading the data": (reading, _more_prelearners(config)),
         "waiting for data": (seconds.wait, _more_prelearners(config)),
         "gathering batches": (seconds.gather, "raise optimizer.batch_size, or compute.learners"),
         "updating": (seconds.update, _faster_updates(config)),

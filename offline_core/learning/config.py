@@ -39,7 +39,7 @@ class SequencesConfig(Config):
 
 
 class EvaluationDuringTraining(Config):
-    """Playing the policy while it trains, in an actor of its own, and its loss on data it does not learn from."""
+    """Playing the policy while it trains, and its loss on data it does not learn from."""
 
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
     target_return: float | None = Field(

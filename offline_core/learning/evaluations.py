@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
+from offline_core.evaluation.evaluator import Evaluator
 from offline_core.evaluation.rollouts import Rollouts
 from offline_core.policies.policy import Policy
-from offline_core.ray_session import fetch
+from offline_core.ray_session import fetch, ray_session
 
 MAX_PENDING = 2
 GRACE_SECONDS = 10.0
+QUICK_SECONDS = 2.0
+"""Playing that takes longer is worth an actor, which takes about as long to start."""
 
 Weights = dict[str, np.ndarray]
 
@@ -37,25 +44,36 @@ class Evaluation:
 class Evaluations:
     """What is evaluated does not depend on how long it takes: all weights sent are played, the oldest first.
 
-    The actor goes when this object goes.
+    They are played here as long as that is quick, which saves the start of an actor (and of Ray, if it is not up); from the
+    first that took long, by an actor beside the training. The actor goes when this object is closed.
     """
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
-        import ray
-
-        from offline_core.evaluation.evaluator import Evaluator
-
         self._policy = policy
-        # No CPU is reserved: it works in bursts, and on a small machine the data pipeline needs the slots.
-        self._actor = ray.remote(num_cpus=0, max_restarts=3, max_task_retries=3)(Evaluator).remote(
-            policy, environment, episodes=episodes, seed=seed
-        )
+        self._make = partial(Evaluator, copy.deepcopy(policy), environment, episodes=episodes, seed=seed)
+        self._evaluator = self._make()
+        self._actor: Any = None
+        self._ray = contextlib.ExitStack()
         self._pending: deque[tuple[int, Weights, Any]] = deque()
 
     def submit(self, updates: int, weights: Weights | None = None) -> None:
         """Sends weights off, the policy's present ones if none are given."""
         weights = snapshot(self._policy) if weights is None else weights
-        self._pending.append((updates, weights, self._actor.evaluate.remote(weights)))
+        if self._actor is not None:
+            self._pending.append((updates, weights, self._actor.evaluate.remote(weights)))
+            return
+        begin = time.perf_counter()
+        self._pending.append((updates, weights, self._evaluator.evaluate(weights)))
+        if time.perf_counter() - begin > QUICK_SECONDS:
+            self._start_actor()
+
+    def _start_actor(self) -> None:
+        import ray
+
+        self._ray.enter_context(ray_session())
+        # No CPU is reserved: it works in bursts, and on a small machine the data pipeline needs the slots.
+        remote = ray.remote(num_cpus=0, max_restarts=3, max_task_retries=3)(Evaluator).remote
+        self._actor = remote(*self._make.args, **self._make.keywords)
 
     @property
     def pending(self) -> list[tuple[int, Weights]]:
@@ -66,19 +84,23 @@ class Evaluations:
         """Evaluations that are done, in the order of their updates; all of them if `wait`, else those that need no wait
         or are more than `MAX_PENDING` behind.
         """
-        import ray
-
         while self._pending:
-            updates, weights, reference = self._pending[0]
-            if not wait and len(self._pending) <= MAX_PENDING and not ray.wait([reference], timeout=0)[0]:
-                return
-            result = fetch(reference)
+            updates, weights, result = self._pending[0]
+            if not isinstance(result, Rollouts):
+                import ray
+
+                if not wait and len(self._pending) <= MAX_PENDING and not ray.wait([result], timeout=0)[0]:
+                    return
+                result = fetch(result)
             self._pending.popleft()
             yield Evaluation(updates, weights, result)
 
     def close(self) -> None:
         """Waits a little for what is still being played, so that the actor does not die in the middle of it."""
-        import ray
+        references = [result for _, _, result in self._pending if not isinstance(result, Rollouts)]
+        if references:
+            import ray
 
-        if self._pending:
-            ray.wait([reference for _, _, reference in self._pending], num_returns=len(self._pending), timeout=GRACE_SECONDS)
+            ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS)
+        self._actor = None
+        self._ray.close()

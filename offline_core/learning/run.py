@@ -20,7 +20,7 @@ from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.evaluations import Evaluations
-from offline_core.learning.feed import Feed, ReadSoFar
+from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
@@ -166,7 +166,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         if supervisor is None:
             return None
         supervisor.finish()
-        return _result(run, supervisor, seconds, feed.read, start=start, loaded=loaded, steps=learner.steps - begun)
+        return _result(run, supervisor, seconds, feed, start=start, loaded=loaded, steps=learner.steps - begun)
 
 
 def _take_statistics(learner: Learner, feed: Feed) -> None:
@@ -177,7 +177,7 @@ def _take_statistics(learner: Learner, feed: Feed) -> None:
 
 
 def _result(
-    run: Run, supervisor: RunSupervisor, seconds: Seconds, read: ReadSoFar, *, start: float, loaded: float, steps: int
+    run: Run, supervisor: RunSupervisor, seconds: Seconds, feed: Feed, *, start: float, loaded: float, steps: int
 ) -> TrainingResult:
     checkpoints = supervisor.checkpoints
     last = checkpoints.save("last", supervisor.last_weights, supervisor.last_metrics)
@@ -205,6 +205,6 @@ def _result(
         "gather_seconds": seconds.gather,
         "data_wait_seconds": seconds.wait,
         "steps_per_second": steps / took if took else 0.0,
-        "bottleneck": bottleneck(run.config, seconds, read, loading=loaded - start, steps=steps),
+        "bottleneck": bottleneck(run.config, seconds, feed, loading=loaded - start, steps=steps),
     }
     return TrainingResult(**result)

@@ -56,7 +56,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
     Location.of(output).make_folder()
     with contextlib.ExitStack() as stack:
-        if environment is not None or config.compute.learners or wants_prelearners(source, config.data):
+        if config.compute.learners or wants_prelearners(source, config.data):
             stack.enter_context(ray_session())
         stack.enter_context(reading(source))
         if config.compute.learners:
