@@ -1,10 +1,10 @@
-"""Pretrain, then go on: environment steps of PPO to a mean return of 475 on CartPole, from a mediocre clone and from nothing.
+"""Pretrain, then go on: environment steps of PPO to a mean return of 475 on CartPole, pretrained and from nothing.
 
-    python -m benchmarks.warm_start [--seeds 5]
+    python -m benchmarks.warm_start [--seeds 10]
 
-The clone learned from 20 episodes of a half-trained policy, actions sampled. Steps that recording took are not counted:
-offline experience is there before. Both are evaluated after every rollout of 4,096 steps; the clone's first rollout only
-fits its value function, and counts.
+Pretrained by MARWIL, which brings a value function, and by BC, which does not, on 100 episodes of a half-trained policy. Steps
+that recording took are not counted: offline experience is there before. Both are evaluated after every rollout of 4,096
+steps; without a value function the first rollout only fits one, and counts.
 """
 
 from __future__ import annotations
@@ -30,36 +30,42 @@ from offline_core.storage.dataset import open_dataset
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    warm, scratch, recorded, cloned, sampled = [], [], [], [], []
+    parser.add_argument("--seeds", type=int, default=10)
+    seeds = range(parser.parse_args().seeds)
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root, ray_session():
-        for seed in range(parser.parse_args().seeds):
-            clone, mean_return = mediocre_clone(f"{root}/{seed}", seed)
-            recorded.append(mean_return)
-            cloned.append(mean_of(clone, explore=False))
-            sampled.append(mean_of(clone, explore=True))
-            scratch.append(expert(f"{root}/{seed}/scratch", seed).env_steps)
-            warm.append(expert(f"{root}/{seed}/warm", seed, initial_policy=clone).env_steps)
-    figure(
-        "warm_start.env_steps_ratio",
-        statistics.mean(warm) / statistics.mean(scratch),
-        "of the steps from scratch",
-        steps=warm,
-        steps_from_scratch=scratch,
-        recorded_returns=recorded,
-        clone_returns=cloned,
-        clone_returns_sampled=sampled,
-    )
+        scratch = [expert(f"{root}/{seed}/scratch", seed).env_steps for seed in seeds]
+        datasets = [medium_recording(f"{root}/{seed}", seed) for seed in seeds]
+        for algorithm in ("marwil", "bc"):
+            policies = [pretrained(datasets[seed], f"{root}/{seed}/{algorithm}", seed, algorithm) for seed in seeds]
+            warm = [expert(f"{root}/{seed}/{algorithm}-warm", seed, initial_policy=policies[seed]).env_steps for seed in seeds]
+            figure(
+                "warm_start.env_steps_ratio",
+                statistics.mean(warm) / statistics.mean(scratch),
+                "of the steps from scratch",
+                pretrained_by=algorithm,
+                steps=warm,
+                steps_from_scratch=scratch,
+                recorded_returns=[round(open_dataset(uri).manifest.statistics.returns.mean, 1) for uri in datasets],
+                pretrained_returns=[mean_of(policy, explore=False) for policy in policies],
+                pretrained_returns_sampled=[mean_of(policy, explore=True) for policy in policies],
+            )
 
 
-def mediocre_clone(root: str, seed: int) -> tuple[str, float]:
-    """A checkpoint, and the mean return of the 20 episodes that it was cloned from."""
+def medium_recording(root: str, seed: int) -> str:
+    """100 episodes of a half-trained policy, actions sampled."""
     medium = expert(f"{root}/medium", 100 + seed, target_return=300).checkpoint
-    dataset = record_episodes(RecordingConfig(episodes=20, seed=seed), policy=medium, output=f"{root}/recording")
-    optimizer = {"batch_size": 256, "max_epochs": 60}
-    config = parse(TrainingConfig, {"seed": seed, "optimizer": optimizer, "evaluation": {"target_return": 10_000}})
-    cloned = train_policy(config, dataset=dataset.uri, output=f"{root}/clone")
-    return cloned.last_checkpoint, round(open_dataset(dataset.uri).manifest.statistics.returns.mean, 1)
+    return record_episodes(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").uri
+
+
+def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
+    """The last checkpoint of a training that nobody watches."""
+    settings = {
+        "seed": seed,
+        "algorithm": algorithm,
+        "optimizer": {"batch_size": 256, "max_epochs": 20},
+        "evaluation": {"target_return": 10_000},
+    }
+    return train_policy(parse(TrainingConfig, settings), dataset=dataset, output=output).last_checkpoint
 
 
 def expert(output: str, seed: int, **config: object) -> ExpertResult:
