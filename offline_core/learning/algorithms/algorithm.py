@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -88,9 +90,21 @@ class Algorithm(nn.Module):
         return means
 
 
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Within it nothing is dropped out and no statistics of batches are taken; each part is then as it was before."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
 @torch.no_grad()
 def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> Tensor:
-    """The values (len(rows),) float32 of these rows' observations, as the policy sees them now.
+    """The values (len(rows),) float32 of these rows' observations, as the policy sees them now, in evaluation mode.
 
     A recurrent policy goes through what came before each, as far as in training.
     Memory: `ROWS_AT_A_TIME` observations.
@@ -103,7 +117,8 @@ def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> T
         batch = steps.batch(seen.flatten(), Reading((columns.OBS,), frames=reading.frames))
         if reading.sequence_steps is not None:
             batch = {path: column.unflatten(0, seen.shape) for path, column in batch.items()}
-        found = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
+        with evaluating(policy):
+            found = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
         values.append(found.reshape(seen.shape).gather(1, (part - begin)[:, None]).squeeze(1).float())
     return torch.cat(values)
 

@@ -11,7 +11,7 @@ import torch
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms import ALGORITHMS, make_algorithm
-from offline_core.learning.algorithms.algorithm import values_of
+from offline_core.learning.algorithms.algorithm import evaluating, values_of
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
 from offline_core.learning.steps import MASK, Reading
 from offline_core.policies.config import NetworkConfig
@@ -136,6 +136,37 @@ def test_values_with_a_memory_of_what_came_before() -> None:
         begin = max(row - 3, 0 if row < 10 else 10)
         expected = policy.values(steps.columns["obs"][None, begin : row + 1])[-1]
         torch.testing.assert_close(found[row], expected.detach())
+
+
+class Moody(torch.nn.Module):
+    """A user's own layers, which are something else in training."""
+
+    def __init__(self, inputs: int, network: NetworkConfig) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(inputs, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs)
+
+
+def test_values_are_those_of_evaluation_and_leave_no_trace() -> None:
+    policy = Policy(VECTOR, TWO, NetworkConfig(module=f"{__name__}:Moody"), value_function=True)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    steps = made_steps([9, 3], [True, False])
+    found = values_of(policy, steps, steps.rows, Reading(("obs",)))
+    assert all(part.training for part in policy.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
+    torch.testing.assert_close(found, policy.eval().values(steps.columns["obs"][steps.rows]).detach())
+
+
+def test_evaluating_leaves_each_part_as_it_was() -> None:
+    policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8]))
+    policy.hidden.eval()  # frozen by its user
+    modes = [part.training for part in policy.modules()]
+    with pytest.raises(RuntimeError, match="within"), evaluating(policy):
+        assert not any(part.training for part in policy.modules())
+        raise RuntimeError("within")
+    assert [part.training for part in policy.modules()] == modes
 
 
 def test_values_of_several_frames() -> None:
