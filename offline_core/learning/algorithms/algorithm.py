@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from offline_core.config import Config
 from offline_core.episodes import columns, nested
+from offline_core.errors import ConfigError
 from offline_core.learning.steps import Batch, Reading, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -42,6 +43,9 @@ class Algorithm(nn.Module):
         network: layers of the policy, and of all networks beside it.
         config: an instance of `config_class`.
         seed: of the initial weights.
+
+    Raises:
+        ConfigError: it cannot learn to act in these spaces, or with such a network.
     """
 
     stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS)
@@ -64,6 +68,11 @@ class Algorithm(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
+        if network.recurrent and columns.NEW_OBS in self.batch_columns:
+            raise ConfigError(
+                f"{type(self).__name__} values later observations, and a memory would meet them without what came before: set "
+                "network.recurrent to None and network.frames to 4, say, or use bc or marwil."
+            )
 
     def prepare(self, steps: Steps, reading: Reading) -> None:
         """Adds the columns that batches need besides the stored ones; `reading` is that of the training."""

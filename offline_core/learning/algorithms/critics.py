@@ -21,7 +21,7 @@ from offline_core.seeding import derive_seed
 class Critics(nn.Module):
     """Two critics that differ in their initial weights alone: the smaller of the two overestimates less.
 
-    They see what `observed` makes of observations, so with the policy's filter, and have no memory.
+    They see what `observed` makes of observations, so with the policy's filter.
 
     Arguments:
         encoder: the policy's.
@@ -62,9 +62,8 @@ def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
 
 
 def observed(policy: Policy, observations: Nested) -> Tensor:
-    """What the policy's encoder makes of observations, (B, …) also of sequences; the critics teach it nothing."""
-    encoded = policy.encode(observations).detach()
-    return encoded.flatten(0, 1) if policy.network.recurrent else encoded
+    """What the policy's encoder makes of observations, (B, …); the critics teach it nothing."""
+    return policy.encode(observations).detach()
 
 
 class _Critic(nn.Module):

@@ -178,14 +178,14 @@ def test_values_of_several_frames() -> None:
     torch.testing.assert_close(found, expected.detach())
 
 
-@pytest.mark.parametrize("name", NAMES)
+FRAMES = (NetworkConfig(hidden_sizes=[8], frames=2), {"frames": 2})
+RECURRENT = (NetworkConfig(hidden_sizes=[8], recurrent="lstm"), {"sequence_steps": 4, "burn_in_steps": 2})
+
+
 @pytest.mark.parametrize(
-    ("network", "reading"),
-    [
-        (NetworkConfig(hidden_sizes=[8], frames=2), {"frames": 2}),
-        (NetworkConfig(hidden_sizes=[8], recurrent="lstm"), {"sequence_steps": 4, "burn_in_steps": 2}),
-    ],
-    ids=["frames", "recurrent"],
+    ("name", "network", "reading"),
+    [*((name, *FRAMES) for name in NAMES), *((name, *RECURRENT) for name in ("bc", "marwil"))],
+    ids=[*(f"{name}-frames" for name in NAMES), "bc-recurrent", "marwil-recurrent"],
 )
 def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict[str, int]) -> None:
     """Sequences come flat but for the observations, and whatever can learn gets a gradient."""
@@ -196,13 +196,25 @@ def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict
     batch = steps.batch(steps.units(how), how)
     mask = batch.pop(MASK, None)
     if mask is not None:
-        batch = {key: tensor if key in ("obs", "new_obs") else tensor.flatten(0, 1) for key, tensor in batch.items()}
+        batch = {key: tensor if key == "obs" else tensor.flatten(0, 1) for key, tensor in batch.items()}
     terms = algorithm(batch)
     counted = terms.loss if mask is None else terms.loss[mask.flatten()]
     assert len(counted) == 12
     assert counted.isfinite().all()
     counted.mean().backward()
     assert all(parameter.grad is not None for parameter in trained(algorithm))
+
+
+@pytest.mark.parametrize(
+    ("name", "actions"),
+    [("dqn", TWO), ("cql", TWO), ("cql", gym.spaces.Box(-1, 1, (2,))), ("iql", TWO)],
+    ids=["dqn", "cql", "continuous cql", "iql"],
+)
+def test_a_memory_is_refused_where_later_observations_are_asked_about(name: str, actions: gym.Space[Any]) -> None:
+    """They would be valued without what came before them, so the targets would be wrong."""
+    network = NetworkConfig(recurrent="gru", squash=isinstance(actions, gym.spaces.Box))
+    with pytest.raises(ConfigError, match=r"network.recurrent to None and network.frames .* or use bc or marwil"):
+        make_algorithm(name, VECTOR, actions, network)
 
 
 @pytest.mark.parametrize("name", NAMES)
