@@ -66,7 +66,7 @@ def made(dataset: str, **settings: Any) -> tuple[Run, Feed, Learner]:
     source = open_dataset(dataset)
     run = Run(config, source, None, training_spaces(source), None, None, "")
     feed = feed_of(run)
-    return run, feed, Learner(run.algorithm(), config, total_updates=10**6)
+    return run, feed, Learner(run.algorithm(), config, total_steps=10**9)
 
 
 def updates(learner: Learner, feed: Feed, epoch: int, count: int) -> None:

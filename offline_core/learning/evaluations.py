@@ -50,7 +50,7 @@ class Evaluations:
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
         self._policy = policy
-        self._make = partial(Evaluator, copy.deepcopy(policy), environment, episodes=episodes, seed=seed)
+        self._make = partial(Evaluator, copy.deepcopy(policy).cpu(), environment, episodes=episodes, seed=seed)
         self._evaluator = self._make()
         self._actor: Any = None
         self._ray = contextlib.ExitStack()

@@ -52,8 +52,8 @@ class Feed(Protocol):
     """One chunk, the same for all epochs."""
     read: ReadSoFar
 
-    def chunks(self, epoch: int) -> Iterator[Steps]:
-        """Whole episodes each; together all steps of the dataset, each once."""
+    def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
+        """Whole episodes each, beginning with the chunk of that number; together all steps of the dataset, each once."""
 
 
 class ResidentFeed:
@@ -64,66 +64,70 @@ class ResidentFeed:
 
     resident = True
 
-    def __init__(self, parts: Iterable[Part], *, expected_steps: int | None = None) -> None:
+    def __init__(self, parts: Iterable[Part], *, where: str = "The dataset", expected_steps: int | None = None) -> None:
         found: list[Part] = []
         self.read = ReadSoFar()
         with tqdm(total=expected_steps, desc="load", unit="step", disable=None) as bar:
             for part in self.read.timed(parts):
                 found.append(part)
                 bar.update(self.read.steps - bar.n)
-        self._steps = joined(found)
+        self._steps = joined(found, where)
 
-    def chunks(self, epoch: int) -> Iterator[Steps]:
-        yield self._steps
+    def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
+        if first == 0:
+            yield self._steps
 
 
 class StreamingFeed:
     """Reads the dataset anew each epoch, its row groups in another order, a window of steps at a time.
 
-    Memory: two windows, and what Ray prefetches.
+    Memory: the window that is learned from, the next one in parts and, while they are joined, once more; what Ray prefetches.
 
     Arguments:
         parts: epoch → the dataset's parts, in an order that only depends on the epoch.
+        where: named in errors.
         window_steps: as many steps, and the episode that they end in, make a chunk.
     """
 
     resident = False
 
-    def __init__(self, parts: Callable[[int], Iterator[Part]], *, window_steps: int) -> None:
+    def __init__(self, parts: Callable[[int], Iterator[Part]], *, where: str = "The dataset", window_steps: int) -> None:
         self._parts = parts
+        self._where = where
         self.window_steps = window_steps
         self.read = ReadSoFar()
 
-    def chunks(self, epoch: int) -> Iterator[Steps]:
+    def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         """One is read and joined while the one before is being learned from."""
-        chunks = self._read(epoch)
+        chunks = self._read(epoch, first)
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(next, chunks, None)
             while (steps := coming.result()) is not None:
                 coming = reader.submit(next, chunks, None)
                 yield steps
 
-    def _read(self, epoch: int) -> Iterator[Steps]:
+    def _read(self, epoch: int, first: int) -> Iterator[Steps]:
         waiting: list[Part] = []
-        steps = 0
+        steps = number = 0
         for part in self.read.timed(self._parts(epoch)):
             waiting.append(part)
             steps += int(part[IS_STEP].sum())
             if steps >= self.window_steps:
-                yield joined(waiting)
-                waiting, steps = [], 0
-        if waiting:
-            yield joined(waiting)
+                if number >= first:
+                    yield joined(waiting, self._where)
+                waiting, steps, number = [], 0, number + 1
+        if waiting and number >= first:
+            yield joined(waiting, self._where)
 
 
-def joined(parts: list[Part]) -> Steps:
+def joined(parts: list[Part], where: str) -> Steps:
     """The steps of all parts, in this order.
 
     Raises:
         EmptyDatasetError: there are none.
     """
     if not any(part[IS_STEP].any() for part in parts):
-        raise EmptyDatasetError("The dataset holds no steps to learn from.")
+        raise EmptyDatasetError(f"{where} holds no steps to learn from.")
     parts = [part for part in parts if len(part[IS_STEP])]
     tensors = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
     return Steps.of(tensors)

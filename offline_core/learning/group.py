@@ -19,6 +19,7 @@ from tqdm import tqdm
 from offline_core.errors import ConfigError, LearningError, OfflineError
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
+from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
@@ -52,12 +53,14 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
             with _progress(run):
                 outcome = trainer.fit().return_value
         except Exception as error:
+            if (failure := fetch(feeder.failure.remote())) is not None:
+                raise failure from None
             raise LearningError(
                 f"Learners were lost more than {compute.max_failures} times; the last time: {error}. The training can go on "
                 f"from its last state: call it again with the same parameters and the output {run.output}."
             ) from error
-    if isinstance(outcome, OfflineError):
-        raise outcome
+    if (failure := fetch(feeder.failure.remote())) is not None:
+        raise failure
     return outcome  # type: ignore[no-any-return]
 
 
@@ -104,21 +107,26 @@ def _scaling(compute: ComputeConfig) -> ScalingConfig:
     )
 
 
-def _learner(settings: dict[str, Any]) -> TrainingResult | OfflineError | None:
-    """Runs in each learner. An error of ours is a result: it would come again, so nothing is started anew for it."""
-    context = get_context()
+def _learner(settings: dict[str, Any]) -> TrainingResult | None:
+    """Runs in each learner. An error of ours would come again: it is told to the feeder, and nobody starts anew."""
+    feeder, context = settings["feeder"], get_context()
+    if fetch(feeder.failure.remote()) is not None:
+        return None
     run: Run = settings["run"]
     try:
         return learn(
             run,
-            SharedFeed(settings["feeder"], "chunk"),
-            None if run.held_out is None else SharedFeed(settings["feeder"], "held_out_chunk"),
+            SharedFeed(feeder, "chunk"),
+            None if run.held_out is None else SharedFeed(feeder, "held_out_chunk"),
             start=settings["start"],
             rank=context.get_world_rank(),
             world=context.get_world_size(),
         )
+    except OtherLearnerError:
+        raise
     except OfflineError as error:
-        return error
+        fetch(feeder.fail.remote(error))
+        raise  # ends the other learners, which may be waiting for this one
 
 
 class Feeder:
@@ -127,40 +135,53 @@ class Feeder:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._feed: Feed | None = None
-        self._chunks: dict[int, Iterator[Steps]] = {}
+        self._whole: Any = None
+        """The one chunk of a resident feed."""
+        self._coming: Iterator[Steps] = iter(())
+        self._next = (-1, 0)
+        """(epoch, number) of the chunk that is coming."""
         self._stored: dict[tuple[int, int], Any] = {}
-        self._ends: dict[int, int] = {}  # chunks of the epochs that have been read
+        """The last two chunks, for learners may be one apart."""
+        self._ends: dict[int, int] = {}
+        """Chunks of the epochs that were read to their end."""
+        self._held_out: Any = None
+        self._failure: OfflineError | None = None
 
     def chunk(self, epoch: int, number: int) -> Any:
         """[reference to the chunk], or None after the last of the epoch."""
-        self._feed = self._feed or feed_of(self._run)  # not when it is made: an error then would not come out as it is
+        if self._whole is not None:
+            return self._whole if number == 0 else None
+        if self._feed is None:
+            self._feed = feed_of(self._run)  # not when this is made: an error then would not come out as it is
         if self._feed.resident:
-            epoch = 0
-        if (epoch, number) not in self._stored and number < self._ends.get(epoch, number + 1):
-            self._read_until(epoch, number)
-        return self._stored.get((epoch, number))
+            self._whole = [_put(next(self._feed.chunks(0)))]
+            self._feed = None  # it is in the object store now, and need not be here as well
+            return self.chunk(epoch, number)
+        if (epoch, number) in self._stored or number >= self._ends.get(epoch, number + 1):
+            return self._stored.get((epoch, number))
+        if epoch != self._next[0] or number < self._next[1]:
+            self._coming, self._next = self._feed.chunks(epoch, number), (epoch, number)
+        while self._next <= (epoch, number):
+            steps = next(self._coming, None)
+            if steps is None:
+                self._ends[epoch] = self._next[1]
+                return None
+            self._stored = dict([*self._stored.items()][-1:]) | {self._next: [_put(steps)]}
+            self._next = (epoch, self._next[1] + 1)
+        return self._stored[epoch, number]
 
     def held_out_chunk(self, epoch: int, number: int) -> Any:
-        """As `chunk`, of the data that is held out."""
-        if number:
-            return None
-        feed = held_out_feed_of(self._run) if (-1, 0) not in self._stored else None
-        if feed is not None:
-            self._stored[-1, 0] = [_put(next(feed.chunks(0)))]
-        return self._stored[-1, 0]
+        """As `chunk`, of the data that is held out: all of it."""
+        if self._held_out is None and (feed := held_out_feed_of(self._run)) is not None:
+            self._held_out = [_put(next(feed.chunks(0)))]
+        return self._held_out if number == 0 else None
 
-    def _read_until(self, epoch: int, number: int) -> None:
-        assert self._feed is not None
-        read = [key[1] for key in self._stored if key[0] == epoch]
-        if epoch not in self._chunks or (read and number <= max(read)):  # anew, for somebody who starts in the middle
-            self._chunks, read = {epoch: self._feed.chunks(epoch)}, []
-        for n in range(max(read, default=-1) + 1, number + 1):
-            steps = next(self._chunks[epoch], None)
-            if steps is None:
-                self._ends[epoch] = n
-                return
-            kept = {key: value for key, value in self._stored.items() if key[0] == -1 or key >= (epoch, n - 1)}
-            self._stored = kept | {(epoch, n): [_put(steps)]}
+    def fail(self, error: OfflineError) -> None:
+        """The run is over; the first error is the one to see."""
+        self._failure = self._failure or error
+
+    def failure(self) -> OfflineError | None:
+        return self._failure
 
 
 class SharedFeed:
@@ -173,8 +194,8 @@ class SharedFeed:
         self._next = getattr(feeder, method)
         self._last: tuple[Any, Steps] | None = None
 
-    def chunks(self, epoch: int) -> Iterator[Steps]:
-        number = 0
+    def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
+        number = first
         while (found := fetch(self._next.remote(epoch, number))) is not None:
             if self._last is None or self._last[0] != found[0]:
                 self._last = (found[0], _taken(ray.get(found[0])))

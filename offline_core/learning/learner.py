@@ -32,12 +32,12 @@ class Learner:
     Arguments:
         algorithm: updated in place.
         config: its optimizer and compute.
-        total_updates: as many as the schedule of the learning rate is made for.
+        total_steps: to learn from, all epochs together; the schedule of the learning rate goes by the share that is done.
         rank, world: which of how many learners this one is; the process group is there if there are several.
     """
 
     def __init__(
-        self, algorithm: Algorithm, config: TrainingConfig, *, total_updates: int, rank: int = 0, world: int = 1
+        self, algorithm: Algorithm, config: TrainingConfig, *, total_steps: int, rank: int = 0, world: int = 1
     ) -> None:
         self.rank, self.world = rank, world
         self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
@@ -46,6 +46,8 @@ class Learner:
         self.batch_units = max(1, config.optimizer.batch_size // (self.reading.sequence_steps or 1))
         self.updates = self.steps = 0
         self._targets_age_updates = -1
+        self._resumed_age_updates: int | None = None
+        self._refreshed_by: dict[str, Tensor] = {}
         self._seed = config.seed
         self._max_gradient_norm = config.optimizer.max_gradient_norm
         self._autocast = config.compute.bfloat16
@@ -57,7 +59,7 @@ class Learner:
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.Adam(trained, lr=config.optimizer.learning_rate, fused=True)
         self._optimizer_config = config.optimizer
-        self._total_updates = total_updates
+        self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
         self._refresh_interval = 0
@@ -74,11 +76,21 @@ class Learner:
         rows = self.algorithm.refresh_rows(steps, self.reading)
         worth = math.ceil(rows * FORWARD_SHARE / (self.reading_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
-        self.expire()
-
-    def expire(self) -> None:
-        """Value targets are computed anew before the next update, as they are after a restart."""
         self._targets_age_updates = -1
+        if rows and self._resumed_age_updates is not None:  # the targets that this was in the middle of using
+            now, age = self.algorithm.state_dict(), self._resumed_age_updates
+            now = {name: tensor.clone() for name, tensor in now.items()}
+            self.algorithm.load_state_dict(self._refreshed_by)
+            self._refresh()
+            self.algorithm.load_state_dict(now)
+            self._targets_age_updates = age
+        self._resumed_age_updates = None
+
+    def _refresh(self) -> None:
+        assert self._steps is not None
+        self.algorithm.refresh(self._steps, self.reading)
+        self._targets_age_updates = 0
+        self._refreshed_by = {name: tensor.clone() for name, tensor in self.algorithm.state_dict().items()}
 
     @property
     def reading_steps(self) -> int:
@@ -99,8 +111,7 @@ class Learner:
         if self._refresh_interval:
             self._targets_age_updates += 1
             if not 0 < self._targets_age_updates < self._refresh_interval:
-                self.algorithm.refresh(self._steps, self.reading)
-                self._targets_age_updates = 0
+                self._refresh()
         torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
         begin = time.perf_counter()
         total = self._steps.count(units, self.reading)
@@ -120,7 +131,7 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
             watched["gradient_norm"] = norm.expand_as(terms.loss)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self._optimizer_config, self.updates, self._total_updates)
+            group["lr"] = learning_rate(self._optimizer_config, self.updates, self.steps / max(1, self._total_steps))
         self.optimizer.step()
         self.updates += 1
         self.steps += total
@@ -168,6 +179,7 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """The mean loss on all of these steps, which are not learned from."""
+        steps.to(self.device)
         self.algorithm.prepare(steps, self.reading)
         if self.algorithm.refresh_rows(steps, self.reading):
             self.algorithm.refresh(steps, self.reading)
@@ -201,12 +213,17 @@ class Learner:
         state = {f"algorithm.{name}": tensor for name, tensor in self.algorithm.state_dict().items()}
         for number, entry in self.optimizer.state_dict()["state"].items():
             state |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in entry.items()}
+        if self._refresh_interval:
+            state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
+            state["targets_age_updates"] = torch.tensor(self._targets_age_updates)
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor], *, updates: int, steps: int) -> None:
         """Goes back to where `state` was taken."""
-        prefix = "algorithm."
-        self.algorithm.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        self.algorithm.load_state_dict(_below(state, "algorithm."))
+        if "targets_age_updates" in state:
+            self._refreshed_by = _below(state, "refreshed.")
+            self._resumed_age_updates = int(state["targets_age_updates"])
         adam: dict[int, dict[str, Tensor]] = {}
         for key, value in state.items():
             if key.startswith("optimizer."):
@@ -230,9 +247,13 @@ def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
     return Reading(algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps)
 
 
-def learning_rate(config: OptimizerConfig, update: int, total_updates: int) -> float:
-    """Of this update, the first being 0."""
+def learning_rate(config: OptimizerConfig, update: int, done: float) -> float:
+    """Of this update, the first being 0, when this share of the training is done."""
     warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
-    left = 1 - min(1.0, update / max(1, total_updates))
+    left = 1 - min(1.0, done)
     falling = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}
     return config.learning_rate * warm * falling[config.schedule]
+
+
+def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

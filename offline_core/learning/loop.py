@@ -38,8 +38,15 @@ class Seconds:
         return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
 
 
+class OtherLearnerError(LearningError):
+    """Another learner cannot go on; its own error says why."""
+
+
 class Supervisor(Protocol):
     """Of the first learner: keeps the records, and says when it is enough."""
+
+    ended: bool
+    """It is enough: the run has ended at an evaluation that was good enough, or that nothing better followed."""
 
     def pause(self, position: Position, watched: dict[str, float]) -> bool:
         """After each iteration; True ends the run."""
@@ -80,6 +87,9 @@ class TrainingLoop:
             LearningError: the loss is no number any more, or the first learner stopped.
         """
         interval = self.config.updates_per_iteration
+        if self._agreed(lambda supervisor: supervisor.ended):
+            return None
+        paused_at = self.learner.updates
         for epoch in range(self.start.epoch, self.config.optimizer.max_epochs):
             for chunk, steps in self._chunks(epoch):
                 self.learner.load(steps)
@@ -91,22 +101,24 @@ class TrainingLoop:
                     self.seconds.update += time.perf_counter() - begin - gathering
                     if not finite:
                         return self._went_wrong()
-                    if self.learner.updates % interval == 0 and self._pause(Position(epoch, chunk, number + 1)):
-                        return None
-        if self.learner.updates % interval:
+                    if self.learner.updates % interval == 0:
+                        paused_at = self.learner.updates
+                        if self._pause(Position(epoch, chunk, number + 1)):
+                            return None
+        if self.learner.updates != paused_at:
             self._pause(Position(self.config.optimizer.max_epochs))
         return None
 
     def _chunks(self, epoch: int) -> Iterator[tuple[int, Steps]]:
-        chunks = enumerate(self.feed.chunks(epoch))
+        first = self.start.chunk if epoch == self.start.epoch else 0
+        chunks = enumerate(self.feed.chunks(epoch, first), start=first)
         while True:
             begin = time.perf_counter()
             found = next(chunks, None)
             self.seconds.wait += time.perf_counter() - begin
             if found is None:
                 return
-            if (epoch, found[0]) >= self.start[:2]:
-                yield found
+            yield found
 
     def _batches(self, epoch: int, chunk: int) -> Iterator[tuple[int, torch.Tensor]]:
         optimizer, learner = self.config.optimizer, self.learner
@@ -125,7 +137,6 @@ class TrainingLoop:
         begin = time.perf_counter()
         watched = self.learner.watched()
         stop = self._agreed(lambda supervisor: supervisor.pause(position, watched))
-        self.learner.expire()
         self.seconds.pause += time.perf_counter() - begin
         return stop
 
@@ -151,5 +162,5 @@ class TrainingLoop:
         finally:
             torch.distributed.broadcast(verdict, src=0)
         if verdict < 0:
-            raise LearningError("The first learner stopped; its own error says why.")
+            raise OtherLearnerError("The first learner stopped; its own error says why.")
         return bool(verdict)

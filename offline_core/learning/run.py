@@ -8,7 +8,8 @@ import json
 import logging
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from offline_core.episodes import columns
 from offline_core.learning.algorithms import ALGORITHMS, Algorithm, make_algorithm
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.checkpoints import Checkpoints
-from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
@@ -36,11 +37,11 @@ from offline_core.storage.manifest import Operation
 
 log = logging.getLogger(__name__)
 
-_HOW_FAST = ("learners", "cpus_per_learner", "placement", "max_failures", "threads")
+_HOW_FAST = {
+    "data": {"prelearners", "cpus_per_prelearner", "prefetch", "resident_bytes"},
+    "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
+}
 """Parameters that do not change what is learned, and so are no part of where a policy comes from."""
-
-
-_ALL_OF_IT = {"resident_bytes": 2**62}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Run:
     environment: EnvironmentSpec | None
     target_return: float | None
     output: str
+    streamed: bool = False
+    """Read anew each epoch, in another order than data that stays in memory."""
 
     @property
     def algorithm_config(self) -> Config | None:
@@ -63,20 +66,21 @@ class Run:
     @property
     def operation(self) -> Operation:
         """What made the policy: without parameters that had no say in it."""
-        settings = self.config.model_dump(mode="json", exclude={"data": True, "compute": dict.fromkeys(_HOW_FAST, True)})
+        settings = self.config.model_dump(mode="json", exclude=_HOW_FAST)
         settings = {name: value for name, value in settings.items() if name == self.config.algorithm or name not in ALGORITHMS}
-        return Operation(name="train_policy", version=2, config=settings)
+        return Operation(name="train_policy", version=2, config=settings | {"streamed": self.streamed})
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides what is learned."""
+        """A hash of all that decides what is learned, but for where the data stays: a run goes on as it began."""
         held_out = None if self.held_out is None else self.held_out.ref.fingerprint
-        facts = [self.operation.model_dump(mode="json"), self.source.ref.fingerprint, held_out, str(self.environment)]
+        operation = replace(self, streamed=False).operation.model_dump(mode="json")
+        facts = [operation, self.source.ref.fingerprint, held_out, str(self.environment)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def total_updates(self) -> int:
-        """If nothing ends it before the last epoch; sequences and streams may need a few more."""
+        """About as many, if nothing ends it before the last epoch: for progress bars."""
         optimizer = self.config.optimizer
         return optimizer.max_epochs * math.ceil(self.source.ref.steps / optimizer.batch_size)
 
@@ -93,22 +97,23 @@ class Run:
 
 def feed_of(run: Run) -> Feed:
     """What the run learns from."""
-    return _feed(run, run.source, run.config.data)
+    return _feed(run, run.source, streamed=run.streamed)
 
 
 def held_out_feed_of(run: Run) -> Feed | None:
     """What it only measures its loss on; all in memory."""
-    return None if run.held_out is None else _feed(run, run.held_out, run.config.data.model_copy(update=_ALL_OF_IT))
+    return None if run.held_out is None else _feed(run, run.held_out, streamed=False)
 
 
-def _feed(run: Run, source: Dataset, data: DataConfig) -> Feed:
+def _feed(run: Run, source: Dataset, *, streamed: bool) -> Feed:
     algorithm = ALGORITHMS[run.config.algorithm]
     return make_feed(
         source,
-        data,
+        run.config.data,
         run.spaces,
         wanted=algorithm.stored,
         looks_ahead=algorithm.looks_ahead,
+        streamed=streamed,
         seed=run.config.seed,
         taken_cpus=run.config.compute.learners * run.config.compute.cpus_per_learner,
     )
@@ -120,15 +125,18 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
     Arguments:
         start: `time.time()` when the run began.
     """
-    torch.set_num_threads(run.config.compute.threads)
-    learner = Learner(run.algorithm(), run.config, total_updates=run.total_updates, rank=rank, world=world)
+    total_steps = run.config.optimizer.max_epochs * run.source.ref.steps
+    learner = Learner(run.algorithm(), run.config, total_steps=total_steps, rank=rank, world=world)
     folder = Location.of(run.output)
     states = States(folder, run=run.identity)
     found = states.latest()
     seconds = Seconds()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_torch_of_our_own(run.config.compute.threads))
         supervisor = None
         if rank == 0:
+            if found is None:
+                states.clear()
             metrics = MetricsLog(folder, kept=None if found is None else found[0].covers)
             stack.callback(metrics.close)
             policy = learner.algorithm.policy
@@ -148,6 +156,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 run.target_return,
                 seconds=seconds,
                 state=None if found is None else found[0],
+                streamed=run.streamed,
                 total_updates=run.total_updates,
             )
         position = Position()
@@ -169,8 +178,21 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         return _result(run, supervisor, seconds, feed, start=start, loaded=loaded, steps=learner.steps - begun)
 
 
+@contextlib.contextmanager
+def _torch_of_our_own(threads: int) -> Iterator[None]:
+    """Torch's threads and random numbers are afterwards as they were."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _take_statistics(learner: Learner, feed: Feed) -> None:
     for steps in feed.chunks(0):
+        steps.to(learner.device)
         for units in steps.rows.split(65_536):
             batch = learner.nested(steps.batch(units, Reading((columns.OBS,))))
             learner.algorithm.policy.encoder.update_statistics(batch[columns.OBS])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import psutil
+import pyarrow as pa
 
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
@@ -28,6 +29,10 @@ Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
 IN_PROCESS_BYTES = 64 * 2**20
 """Stored bytes that one process decodes sooner than a pool of actors has started."""
+BYTES_BESIDE = 40
+"""A step's reward, end, row numbers, and what an algorithm adds, beside its observation and action."""
+WHILE_JOINING = 2
+"""Parts and the whole are both in memory for a moment."""
 
 
 def training_spaces(source: Dataset) -> Spaces:
@@ -49,14 +54,16 @@ def make_feed(
     *,
     wanted: Sequence[str],
     looks_ahead: bool,
+    streamed: bool,
     seed: int,
     taken_cpus: float = 0.0,
 ) -> Feed:
-    """The steps of `source` for learners; needs Ray if there are to be prelearners. Logs who reads, where it stays, and why.
+    """The steps of `source` for learners; needs Ray if there are to be prelearners.
 
     Arguments:
         wanted: columns of the dataset.
         looks_ahead: the observation after the last step is needed too.
+        streamed: read it anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
         taken_cpus: CPUs that Ray reserves for learners.
     """
@@ -73,32 +80,36 @@ def make_feed(
     prelearners = _prelearners(source, config, taken_cpus)
 
     def parts(order: Sequence[Piece]) -> Iterator[Part]:
-        return _pooled(order, prelearner, config, prelearners) if prelearners else _here(order, PreLearner(**prelearner))
+        if prelearners:
+            return _pooled(order, prelearner, config, prelearners)
+        return _here(order, PreLearner(**prelearner), config)
 
-    statistics = source.manifest.statistics
-    needed = (statistics.steps + statistics.episodes * looks_ahead) * bytes_per_step(spaces)
-    limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
-    if needed <= limit:
-        log.info("%s stays in memory: about %s bytes of %s allowed", source.location.uri, f"{needed:,}", f"{limit:,}")
-        return ResidentFeed(parts(found), expected_steps=statistics.steps)
-    log.info(
-        "%s is streamed, %s steps at a time: it takes about %s bytes, %s are allowed (data.resident_bytes)",
-        source.location.uri,
-        f"{config.window_steps:,}",
-        f"{needed:,}",
-        f"{limit:,}",
-    )
+    if not streamed:
+        return ResidentFeed(parts(found), where=source.location.uri, expected_steps=source.ref.steps)
 
     def shuffled(epoch: int) -> Iterator[Part]:
         order = np.random.default_rng(derive_seed(seed, "pieces", epoch)).permutation(len(found))
         return parts([found[number] for number in order])
 
-    return StreamingFeed(shuffled, window_steps=config.window_steps)
+    return StreamingFeed(shuffled, where=source.location.uri, window_steps=config.window_steps)
 
 
-def _here(order: Sequence[Piece], prelearner: PreLearner) -> Iterator[Part]:
-    names = prelearner.stored_columns()
-    return (prelearner(piece.read(names)) for piece in order)
+def is_streamed(source: Dataset, config: DataConfig, spaces: Spaces) -> bool:
+    """It is too large to stay in memory. Logs where it will be, and why."""
+    needed = source.ref.steps * (bytes_per_step(spaces) + BYTES_BESIDE) * WHILE_JOINING
+    limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
+    sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
+    if needed <= limit:
+        log.info("%s stays in memory: %s", source.location.uri, sizes)
+        return False
+    log.info("%s is streamed, %s steps at a time: %s", source.location.uri, f"{config.window_steps:,}", sizes)
+    return True
+
+
+def _here(order: Sequence[Piece], prelearner: PreLearner, config: DataConfig) -> Iterator[Part]:
+    names, together = prelearner.stored_columns(), config.row_groups_per_read
+    for start in range(0, len(order), together):
+        yield prelearner(pa.concat_tables([piece.read(names) for piece in order[start : start + together]]))
 
 
 def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConfig, prelearners: int) -> Iterator[Part]:
@@ -117,6 +128,7 @@ def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConf
         num_cpus=config.cpus_per_prelearner,
     )
     mapped.context.execution_options.preserve_order = True  # the order of the pieces, and not that of their completion
+    mapped.context.target_max_block_size = None  # blocks of whole episodes, however large
     return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=config.prefetch))
 
 

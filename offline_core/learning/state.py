@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -47,9 +47,11 @@ class TrainingState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    state_version: int = 1
+    state_version: Literal[1] = 1
     run: str
     """Of which run: a hash of all that decides what is learned."""
+    streamed: bool = False
+    """How the data is read, which its order depends on."""
     updates: int = 0
     steps: int = 0
     position: Position = Position()
@@ -96,7 +98,7 @@ class States:
             self._delete(old.removesuffix(".json"))
 
     def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
-        """The newest whole state of this very run; None if there is none. Those of other runs are deleted."""
+        """The newest whole state of this very run; None if there is none."""
         for name in reversed(self._named()):
             try:
                 state = TrainingState.model_validate_json(self._folder.child(name).read())
@@ -108,12 +110,14 @@ class States:
                 return state, safetensors.torch.load(data)
             if state.run == self.run:
                 log.warning("Cannot go on from %s: %s is damaged", self._folder.child(name).uri, state.tensors_file)
-        self.clear()
         return None
 
     def clear(self) -> None:
         """Deletes all states: there is nothing to go on with."""
         self._delete("")
+        if self._folder.is_folder():
+            with storage_errors("delete", self._folder.uri):
+                self._folder.filesystem.delete_dir(self._folder.path)
 
     def _named(self) -> list[str]:
         return [name for name in self._folder.files(recursive=False) if name.endswith(".json")]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.errors import EpisodeError
 from offline_core.prelearner.prelearner import IS_STEP, STARTS
 
 Batch = dict[str, Any]
@@ -49,6 +50,8 @@ class Steps:
 
     def __init__(self, columns: Mapping[str, Tensor], *, starts: Tensor, is_step: Tensor) -> None:
         self.columns = dict(columns)
+        if len(starts) and not starts[0]:
+            raise EpisodeError("The first row of these steps is in the middle of an episode; they have to be whole.")
         first = starts.nonzero().squeeze(1)
         self.episode: Tensor = torch.cumsum(starts, 0, dtype=torch.int32) - 1
         """(R,) int32, the number of the row's episode."""
@@ -58,6 +61,8 @@ class Steps:
         """(E,) int64, the last row of each episode."""
         self.rows: Tensor = is_step.nonzero().squeeze(1)
         """(N,) int64, the rows that are steps."""
+        self.last_step: Tensor = self.last - (~is_step[self.last]).long()
+        """(E,) int64, the row of each episode's last step."""
         self.ahead: Tensor | None = None
         """(R,) int64, how many rows later `new_obs` is; None: one."""
 
@@ -92,7 +97,7 @@ class Steps:
         episode = self.episode[units].long()
         begin = torch.maximum(units - reading.burn_in_steps, self.first[episode])  # a memory is empty there
         rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=units.device)
-        end = torch.minimum(units + reading.sequence_steps - 1, self._last_step[episode])[:, None]
+        end = torch.minimum(units + reading.sequence_steps - 1, self.last_step[episode])[:, None]
         batch = self._gather(rows.minimum(end), reading)
         batch[MASK] = (rows >= units[:, None]) & (rows <= end)
         return batch
@@ -101,23 +106,16 @@ class Steps:
         """Steps in these units."""
         if reading.sequence_steps is None:
             return len(units)
-        left = self._last_step[self.episode[units].long()] - units + 1
+        left = self.last_step[self.episode[units].long()] - units + 1
         return int(left.clamp(max=reading.sequence_steps).sum())
 
     def to(self, device: torch.device) -> Steps:
         """Moves everything there; these steps themselves."""
         self.columns = {path: column.to(device) for path, column in self.columns.items()}
-        self.episode, self.first, self.last, self.rows = (
-            tensor.to(device) for tensor in (self.episode, self.first, self.last, self.rows)
+        self.episode, self.first, self.last, self.last_step, self.rows = (
+            tensor.to(device) for tensor in (self.episode, self.first, self.last, self.last_step, self.rows)
         )
         return self
-
-    @property
-    def _last_step(self) -> Tensor:
-        """(E,) int64, the row of each episode's last step."""
-        is_step = torch.zeros(len(self.episode), dtype=torch.bool, device=self.rows.device)
-        is_step[self.rows] = True
-        return self.last - (~is_step[self.last]).long()
 
     def _gather(self, rows: Tensor, reading: Reading) -> Batch:
         batch: Batch = {}

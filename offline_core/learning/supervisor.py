@@ -13,7 +13,7 @@ from tqdm import tqdm
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.evaluations import Evaluation, Evaluations, Weights, snapshot
+from offline_core.learning.evaluations import Evaluations, Weights, snapshot
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
@@ -50,6 +50,7 @@ class RunSupervisor:
         *,
         seconds: Seconds,
         state: TrainingState | None,
+        streamed: bool,
         total_updates: int,
     ) -> None:
         self.config = config
@@ -60,12 +61,14 @@ class RunSupervisor:
         self.states = states
         self.metrics = metrics
         self.target_return = target_return
+        self.streamed = streamed
         self.reached_target = False
         self.last_weights: Weights = {}
         self.last_metrics: Metrics = {}
         state = state or TrainingState(run=states.run)
         self.curve, self.held_out, self.reports = list(state.curve), list(state.held_out), list(state.reports)
         self.best, self.steps = state.best, state.steps
+        self.ended = evaluations is None and self._out_of_patience()
         self.seconds = seconds
         self._before = Seconds()
         self._steps_at_start = self.steps
@@ -83,11 +86,14 @@ class RunSupervisor:
         elif self.held_out and self._is_best(self.held_out, lowest=True):
             self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
         self._save(position)
-        return self._collect(wait=False) or self._out_of_patience()
+        self._collect(wait=False)
+        self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
+        return self.ended
 
     def went_wrong(self, watched: Metrics, batch: dict[str, torch.Tensor]) -> None:
         """See `Supervisor`."""
-        if self._collect(wait=True):
+        self._collect(wait=True)
+        if self.ended:
             return  # it was good enough before it went wrong
         wrong = sorted(name for name, value in watched.items() if not math.isfinite(value))
         place = self.checkpoints.folder.child("bad-batch.safetensors")
@@ -99,7 +105,7 @@ class RunSupervisor:
 
     def finish(self) -> None:
         """After the last epoch: what the policy is now is the last one, and all evaluations are waited for."""
-        if not self.reached_target:
+        if not self.ended or self.evaluations is None:
             self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
             self._collect(wait=True)
         self._bar.close()
@@ -128,6 +134,7 @@ class RunSupervisor:
             tensors |= {f"{PLAYING}.{updates}.{name}": torch.from_numpy(array) for name, array in weights.items()}
         state = TrainingState(
             run=self.states.run,
+            streamed=self.streamed,
             updates=self.learner.updates,
             steps=self.steps,
             position=position,
@@ -139,8 +146,8 @@ class RunSupervisor:
         )
         self.states.save(state, tensors)
 
-    def _collect(self, *, wait: bool) -> bool:
-        """Takes in what has been evaluated; True if that ends the run."""
+    def _collect(self, *, wait: bool) -> None:
+        """Takes in what has been evaluated, up to the evaluation that ends the run."""
         for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None else ():
             mean = evaluation.rollouts.metrics[RETURN]
             self.curve.append((evaluation.updates, mean))
@@ -151,12 +158,10 @@ class RunSupervisor:
             self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
             self.reached_target = self.target_return is not None and mean >= self.target_return
             if self.reached_target or self._out_of_patience():
-                self._end_at(evaluation)
-                return True
-        return False
-
-    def _end_at(self, evaluation: Evaluation) -> None:
-        self.reports = [report for report in self.reports if report.updates <= evaluation.updates]
+                self.ended = True
+                self.reports = [report for report in self.reports if report.updates <= evaluation.updates]
+                self.held_out = [(updates, loss) for updates, loss in self.held_out if updates <= evaluation.updates]
+                return
 
     def _out_of_patience(self) -> bool:
         curve = self.held_out if self.evaluations is None else self.curve

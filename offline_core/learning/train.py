@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import replace
+
+import torch
 
 from offline_core.config import EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
 from offline_core.environments import reward_threshold, spaces_of
+from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
-from offline_core.learning.source import training_spaces, wants_prelearners
+from offline_core.learning.source import is_streamed, training_spaces, wants_prelearners
+from offline_core.learning.state import States
 from offline_core.ray_session import ray_session
 from offline_core.storage.location import Location
 from offline_core.storage.reading import reading
@@ -51,14 +56,19 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         target_return=_target(config, environment),
         output=output,
     )
+    if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
+        raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
     algorithm = run.algorithm()
     if environment is not None:
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
-    Location.of(output).make_folder()
+    found = States(Location.of(output).make_folder(), run=run.identity).latest()
+    run = replace(run, streamed=found[0].streamed if found else is_streamed(source, config.data, run.spaces))
+    read = [source] if run.held_out is None else [source, run.held_out]
     with contextlib.ExitStack() as stack:
-        if config.compute.learners or wants_prelearners(source, config.data):
+        if config.compute.learners or any(wants_prelearners(dataset, config.data) for dataset in read):
             stack.enter_context(ray_session())
-        stack.enter_context(reading(source))
+        for dataset_read in read:
+            stack.enter_context(reading(dataset_read))
         if config.compute.learners:
             from offline_core.learning.group import learn_together
 

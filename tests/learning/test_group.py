@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import ray
 
 from offline_core.config import parse
 from offline_core.errors import ConfigError, LearningError, NonFiniteError
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.group import Feeder
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.run import Run, feed_of
+from offline_core.learning.source import training_spaces
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
+from offline_core.storage.dataset import open_dataset
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -97,6 +102,39 @@ def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
     assert killed.updates == whole.updates
     assert killed.losses == whole.losses
+
+
+def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str) -> None:
+    """Chunks of a stream, asked for by two learners one apart, then anew from the start and from the middle."""
+    data = {"resident_bytes": 0, "window_steps": 300}
+    config = parse(TrainingConfig, SETTINGS | {"data": data})
+    source = open_dataset(dataset)
+    run = Run(config, source, None, training_spaces(source), None, None, "", streamed=True)
+
+    def read(feeder: Feeder, *asked: tuple[int, int]) -> list[Any]:
+        found = [feeder.chunk(*place) for place in asked]
+        return [None if one is None else ray.get(one[0])["obs"].tobytes() for one in found]
+
+    whole = [steps.columns["obs"].numpy().tobytes() for epoch in (0, 1) for steps in feed_of(run).chunks(epoch)]
+    count = len(whole) // 2
+    assert count > 3
+    feeder = Feeder(run)
+    places = [(epoch, number) for epoch in (0, 1) for number in range(count)]
+    apart = [place for pair in zip(places, [places[0], *places], strict=False) for place in pair]
+    assert read(feeder, *apart) == [whole[places.index(place)] for place in apart]
+    assert read(feeder, (1, count), (0, count)) == [None, None]
+    assert read(feeder, *places[:3]) == whole[:3], "anew from the start"
+    assert read(feeder, *places[:2]) == whole[:2], "and again"
+    assert read(Feeder(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
+
+
+def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) -> None:
+    nan = balancing_episodes(1)[0].observations.copy()
+    nan[7] = np.nan
+    episodes = [*balancing_episodes(12), *broken(observations=nan)[-1:]]
+    data = dataset_of(tmp_path / "data", episodes, environment=None, rows=1)
+    with pytest.raises(NonFiniteError, match=r"Column obs is NaN or infinite"):
+        train(data, tmp_path / "out", learners=2, data={"resident_bytes": 0, "window_steps": 100})
 
 
 def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:

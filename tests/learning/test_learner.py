@@ -19,11 +19,11 @@ BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
 
 
 def learner(
-    observation_space: gym.Space = BOX, action_space: gym.Space = gym.spaces.Discrete(4), *, total: int = 100, **values: Any
+    observation_space: gym.Space = BOX, action_space: gym.Space = gym.spaces.Discrete(4), *, total: int = 6400, **values: Any
 ) -> Learner:
     config = parse(TrainingConfig, {"network": {"hidden_sizes": []}} | values)
     algorithm = make_algorithm("bc", observation_space, action_space, config.network, seed=1)
-    return Learner(algorithm, config, total_updates=total)
+    return Learner(algorithm, config, total_steps=total)
 
 
 def some_steps(count: int = 64, *, seed: int = 0) -> Any:
@@ -85,16 +85,16 @@ def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
 
 def test_learning_rates() -> None:
     config = OptimizerConfig(learning_rate=1.0, schedule="linear", warmup_updates=4)
-    assert [round(learning_rate(config, update, 10), 3) for update in (0, 3, 4, 5, 9)] == [0.2, 0.56, 0.6, 0.5, 0.1]
+    assert [round(learning_rate(config, update, update / 10), 3) for update in (0, 3, 4, 5, 9)] == [0.2, 0.56, 0.6, 0.5, 0.1]
     cosine = OptimizerConfig(learning_rate=1.0, schedule="cosine")
-    assert [learning_rate(cosine, update, 10) for update in (0, 5, 10)] == pytest.approx([1.0, 0.5, 0.0])
-    assert learning_rate(OptimizerConfig(learning_rate=0.3), 99, 10) == 0.3
+    assert [learning_rate(cosine, 7, done) for done in (0.0, 0.5, 1.0, 1.2)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
+    assert learning_rate(OptimizerConfig(learning_rate=0.3), 99, 0.9) == 0.3
 
 
 @pytest.mark.parametrize("optimizer", [{}, {"schedule": "cosine", "warmup_updates": 2}])
 def test_from_its_state_a_learner_goes_on_as_if_nothing_had_happened(optimizer: dict[str, Any]) -> None:
     steps = some_steps()
-    one, other = learner(optimizer=optimizer, total=6), learner(optimizer=optimizer, total=6)
+    one, other = learner(optimizer=optimizer, total=6 * 64), learner(optimizer=optimizer, total=6 * 64)
     one.load(steps)
     for _ in range(3):
         one.update(one.units())
@@ -132,6 +132,6 @@ def test_sequences_learn_from_each_step_once() -> None:
     steps = some_steps()
     one.load(steps)
     one.update(one.units())
-    whole = Learner(algorithm, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_updates=1)
+    whole = Learner(algorithm, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_steps=1)
     assert one.watched()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
     assert one.steps == len(steps)

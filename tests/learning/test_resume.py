@@ -78,7 +78,52 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_bits(tmp_path: Path, data
         assert one.metrics == other.metrics
     records = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "killed")]
     assert len(records[0]) == len(records[1])
-    assert not list((tmp_path / "killed" / "checkpoints").iterdir()), "nothing is left to go on from"
+    assert not (tmp_path / "killed" / "checkpoints").exists(), "nothing is left to go on from"
+
+
+def test_a_run_that_was_killed_when_all_was_learned_only_has_to_finish(
+    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from offline_core.learning.supervisor import RunSupervisor
+
+    def killed_there(supervisor: RunSupervisor) -> None:
+        raise KeyboardInterrupt
+
+    config = parse(TrainingConfig, ALONE)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunSupervisor, "finish", killed_there)
+        train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
+    again = train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
+    whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
+    assert again.losses == whole.losses
+    one, other = (read_policy_manifest(str(tmp_path / run / "last")) for run in ("whole", "killed"))
+    assert one.weights_sha256 == other.weights_sha256
+
+
+def test_patience_is_over_in_a_run_that_goes_on_too(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The held-out loss rises from the start, for the step size is absurd; the run is killed as it ends."""
+    from offline_core.learning.supervisor import RunSupervisor
+
+    def killed_there(supervisor: RunSupervisor) -> None:
+        raise KeyboardInterrupt
+
+    optimizer = ALONE["optimizer"] | {"learning_rate": 3.0, "max_epochs": 8, "schedule": "constant"}
+    config = parse(TrainingConfig, ALONE | {"optimizer": optimizer, "evaluation": {"held_out": dataset, "patience": 2}})
+    whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
+    assert whole.updates < 8 * 16
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunSupervisor, "finish", killed_there)
+        train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
+    again = train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
+    assert (again.updates, again.held_out_losses, again.metrics) == (whole.updates, whole.held_out_losses, whole.metrics)
+
+
+def test_a_run_goes_on_as_it_began_though_memory_has_become_short(tmp_path: Path, dataset: str) -> None:
+    killed(dataset, tmp_path / "run", ALONE, at=30)
+    short = parse(TrainingConfig, ALONE | {"data": {"resident_bytes": 0}})
+    again = train_policy(short, dataset=dataset, output=str(tmp_path / "run"))
+    whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "whole"))
+    assert again.losses == whole.losses
 
 
 def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:

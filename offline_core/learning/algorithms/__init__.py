@@ -10,6 +10,7 @@ from offline_core.config import Config
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
 from offline_core.learning.algorithms.bc import BC
+from offline_core.learning.algorithms.config import MARWILConfig
 from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
 from offline_core.learning.algorithms.cql import CQL
 from offline_core.learning.algorithms.dqn import DQN
@@ -33,6 +34,8 @@ def make_algorithm(
 ) -> Algorithm:
     """A new algorithm; with the defaults of its `config_class` if there is no `config`.
 
+    MARWIL with β = 0 is behaviour cloning: without a value function, whose gradients would use up the norm that is allowed.
+
     Raises:
         ConfigError: there is no such algorithm, it cannot act in this action space, or the config is another one's.
     """
@@ -42,4 +45,6 @@ def make_algorithm(
     config = config or algorithm.config_class()
     if type(config) is not algorithm.config_class:
         raise ConfigError(f"{name} takes a {algorithm.config_class.__name__}, not a {type(config).__name__}.")
+    if isinstance(config, MARWILConfig) and config.beta == 0:
+        return BC(observation_space, action_space, network, seed=seed)
     return algorithm(observation_space, action_space, network, config, seed=seed)

@@ -50,8 +50,6 @@ class MARWIL(Algorithm):
         super().__init__(observation_space, action_space, network, config, seed=seed)
         self.config = config
         self.policy = Policy(observation_space, action_space, network, value_function=True, seed=seed)
-        # Cloning alone must not be changed by a value function that learns in the same layers.
-        self.value_coefficient = 0.0 if config.beta == 0 and network.share_layers else config.value_coefficient
         start = torch.nan if config.normalizer_start is None else config.normalizer_start
         self.normalizer: Tensor
         self.register_buffer("normalizer", torch.tensor(start))
@@ -108,7 +106,7 @@ class MARWIL(Algorithm):
             "value_target": targets,
             "squared_value_target": targets.square(),
         }
-        loss = policy_loss + self.value_coefficient * value_loss
+        loss = policy_loss + self.config.value_coefficient * value_loss
         return Terms(loss, {name: term.detach() for name, term in watched.items()})
 
     def after_update(self, means: dict[str, Tensor]) -> None:
