@@ -26,7 +26,8 @@ class PreLearner:
     Arguments:
         format: what a row is, an episode or a step.
         wanted: the columns the connectors start from; nothing else is decoded.
-        connectors: applied in this order.
+        connectors: applied in this order, to the steps and, if it looks ahead, to the observations after episodes' last
+            steps by themselves, as `new_obs`; each leaves alone what it does not know.
         looks_ahead: add a row to each episode for the observation after its last step.
         where: named in errors.
     """
@@ -59,6 +60,8 @@ class PreLearner:
             steps, lengths, last = self._steps(rows)
             for connector in self.connectors:
                 steps = connector(steps)
+                if self.looks_ahead:
+                    last = connector({columns.NEW_OBS: last})[columns.NEW_OBS]
         except DataError as error:
             raise type(error)(f"{self.where}: {error}") from error
         return self._laid_out(steps, lengths, last)

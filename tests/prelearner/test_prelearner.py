@@ -101,6 +101,19 @@ def test_errors_name_the_dataset_and_the_column() -> None:
         made(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
 
 
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None:
+    checks = (CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite())
+    bad, outside = episode("bad", 4), episode("outside", 2)
+    bad.observations["position"][-1, 1] = np.nan
+    outside.observations["mode"][-1] = 3
+    with pytest.raises(NonFiniteError, match=r"/data/set: .*new_obs/position is NaN or infinite in 1 of 3"):
+        made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=checks, format=format, looks_ahead=True)
+    with pytest.raises(SpaceError, match=r"/data/set: .*new_obs/mode has values from 0 to 3, outside"):
+        made(AS_ROWS[format]([*EPISODES, outside]), connectors=checks, format=format, looks_ahead=True)
+    made(AS_ROWS[format]([*EPISODES, bad, outside]), connectors=checks, format=format)  # nobody looks
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
