@@ -20,7 +20,7 @@ Connector: TypeAlias = Callable[[StepColumns], StepColumns]
 
 
 class CheckSpaces:
-    """Refuses observations and actions that do not have the shape of their space, or actions outside a discrete one."""
+    """Refuses observations and actions that do not have the shape of their space, or values outside a discrete one."""
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
@@ -62,7 +62,21 @@ def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:
         raise SpaceError(
             f"Column {name} has shape {shape} a step; the space {space} has {space.shape}. Are two datasets mixed?"
         )
-    if isinstance(space, gym.spaces.Discrete) and len(tree):
-        low, high, first = int(tree.min()), int(tree.max()), int(space.start)
-        if low < first or high >= first + int(space.n):
+    bounds = _bounds(space)
+    if bounds is not None and len(tree):
+        low, high = tree.min(axis=0), tree.max(axis=0)
+        if (low < bounds[0]).any() or (high > bounds[1]).any():
             raise SpaceError(f"Column {name} has values from {low} to {high}, outside {space}.")
+
+
+def _bounds(space: gym.Space[Any]) -> tuple[Any, Any] | None:
+    """The smallest and the largest value, of each component, where there are but a few; Boxes are often guessed."""
+    match space:
+        case gym.spaces.Discrete():
+            return int(space.start), int(space.start) + int(space.n) - 1
+        case gym.spaces.MultiDiscrete():
+            start = space.start.astype(np.int64)
+            return start, start + space.nvec.astype(np.int64) - 1
+        case gym.spaces.MultiBinary():
+            return 0, 1
+    return None

@@ -128,6 +128,25 @@ def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> No
         CheckSpaces(OBSERVATIONS, ACTIONS)(steps)
 
 
+@pytest.mark.parametrize(
+    ("space", "inside", "outside"),
+    [
+        (gym.spaces.Discrete(3, start=-1), [-1, 1], -2),
+        (gym.spaces.MultiDiscrete([3, 9]), [[2, 0], [0, 8]], [7, 1]),
+        (gym.spaces.MultiDiscrete([[2], [3]], start=[[1], [-1]]), [[[1], [-1]], [[2], [1]]], [[0], [-1]]),
+        (gym.spaces.MultiDiscrete([200, 200], dtype=np.uint8), [[199, 0]], [255, 200]),
+        (gym.spaces.MultiBinary(3), [[0, 1, 1]], [0, 5, 1]),
+    ],
+    ids=str,
+)
+def test_each_component_keeps_to_its_own_bounds(space: gym.Space, inside: list, outside: list) -> None:
+    check = CheckSpaces(OBSERVATIONS, gym.spaces.Dict(a=space))
+    check({"actions": {"a": np.array(inside, space.dtype)}})
+    check({"actions": {"a": np.zeros((0, *space.shape), space.dtype)}})
+    with pytest.raises(SpaceError, match=r"(?s)Column actions/a has values from .*, outside"):
+        check({"actions": {"a": np.array([*inside, outside], space.dtype)}})
+
+
 def test_decoding_is_by_view_of_what_was_read() -> None:
     """The arrays of an episode are not copied out of its bytes."""
     item = episode_rows(EPISODES)[columns.ITEM][0].as_py()
