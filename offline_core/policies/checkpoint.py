@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.config import EnvironmentSpec
@@ -71,7 +72,8 @@ def save_policy(
         StorageError: the place cannot be written.
     """
     location = Location.of(uri)
-    weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in policy.state_dict().items()})
+    tensors = policy.state_dict().items()  # cloned, as a module of the user's may share weights among its layers
+    weights = safetensors.torch.save({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors})
     sha256 = hashlib.sha256(weights).hexdigest()
     manifest = PolicyManifest(
         network=policy.network,

@@ -97,6 +97,7 @@ KINDS: dict[str, tuple[gym.Space[Any], gym.Space[Any], NetworkConfig]] = {
     "composite": (VECTOR, COMPOSITE, NetworkConfig(activation="gelu")),
     "squashed composite": (VECTOR, COMPOSITE, NetworkConfig(squash=True, activation="elu")),
     "own module": (VECTOR, spaces.Discrete(3), NetworkConfig(module="torch.nn:SixUnits")),
+    "own module with tied weights": (VECTOR, spaces.Discrete(3), NetworkConfig(module="torch.nn:Tied")),
 }
 
 
@@ -105,12 +106,19 @@ class SixUnits(torch.nn.Linear):
         super().__init__(input_size, 6)
 
 
+class Tied(torch.nn.Sequential):
+    def __init__(self, input_size: int, network: NetworkConfig) -> None:
+        super().__init__(torch.nn.Linear(input_size, input_size), torch.nn.Tanh(), torch.nn.Linear(input_size, input_size))
+        self[2].weight = self[0].weight
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share_layers", [False, True])
 def test_every_kind_of_policy_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, share_layers: bool
 ) -> None:
-    monkeypatch.setattr(torch.nn, "SixUnits", SixUnits, raising=False)
+    for own in (SixUnits, Tied):
+        monkeypatch.setattr(torch.nn, own.__name__, own, raising=False)
     observation_space, action_space, network = KINDS[kind]
     network = network.model_copy(update={"share_layers": share_layers})
     policy = Policy(observation_space, action_space, network, value_function=True, seed=5)
