@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -11,10 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offline_core.episodes import columns
-from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import ConfigError
-from offline_core.storage.statistics import ColumnStatistics
 
 SMALLEST_IMAGE = 5
 """Pixels on the shorter side; what is smaller is a grid of numbers to be flattened, not an image."""
@@ -65,21 +62,6 @@ class Encoder(nn.Module):
         self.variance.copy_(merged / total)
         self.count.copy_(total)
 
-    @torch.no_grad()
-    def set_statistics(self, statistics: Mapping[str, ColumnStatistics]) -> None:
-        """Takes mean and variance from a dataset's manifest, by the names of the leaves (`obs`, `obs/position`).
-
-        One-hot values are as they were, for the manifest does not know how often each came.
-
-        Raises:
-            ConfigError: a leaf is missing, or has other dimensions.
-        """
-        found = [_moments(statistics, path, leaf) for path, leaf in _leaf_paths(self.space, columns.OBS)]
-        means, variances, counts = zip(*found, strict=True)
-        self.mean.copy_(torch.from_numpy(np.concatenate(means)))
-        self.variance.copy_(torch.from_numpy(np.concatenate(variances)))
-        self.count.fill_(max(counts))
-
 
 def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
     """The spaces whose values stand one after the other in a flat observation.
@@ -87,7 +69,17 @@ def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
     Raises:
         ConfigError: one of them is not of numbers.
     """
-    return (leaf for _, leaf in _leaf_paths(space, ""))
+    match space:
+        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
+            yield space
+        case gym.spaces.Dict():
+            for child in space.spaces.values():
+                yield from leaf_spaces(child)
+        case gym.spaces.Tuple():
+            for child in space.spaces:
+                yield from leaf_spaces(child)
+        case _:
+            raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
 
 
 def is_image(space: gym.Space[Any]) -> bool:
@@ -108,36 +100,6 @@ def channels_first(space: gym.spaces.Box) -> bool:
 
 def _has_bytes(space: gym.Space[Any]) -> bool:
     return is_image(space) and space.dtype == np.uint8
-
-
-def _leaf_paths(space: gym.Space[Any], path: str) -> Iterator[tuple[str, gym.Space[Any]]]:
-    match space:
-        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            yield path, space
-        case gym.spaces.Dict():
-            for key, child in space.spaces.items():
-                yield from _leaf_paths(child, f"{path}{PATH_SEPARATOR}{key}")
-        case gym.spaces.Tuple():
-            for i, child in enumerate(space.spaces):
-                yield from _leaf_paths(child, f"{path}{PATH_SEPARATOR}{i}")
-        case _:
-            raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
-
-
-def _moments(
-    statistics: Mapping[str, ColumnStatistics], path: str, space: gym.Space[Any]
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and variance of one leaf, (flat size,) each, and of how many steps they are."""
-    size = gym.spaces.flatdim(space)
-    if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
-        return np.zeros(size), np.ones(size), 0.0
-    if path not in statistics:
-        raise ConfigError(f"The statistics of the dataset have no column {path}; they have {', '.join(statistics) or 'none'}.")
-    column = statistics[path]
-    if len(column.mean) not in (1, size):
-        raise ConfigError(f"The statistics of column {path} have {len(column.mean)} dimensions; the space {space} has {size}.")
-    mean, std = (np.broadcast_to(np.array(moments, np.float64), size) for moments in (column.mean, column.std))
-    return mean, std**2, sum(column.count) / size
 
 
 def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:

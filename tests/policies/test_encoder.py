@@ -18,7 +18,6 @@ from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import as_tensors
-from offline_core.storage.statistics import StatisticsBuilder
 
 torch.set_num_threads(1)
 
@@ -153,65 +152,3 @@ def test_the_filter_travels_with_the_weights() -> None:
     observations = torch.tensor([[0.5, -0.5]])
     assert torch.equal(one(observations), other(observations))
     assert not torch.equal(one(observations), Encoder(spaces.Box(-9, 9, (2,)), normalize=True)(observations))
-
-
-# ---- Statistics of a dataset -----------------------------------------------------------------------------------------
-
-
-def statistics_of(observations: Any) -> Any:
-    builder = StatisticsBuilder()
-    builder.add({"obs": observations, "rewards": np.zeros(7)})
-    return builder.result()
-
-
-def test_statistics_of_a_dataset_are_those_of_its_observations() -> None:
-    space = spaces.Dict(
-        at=spaces.Box(-9, 9, (2, 2)),
-        seen=spaces.Tuple([spaces.Box(-9, 9, ()), spaces.MultiBinary(3), spaces.Box(-9, 9, (90,))]),
-    )
-    observations = observed(space, 500)
-    given, running = (Encoder(space, normalize=True) for _ in range(2))
-    given.set_statistics(statistics_of(observations))
-    running.update_statistics(as_tensors(observations))
-    assert given.count.item() == running.count.item() == 500
-    one_by_one = slice(0, 8)  # of more than 64 numbers a step, datasets keep one mean of all
-    for name in ("mean", "variance"):
-        found, expected = getattr(given, name), getattr(running, name)
-        torch.testing.assert_close(found[one_by_one], expected[one_by_one], rtol=1e-9, atol=1e-9)
-    many = observations["seen"][2].astype(np.float64)
-    assert given.mean[8:].numpy() == pytest.approx(np.full(90, many.mean()))
-    assert given.variance[8:].numpy() == pytest.approx(np.full(90, many.var()))
-
-
-def test_more_steps_go_on_from_the_statistics_of_a_dataset() -> None:
-    space, rng = spaces.Box(-np.inf, np.inf, (3,)), np.random.default_rng(0)
-    first, more = rng.normal(2, 3, (400, 3)).astype(np.float32), rng.normal(-1, 1, (100, 3)).astype(np.float32)
-    encoder = Encoder(space, normalize=True)
-    encoder.set_statistics(statistics_of(first))
-    encoder.update_statistics(torch.from_numpy(more))
-    everything = np.concatenate([first, more]).astype(np.float64)
-    np.testing.assert_allclose(encoder.mean.numpy(), everything.mean(axis=0), rtol=1e-8)
-    np.testing.assert_allclose(encoder.variance.numpy(), everything.var(axis=0), rtol=1e-8)
-
-
-def test_one_hot_values_stay_what_they_are() -> None:
-    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-9, 9, (1,))])
-    encoder = Encoder(space, normalize=True)
-    observations = (np.array([0, 2, 2, 1]), np.array([[1.0], [3.0], [1.0], [3.0]], np.float32))
-    encoder.set_statistics(statistics_of(observations))
-    np.testing.assert_allclose(
-        encoder(as_tensors(observations)).numpy(), [[1, 0, 0, -1], [0, 0, 1, 1], [0, 0, 1, -1], [0, 1, 0, 1]], atol=1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    ("observations", "says"),
-    [
-        ({"elsewhere": np.zeros((4, 2))}, "no column obs/at; they have obs/elsewhere"),
-        ({"at": np.zeros((4, 3))}, "have 3 dimensions"),
-    ],
-)
-def test_statistics_of_something_else_are_refused(observations: Any, says: str) -> None:
-    encoder = Encoder(spaces.Dict(at=spaces.Box(-1, 1, (2,))), normalize=True)
-    with pytest.raises(ConfigError, match=says):
-        encoder.set_statistics(statistics_of(observations))
