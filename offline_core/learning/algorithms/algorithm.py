@@ -34,7 +34,7 @@ class Algorithm(nn.Module):
 
     The learner calls
         prepare(steps, reading)                  once for steps that were loaded
-        refresh(steps, reading)                  now and then, if `refresh_rows` is not 0
+        refresh(steps, reading)                  if `refresh_rows` is not 0: before the first update, and now and then
         forward(batch), after_update(means)      each update
         numbers(means)                           each report
 
@@ -75,7 +75,10 @@ class Algorithm(nn.Module):
             )
 
     def prepare(self, steps: Steps, reading: Reading) -> None:
-        """Adds the columns that batches need besides the stored ones; `reading` is that of the training."""
+        """Adds the columns that batches need besides the stored ones and those that will be refreshed.
+
+        `reading` is that of the training.
+        """
 
     def refresh(self, steps: Steps, reading: Reading) -> None:
         """Renews the columns that depend on the networks as they are now."""

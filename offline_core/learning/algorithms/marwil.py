@@ -60,8 +60,10 @@ class MARWIL(Algorithm):
             is_open = ~steps.columns[columns.TERMINATEDS][steps.last - 1]
             steps.columns[RETURNS] = discounted_sums(steps.columns[columns.REWARDS], left, gamma).float()
             steps.columns[BOOTSTRAP] = (gamma ** left.double() * is_open[steps.episode]).float()
-        self.refresh(steps, reading)
-        if self.normalizer.isnan():
+        starting = bool(self.normalizer.isnan())
+        if starting or not self.refresh_rows(steps, reading):  # else the first update is preceded by a refresh anyway
+            self.refresh(steps, reading)
+        if starting:
             rows = steps.rows[:: 1 + len(steps) * observations_a_row(reading) // ROWS_AT_A_TIME]
             errors = steps.columns[VALUE_TARGETS][rows] - values_of(self.policy, steps, rows, reading)
             self.normalizer.copy_(errors.square().mean())

@@ -43,10 +43,18 @@ def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int 
     )
 
 
+def loaded(algorithm: Algorithm, steps: Steps, reading: Reading) -> Steps:
+    """Steps as the first update finds them."""
+    algorithm.prepare(steps, reading)
+    if algorithm.refresh_rows(steps, reading):
+        algorithm.refresh(steps, reading)
+    return steps
+
+
 def whole_batch(algorithm: Algorithm, steps: Steps) -> Batch:
     """All steps in one batch, in order."""
     reading = Reading(algorithm.batch_columns)
-    algorithm.prepare(steps, reading)
+    loaded(algorithm, steps, reading)
     return steps.batch(steps.units(reading), reading)
 
 

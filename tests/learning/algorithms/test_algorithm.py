@@ -16,7 +16,7 @@ from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLCon
 from offline_core.learning.steps import MASK, Reading
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
+from tests.learning.algorithms.making import VECTOR, loaded, made_steps, update, whole_batch
 
 TWO = gym.spaces.Discrete(2)
 SMALL = NetworkConfig(hidden_sizes=[8])
@@ -192,7 +192,7 @@ def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict
     algorithm = make_algorithm(name, VECTOR, TWO, network)
     steps = made_steps([9, 3], [True, False])
     how = Reading(algorithm.batch_columns, **reading)
-    algorithm.prepare(steps, how)
+    loaded(algorithm, steps, how)
     batch = steps.batch(steps.units(how), how)
     mask = batch.pop(MASK, None)
     if mask is not None:

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from offline_core.learning.algorithms import make_algorithm
+from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.config import MARWILConfig
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import Reading
 from offline_core.policies.config import NetworkConfig
-from tests.learning.algorithms.making import LINEAR, VECTOR, log_softmax, made_steps, numpy_of, update, whole_batch
+from tests.learning.algorithms.making import LINEAR, VECTOR, loaded, log_softmax, made_steps, numpy_of, update, whole_batch
 
 TWO = gym.spaces.Discrete(2)
 SMALL = NetworkConfig(hidden_sizes=[8])
@@ -68,7 +69,7 @@ def test_value_targets_come_from_whole_episodes_and_the_present_value_function(g
     algorithm = marwil(gae_lambda=gae_lambda, gamma=0.9)
     steps = made_steps([30, 1, 7, 12], [True, False, False, True])
     reading = Reading(algorithm.batch_columns)
-    algorithm.prepare(steps, reading)
+    loaded(algorithm, steps, reading)
     for weight in (None, [1.0] * 8):
         if weight:
             with_values(algorithm, weight, -2.0)
@@ -84,6 +85,24 @@ def test_value_targets_come_from_whole_episodes_and_the_present_value_function(g
         found = steps.columns["value_targets"]
         assert found.dtype == torch.float32
         np.testing.assert_allclose(found[steps.rows], expected[steps.rows], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("gae_lambda", "ends"), [(1.0, True), (1.0, False), (0.9, True)])
+def test_values_are_asked_for_once_before_the_first_update(
+    monkeypatch: pytest.MonkeyPatch, gae_lambda: float, ends: bool
+) -> None:
+    """Once the normaliser has begun; and then the targets are there, whatever they are made of."""
+    asked = []
+
+    def counting(policy: Any, steps: Any, rows: torch.Tensor, reading: Reading) -> torch.Tensor:
+        asked.append(len(rows))
+        return values_of(policy, steps, rows, reading)
+
+    monkeypatch.setattr("offline_core.learning.algorithms.marwil.values_of", counting)
+    algorithm = marwil(gae_lambda=gae_lambda, normalizer_start=1.0)
+    steps = loaded(algorithm, made_steps([30, 7], [ends, ends]), Reading(algorithm.batch_columns))
+    assert asked == [2 if gae_lambda == 1 else 39]
+    assert steps.columns["value_targets"][steps.rows].isfinite().all()
 
 
 def test_a_refresh_costs_what_it_looks_at() -> None:
