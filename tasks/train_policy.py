@@ -23,6 +23,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         **returns_rows(result.metrics),
         "Target": "none" if result.target_return is None else result.target_return,
         "Target reached": result.reached_target,
+        **{name.replace("_", " ").capitalize(): value for name, value in result.watched.items()},
         "Updates": result.updates,
         "Epochs": result.epochs,
         "Steps per second": int(result.steps_per_second),
@@ -33,6 +34,12 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         "Bottleneck": result.bottleneck,
         "Seconds in all": result.seconds,
     }
-    card = training_card(rows=rows, losses=result.losses, curve=result.curve, target=result.target_return)
+    card = training_card(
+        rows=rows,
+        losses=result.losses,
+        held_out=result.held_out_losses,
+        curve=result.curve,
+        target=result.target_return,
+    )
     publish(card, key="policy-card")
     return result

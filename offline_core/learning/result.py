@@ -23,6 +23,7 @@ class TrainingResult(BaseModel):
     reached_target: bool
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
+    watched: dict[str, float] = Field(description="What the algorithm watches, as means of the last iteration.")
     held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
     seconds: float
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")

@@ -220,6 +220,7 @@ def _result(
         "reached_target": supervisor.reached_target,
         "curve": supervisor.curve,
         "losses": [(report.updates, report.loss) for report in supervisor.reports],
+        "watched": supervisor.watched,
         "held_out_losses": supervisor.held_out,
         "seconds": time.time() - start,
         "load_seconds": loaded - start,

@@ -60,6 +60,8 @@ class TrainingState(BaseModel):
     """(updates, mean return) of the evaluations that are done."""
     held_out: list[tuple[int, float]] = []
     """(updates, loss)."""
+    watched: Metrics = {}
+    """What the algorithm watches, in the last iteration."""
     best: tuple[int, Metrics] | None = None
     """(updates, metrics) of the policy in `best`."""
     evaluating: list[int] = []

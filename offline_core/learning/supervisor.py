@@ -67,7 +67,7 @@ class RunSupervisor:
         self.last_metrics: Metrics = {}
         state = state or TrainingState(run=states.run)
         self.curve, self.held_out, self.reports = list(state.curve), list(state.held_out), list(state.reports)
-        self.best, self.steps = state.best, state.steps
+        self.best, self.steps, self.watched = state.best, state.steps, state.watched
         self.ended = evaluations is None and self._out_of_patience()
         self.seconds = seconds
         self._before = Seconds()
@@ -80,6 +80,7 @@ class RunSupervisor:
         if any(not math.isfinite(value) for value in watched.values()):
             self.went_wrong(watched, self.learner.last_batch())
             return True
+        self.watched = watched
         self._report(watched)
         if self.evaluations is not None:
             self.evaluations.submit(self.learner.updates)
@@ -142,6 +143,7 @@ class RunSupervisor:
             curve=self.curve,
             held_out=self.held_out,
             best=self.best,
+            watched=self.watched,
             evaluating=[updates for updates, _ in playing],
         )
         self.states.save(state, tensors)

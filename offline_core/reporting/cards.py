@@ -16,8 +16,9 @@ MARKS = {"pass": "✓", "warn": "⚠ warn:", "fail": "✗ fail:"}
 
 def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
     """Rows about the episodes of an evaluation."""
-    if not metrics:
-        return {"Return": "never played: no environment"}
+    if "episode_return_mean" not in metrics:
+        held_out = {"Held-out loss": metrics["held_out_loss"]} if "held_out_loss" in metrics else {}
+        return {"Return": "never played: no environment", **held_out}
     mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
     return {
         "Return": f"{mean:.1f} ± {std:.1f} ({metrics['episode_return_min']:.1f} to {metrics['episode_return_max']:.1f})",
@@ -52,10 +53,10 @@ def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, st
     return Card("Quality", {**rows, **marked}, figures.png(figure))
 
 
-def training_card(*, rows: Mapping[str, object], losses: Curve, curve: Curve, target: float | None) -> Card:
+def training_card(*, rows: Mapping[str, object], losses: Curve, held_out: Curve, curve: Curve, target: float | None) -> Card:
     """How a policy was learned."""
     figure, (left, right) = figures.new_figure(2)
-    figures.curve(left, losses, x="updates", y="loss")
+    figures.curve(left, losses, x="updates", y="loss", beside={"held out": held_out})
     figures.curve(right, curve, x="updates", y="mean greedy return", target=target)
     return Card("Policy", rows, figures.png(figure))
 

@@ -16,10 +16,23 @@ WIDTH_INCHES, HEIGHT_INCHES = 4.5, 2.9
 MAX_BINS = 40
 
 
-def curve(axes: Axes, points: Sequence[tuple[int, float]], *, x: str, y: str, target: float | None = None) -> None:
-    """A line through (x, y) points, with the target as a dashed one."""
+def curve(
+    axes: Axes,
+    points: Sequence[tuple[int, float]],
+    *,
+    x: str,
+    y: str,
+    target: float | None = None,
+    beside: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+) -> None:
+    """A line through (x, y) points, with the target as a dashed one, and named lines beside it."""
     if points:
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
+    others = {name: line for name, line in (beside or {}).items() if line}
+    for name, line in others.items():
+        axes.plot(*zip(*line, strict=True), marker="." if len(line) < 50 else "", color="tab:orange", label=name)
+    if others:
+        axes.legend(fontsize=8)
     if target is not None and np.isfinite(target):
         axes.axhline(target, color="tab:green", linestyle="--", linewidth=1)
         axes.annotate(

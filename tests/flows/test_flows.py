@@ -17,15 +17,17 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
 from flows.train_policy import train_policy
-from offline_core.config import EnvironmentSpec
+from offline_core.config import EnvironmentSpec, parse
 from offline_core.episodes import Episode
 from offline_core.errors import CheckpointError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
+from offline_core.learning.config import TrainingConfig
 from offline_core.pruning.config import PruningConfig
 from offline_core.recording.config import RecordingConfig
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.reader import episodes
+from tests.learning.test_train import balancing_episodes, dataset_of
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 
@@ -107,6 +109,18 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="nothing at"):
         train_policy(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
     assert not ray.is_initialized()
+
+
+def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> None:
+    data, other = (
+        dataset_of(tmp_path / name, balancing_episodes(4, seed=seed), environment=None) for seed, name in enumerate(("a", "b"))
+    )
+    wanted = parse(TrainingConfig, {"algorithm": "marwil", "evaluation": {"held_out": other}, "optimizer": {"max_epochs": 2}})
+    result = train_policy(dataset=data, output=str(tmp_path / "out"), config=wanted)
+    (card,) = (str(card.data) for card in artifacts_of(latest_run().id) if card.key == "policy-card")
+    for row in ("never played", "Held-out loss", "Effective sample size", "Normalizer", "steps/s"):
+        assert row in card
+    assert result.metrics == {"held_out_loss": result.held_out_losses[-1][1]}
 
 
 def test_unknown_environment_writes_nothing(tmp_path: Path) -> None:

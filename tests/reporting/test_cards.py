@@ -91,6 +91,7 @@ def test_rows_about_returns() -> None:
 def test_rows_about_a_policy_that_never_played_say_so() -> None:
     assert list(returns_rows({})) == ["Return"]
     assert "never played" in str(returns_rows({})["Return"])
+    assert returns_rows({"held_out_loss": 0.25})["Held-out loss"] == 0.25
 
 
 def test_rows_about_returns_that_are_no_numbers() -> None:
@@ -108,7 +109,7 @@ STRANGE = [(1, math.nan), (2, math.inf), (3, -math.inf), (4, 1.0)]
     ("make", "width"),
     [
         (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
-        (lambda data: training_card(rows={"a": 1}, losses=data, curve=data, target=475.0), 900),
+        (lambda data: training_card(rows={"a": 1}, losses=data, held_out=data, curve=data, target=475.0), 900),
         (lambda data: episodes_card("x", rows={"a": 1}, returns={"r": [y for _, y in data]}, lengths={"r": [1]}), 900),
         (lambda data: times_card("x", rows={"a": 1}, seconds={str(x): y for x, y in data}), 450),
     ],
