@@ -118,23 +118,37 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> Tensor:
     """The values (len(rows),) float32 of these rows' observations, as the policy sees them now, in evaluation mode.
 
-    A recurrent policy goes through what came before each, as far as in training.
+    A recurrent policy goes once through each sequence with one of the rows in it, cut and warmed up as in training.
     Memory: `ROWS_AT_A_TIME` observations.
     """
-    length = observations_a_row(reading)
-    values = []
-    for part in rows.split(max(1, ROWS_AT_A_TIME // length)):
-        begin = torch.maximum(part - (length - 1), steps.first[steps.episode[part].long()])
-        seen = torch.minimum(begin[:, None] + torch.arange(length, device=part.device), part[:, None])
-        batch = steps.batch(seen.flatten(), Reading((columns.OBS,), frames=reading.frames))
-        if reading.sequence_steps is not None:
-            batch = {path: column.unflatten(0, seen.shape) for path, column in batch.items()}
-        with evaluating(policy):
-            found = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
-        values.append(found.reshape(seen.shape).gather(1, (part - begin)[:, None]).squeeze(1).float())
-    return torch.cat(values)
+    with evaluating(policy):
+        if reading.sequence_steps is None:
+            return torch.cat([_values(policy, steps, part, reading.frames) for part in rows.split(ROWS_AT_A_TIME)])
+        since = rows - steps.first[steps.episode[rows].long()]
+        starts, sequence = (rows - since % reading.sequence_steps).unique(return_inverse=True)
+        episode, length = steps.episode[starts].long(), observations_a_sequence(reading)
+        begin = torch.maximum(starts - reading.burn_in_steps, steps.first[episode])
+        seen = torch.minimum(begin[:, None] + torch.arange(length, device=rows.device), steps.last[episode][:, None])
+        values = torch.cat([_values(policy, steps, part) for part in seen.split(max(1, ROWS_AT_A_TIME // length))])
+        return values[sequence, rows - begin[sequence]]
 
 
-def observations_a_row(reading: Reading) -> int:
-    """How many observations `values_of` looks at for one value."""
+def _values(policy: Policy, steps: Steps, rows: Tensor, frames: int = 1) -> Tensor:
+    """Of rows (B,), or of sequences of rows (S, L): in the shape of `rows`."""
+    batch = steps.batch(rows.flatten(), Reading((columns.OBS,), frames=frames))
+    batch = {path: column.unflatten(0, rows.shape) for path, column in batch.items()}
+    values = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
+    return values.reshape(rows.shape).float()
+
+
+def observations_a_sequence(reading: Reading) -> int:
+    """How many observations `values_of` looks at for a single value."""
     return 1 if reading.sequence_steps is None else reading.burn_in_steps + reading.sequence_steps
+
+
+def observations_of_all(steps: Steps, reading: Reading) -> int:
+    """How many observations `values_of` looks at for the values of all rows."""
+    if reading.sequence_steps is None:
+        return len(steps.episode)
+    sequences = (steps.last - steps.first) // reading.sequence_steps + 1
+    return int(sequences.sum()) * observations_a_sequence(reading)

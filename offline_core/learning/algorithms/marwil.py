@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns
-from offline_core.learning.algorithms.algorithm import ROWS_AT_A_TIME, Algorithm, Terms, observations_a_row, values_of
+from offline_core.learning.algorithms.algorithm import (
+    ROWS_AT_A_TIME,
+    Algorithm,
+    Terms,
+    observations_a_sequence,
+    observations_of_all,
+    values_of,
+)
 from offline_core.learning.algorithms.config import MARWILConfig
 from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
 from offline_core.learning.returns import discounted_sums, steps_left, value_targets
@@ -64,7 +71,7 @@ class MARWIL(Algorithm):
         if starting or not self.refresh_rows(steps, reading):  # else the first update is preceded by a refresh anyway
             self.refresh(steps, reading)
         if starting:
-            rows = steps.rows[:: 1 + len(steps) * observations_a_row(reading) // ROWS_AT_A_TIME]
+            rows = steps.rows[:: 1 + len(steps) * observations_a_sequence(reading) // ROWS_AT_A_TIME]
             errors = steps.columns[VALUE_TARGETS][rows] - values_of(self.policy, steps, rows, reading)
             self.normalizer.copy_(errors.square().mean())
 
@@ -85,10 +92,10 @@ class MARWIL(Algorithm):
 
     def refresh_rows(self, steps: Steps, reading: Reading) -> float:
         if self.config.gae_lambda < 1:
-            return float(len(steps.episode) * observations_a_row(reading))
+            return float(observations_of_all(steps, reading))
         if not steps.columns[BOOTSTRAP].any():
             return 0.0
-        return len(steps.last) * observations_a_row(reading) + COLUMN_WORK * len(steps.episode)
+        return len(steps.last) * observations_a_sequence(reading) + COLUMN_WORK * len(steps.episode)
 
     def forward(self, batch: Batch) -> Terms:
         inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))

@@ -11,7 +11,12 @@ import torch
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms import ALGORITHMS, make_algorithm
-from offline_core.learning.algorithms.algorithm import evaluating, values_of
+from offline_core.learning.algorithms.algorithm import (
+    evaluating,
+    observations_a_sequence,
+    observations_of_all,
+    values_of,
+)
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
 from offline_core.learning.steps import MASK, Reading
 from offline_core.policies.config import NetworkConfig
@@ -125,17 +130,33 @@ def test_values_of_rows_in_any_order_and_any_number(monkeypatch: pytest.MonkeyPa
     assert not found.requires_grad
 
 
-def test_values_with_a_memory_of_what_came_before() -> None:
-    """Alone, after as many observations as in training: those of the whole episode by hand, a row at a time."""
+@pytest.mark.parametrize("rows_at_a_time", [7, 65_536])
+def test_values_with_a_memory_of_what_came_before(monkeypatch: pytest.MonkeyPatch, rows_at_a_time: int) -> None:
+    """After what training sees before them: by hand, a row at a time, in any order, those after last steps too."""
+    monkeypatch.setattr("offline_core.learning.algorithms.algorithm.ROWS_AT_A_TIME", rows_at_a_time)
     policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], recurrent="gru", recurrent_units=5), value_function=True)
     steps = made_steps([9, 3], [True, False])
     reading = Reading(("obs",), sequence_steps=3, burn_in_steps=1)
-    rows = torch.arange(len(steps.episode))
+    rows = torch.randperm(len(steps.episode), generator=torch.Generator().manual_seed(0))
     found = values_of(policy, steps, rows, reading)
-    for row in rows.tolist():
-        begin = max(row - 3, 0 if row < 10 else 10)
-        expected = policy.values(steps.columns["obs"][None, begin : row + 1])[-1]
-        torch.testing.assert_close(found[row], expected.detach())
+    for row, value in zip(rows.tolist(), found, strict=True):
+        first = 0 if row < 10 else 10
+        start = row - (row - first) % 3
+        expected = policy.values(steps.columns["obs"][None, max(start - 1, first) : row + 1])[-1]
+        torch.testing.assert_close(value, expected.detach())
+
+
+def test_a_memory_goes_through_each_sequence_once() -> None:
+    """And no further than it says it does."""
+    policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], recurrent="gru", recurrent_units=5), value_function=True)
+    steps = made_steps([9, 3], [True, False])
+    reading = Reading(("obs",), sequence_steps=3, burn_in_steps=1)
+    looked_at = []
+    policy.value_hidden.register_forward_hook(lambda module, inputs, output: looked_at.append(len(output)))
+    values_of(policy, steps, torch.arange(14), reading)
+    assert sum(looked_at) == observations_of_all(steps, reading) == (4 + 2) * 4
+    values_of(policy, steps, steps.last, reading)
+    assert sum(looked_at[1:]) == 2 * observations_a_sequence(reading) == 8
 
 
 class Moody(torch.nn.Module):
