@@ -54,8 +54,7 @@ class DQN(Algorithm):
             )
         self.first_action = int(head.starts)
         self.target = copy.deepcopy(self.policy).requires_grad_(False)
-        self.updates: Tensor
-        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self.updates = 0
 
     def prepare(self, steps: Steps, reading: Reading) -> None:
         if self.updates == 0:
@@ -90,8 +89,16 @@ class DQN(Algorithm):
 
     def after_update(self, means: dict[str, Tensor]) -> None:
         self.updates += 1
-        if int(self.updates) % self.config.target_network_interval_updates == 0:
+        if self.updates % self.config.target_network_interval_updates == 0:
             self.target.load_state_dict(self.policy.state_dict())
+
+    def get_extra_state(self) -> Tensor:
+        """The number of updates, for checkpoints; no buffer, as asking a GPU for it would wait for the update."""
+        return torch.tensor(self.updates)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """What `get_extra_state` gave."""
+        self.updates = int(state)
 
     def q(self, policy: Policy, observations: Nested) -> Tensor:
         """(B, actions)."""

@@ -107,6 +107,17 @@ def test_the_target_network_is_replaced_every_so_many_updates() -> None:
         assert torch.equal(tensor, resumed.target.state_dict()[name]), "the count and the old network came along"
 
 
+def test_the_count_of_updates_is_in_the_checkpoint_and_on_no_device() -> None:
+    """A GPU that is asked for a number waits: here a device that has none to give."""
+    algorithm = dqn(target_network_interval_updates=2)
+    for _ in range(3):
+        algorithm.after_update({})
+    algorithm.to("meta").after_update({})
+    resumed = dqn()
+    resumed.set_extra_state(algorithm.state_dict()["_extra_state"])
+    assert resumed.updates == 4
+
+
 def test_the_target_network_begins_with_what_the_policy_was_given_before_the_first_update() -> None:
     """A filter's statistics, say, or the weights of another training."""
     algorithm = DQN(VECTOR, THREE, NetworkConfig(normalize_observations=True))
