@@ -23,7 +23,8 @@ class IQL(Algorithm):
     """Learns what the better actions of the data are worth without ever asking about others, and clones those.
 
     Three losses that do not touch each other's networks: the value function is an upper expectile of the target critics,
-    the critics are one reward and the next value, the policy clones with the weight exp(β · (Q - V)).
+    the critics are one reward and the next value, the policy clones with the weight exp(β · (Q - V)). Only with
+    `network.share_layers` policy and value function both teach the layers they share; the critics keep to their own.
     """
 
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)

@@ -78,6 +78,19 @@ def test_no_loss_teaches_anothers_networks() -> None:
     assert not found, "and there is nothing else that learns"
 
 
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_the_value_function_teaches_layers_of_the_policy_only_where_it_shares_them(share_layers: bool) -> None:
+    """And the critics never do. Only these two learn with weights of 0 for the policy's loss."""
+    algorithm = IQL(VECTOR, TWO, SMALL.model_copy(update={"share_layers": share_layers}), IQLConfig(max_weight=1e-30))
+    batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
+    learned = list(algorithm.policy.hidden.parameters())
+    algorithm(batch).loss.sum().backward()
+    value_loss = expectile_loss(algorithm(batch).watched["q"] - algorithm.policy.values(batch["obs"]), 0.7).sum()
+    wanted = torch.autograd.grad(value_loss, learned, allow_unused=not share_layers)
+    for parameter, gradient in zip(learned, wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, torch.zeros_like(parameter) if gradient is None else gradient)
+
+
 def test_critics_see_actions_in_units_of_their_bounds() -> None:
     space = gym.spaces.Tuple(
         [gym.spaces.Box(np.array([0, -np.inf], np.float32), np.array([200, 5], np.float32)), gym.spaces.Discrete(3)]
