@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns, nested
-from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.steps import MASK, Batch, Reading, Steps
 from offline_core.seeding import derive_seed
@@ -179,18 +179,19 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """The mean loss on all of these steps, which are not learned from."""
-        steps.to(self.device)
-        self.algorithm.prepare(steps, self.reading)
-        if self.algorithm.refresh_rows(steps, self.reading):
-            self.algorithm.refresh(steps, self.reading)
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        count = 0
-        for units in steps.units(self.reading).split(max(1, 8192 // (self.reading.sequence_steps or 1))):
-            batch = steps.batch(units, self.reading)
-            mask = batch.get(MASK)
-            loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
-            total += (loss if mask is None else loss * mask.flatten()).sum()
-            count += steps.count(units, self.reading)
+        with evaluating(self.algorithm):
+            steps.to(self.device)
+            self.algorithm.prepare(steps, self.reading)
+            if self.algorithm.refresh_rows(steps, self.reading):
+                self.algorithm.refresh(steps, self.reading)
+            total = torch.zeros((), dtype=torch.float64, device=self.device)
+            count = 0
+            for units in steps.units(self.reading).split(max(1, 8192 // (self.reading.sequence_steps or 1))):
+                batch = steps.batch(units, self.reading)
+                mask = batch.get(MASK)
+                loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
+                total += (loss if mask is None else loss * mask.flatten()).sum()
+                count += steps.count(units, self.reading)
         return float(total) / count
 
     def nested(self, batch: Batch, *, flatten: bool = False) -> Batch:
@@ -203,8 +204,7 @@ class Learner:
         }
         names = {path: path.partition(nested.PATH_SEPARATOR)[0] for path in batch}
         if flatten:
-            seen = (columns.OBS, columns.NEW_OBS)
-            batch = {path: c if names[path] in seen else c.flatten(0, 1) for path, c in batch.items()}
+            batch = {path: c if names[path] == columns.OBS else c.flatten(0, 1) for path, c in batch.items()}
         composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
         return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
 

@@ -106,7 +106,7 @@ def held_out_feed_of(run: Run) -> Feed | None:
 
 
 def _feed(run: Run, source: Dataset, *, streamed: bool) -> Feed:
-    algorithm = ALGORITHMS[run.config.algorithm]
+    algorithm = run.algorithm()
     return make_feed(
         source,
         run.config.data,

@@ -29,7 +29,9 @@ class NetworkConfig(Config):
         description="(channels, kernel, stride) of each layer over images; [] for none; None: chosen by the images' size.",
     )
     recurrent: Literal["lstm", "gru"] | None = Field(
-        None, title="Recurrent", description="A memory after the hidden layers; trained on sequences. None: no memory."
+        None,
+        title="Recurrent",
+        description="A memory after the hidden layers; bc and marwil train it on sequences. None: none.",
     )
     recurrent_units: Size = Field(64, description="Units of the memory, if there is one.")
     module: str | None = Field(

@@ -142,3 +142,15 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, dataset: str) -> None:
     again = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "run"))
     whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "whole"))
     assert again.losses == whole.losses
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "iql"])
+def test_networks_beside_the_policy_go_on_too(tmp_path: Path, dataset: str, algorithm: str) -> None:
+    """Target networks, and when they are next brought up to date."""
+    settings = ALONE | {"algorithm": algorithm, "dqn": {"target_network_interval_updates": 9}}
+    killed(dataset, tmp_path / "run", settings, at=33)
+    again = train_policy(parse(TrainingConfig, settings), dataset=dataset, output=str(tmp_path / "run"))
+    whole = train_policy(parse(TrainingConfig, settings), dataset=dataset, output=str(tmp_path / "whole"))
+    assert again.losses == whole.losses
+    one, other = (read_policy_manifest(str(tmp_path / run / "last")) for run in ("run", "whole"))
+    assert one.weights_sha256 == other.weights_sha256
