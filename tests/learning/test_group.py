@@ -96,7 +96,7 @@ def has_states(output: Path) -> Callable[[], bool]:
 
 @pytest.mark.timeout(200)
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
-    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120}, "updates_per_iteration": 100}
     with killing("TrainWorker", once=has_states(tmp_path / "killed")):
         killed = train(dataset, tmp_path / "killed", learners=1, **settings)
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
@@ -147,7 +147,7 @@ def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(200)
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
-    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60}, "updates_per_iteration": 100}
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120}, "updates_per_iteration": 100}
     with (
         killing("TrainWorker", once=has_states(tmp_path / "out")),
         pytest.raises(LearningError, match="lost more than 0 times"),
@@ -164,7 +164,8 @@ def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: st
 
 
 @pytest.mark.timeout(200)
-def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
+def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path) -> None:
+    dataset = dataset_of(tmp_path / "data", balancing_episodes(150, 20), rows=1, environment=None)  # it takes a while
     data = {"resident_bytes": 0, "window_steps": 600, "prelearners": 1, "cpus_per_prelearner": 0.5}
     optimizer = SETTINGS["optimizer"] | {"max_epochs": 1}
     with killing("MapWorker", once=lambda: True):
