@@ -21,6 +21,8 @@ REFRESH_SHARE = 0.1
 """Of the time of training, at most, that goes into keeping value targets fresh; but once a chunk in any case."""
 FORWARD_SHARE = 1 / 3
 """Of an update, its forward pass."""
+_EXTREMES: dict[str, tuple[Any, float]] = {"_min": (torch.amin, math.inf), "_max": (torch.amax, -math.inf)}
+"""Names that end so are not averaged; (what is taken of all values, what there is if there are none)."""
 
 
 class Learner:
@@ -142,7 +144,7 @@ class Learner:
         return self._batch
 
     def _watch(self, watched: dict[str, Tensor], weights: Tensor) -> bool:
-        means = {name: (value * weights).sum() for name, value in watched.items() if not name.endswith(("_min", "_max"))}
+        means = {name: (value * weights).sum() for name, value in watched.items() if name[-4:] not in _EXTREMES}
         if self.world > 1:
             packed = torch.stack(list(means.values()))
             torch.distributed.all_reduce(packed)
@@ -151,14 +153,10 @@ class Learner:
         for name, value in means.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
         for name, value in watched.items():
-            if name.endswith("_min"):
-                self._sums[name] = torch.cat([value[weights > 0], self._sums.get(name, value.new_full((1,), math.inf))]).amin(
-                    0, True
-                )
-            elif name.endswith("_max"):
-                self._sums[name] = torch.cat([value[weights > 0], self._sums.get(name, value.new_full((1,), -math.inf))]).amax(
-                    0, True
-                )
+            if name[-4:] in _EXTREMES:
+                extreme, none = _EXTREMES[name[-4:]]
+                so_far = self._sums.get(name, value.new_full((1,), none))
+                self._sums[name] = extreme(torch.cat([so_far, value.where(weights > 0, none)]), 0, keepdim=True)
         self._window_updates += 1
         return self.device.type != "cpu" or bool(means["loss"].isfinite())  # elsewhere it would wait; `watched` tells later
 
@@ -166,7 +164,7 @@ class Learner:
         """What was watched since the last call: means over the updates (and steps), as the algorithm puts it."""
         means = {}
         for name, value in self._sums.items():
-            if name.endswith(("_min", "_max")):
+            if name[-4:] in _EXTREMES:
                 if self.world > 1:
                     op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
                     torch.distributed.all_reduce(value, op)

@@ -71,7 +71,6 @@ class RunSupervisor:
         self.ended = evaluations is None and self._out_of_patience()
         self.seconds = seconds
         self._before = Seconds()
-        self._steps_at_start = self.steps
         self._bar = tqdm(total=total_updates, initial=state.updates, desc="train", unit="update", disable=None)
 
     def pause(self, position: Position, watched: Metrics) -> bool:
