@@ -13,19 +13,28 @@
     │   ├── QualityError           a dataset breaks the rules of the quality gate
     │   └── UnsafeDataError        reading it would run code (pickles)
     ├── StorageError               a place cannot be read or written
+    │   ├── StorageUnavailableError    not now: a network or a disk does not answer
+    │   ├── BusyError              another run is writing there
     │   ├── LocationError          the URI names nothing we can open
     │   ├── DatasetNotFoundError   no dataset there
     │   ├── VersionNotFoundError   the dataset has no such version
     │   └── VersionExistsError     another writer committed that version first
     ├── CheckpointError            a policy cannot be loaded from there
-    ├── RecorderError              a recorder died more often than it may
+    ├── ClusterError               Ray cannot be reached, or has not what is asked of it
+    ├── RecorderError              recorders died more often than they may
     └── LearningError              training cannot go on
+        └── LearnersLostError      learners died more often than they may
 
-Each message says what is wrong, where (URI, episode, column) and what to do about it.
+Each message says what is wrong, where (URI, episode, column) and what to do about it. Those that may pass by themselves
+say so (`may_pass`), and are worth another try later; the others would come again.
 """
 
+from typing import ClassVar
+
 __all__ = [
+    "BusyError",
     "CheckpointError",
+    "ClusterError",
     "ConfigError",
     "CorruptFileError",
     "DataError",
@@ -33,6 +42,7 @@ __all__ = [
     "EmptyDatasetError",
     "EnvironmentNotFoundError",
     "EpisodeError",
+    "LearnersLostError",
     "LearningError",
     "LocationError",
     "NonFiniteError",
@@ -42,6 +52,7 @@ __all__ = [
     "SchemaError",
     "SpaceError",
     "StorageError",
+    "StorageUnavailableError",
     "UnsafeDataError",
     "VersionExistsError",
     "VersionNotFoundError",
@@ -50,6 +61,9 @@ __all__ = [
 
 class OfflineError(Exception):
     """Base of all errors of this package: catch it to catch them all."""
+
+    may_pass: ClassVar[bool] = False
+    """The same call may succeed later, with nothing changed."""
 
 
 class ConfigError(OfflineError, ValueError):
@@ -100,6 +114,18 @@ class StorageError(OfflineError):
     """A place cannot be read or written."""
 
 
+class StorageUnavailableError(StorageError):
+    """A network or a disk does not answer now."""
+
+    may_pass = True
+
+
+class BusyError(StorageError):
+    """Another run is writing to the same place."""
+
+    may_pass = True
+
+
 class LocationError(StorageError):
     """The URI names nothing we can open."""
 
@@ -115,17 +141,31 @@ class VersionNotFoundError(StorageError):
 class VersionExistsError(StorageError):
     """Another writer committed that version first."""
 
+    may_pass = True
+
 
 class CheckpointError(OfflineError):
     """A policy cannot be loaded from there."""
+
+
+class ClusterError(OfflineError):
+    """Ray cannot be reached, or has not what is asked of it."""
+
+
+class RecorderError(OfflineError):
+    """Recorders died more often than they may."""
+
+    may_pass = True
 
 
 class LearningError(OfflineError):
     """Training cannot go on."""
 
 
-class RecorderError(OfflineError):
-    """A recorder died more often than it may."""
+class LearnersLostError(LearningError):
+    """Learners died more often than they may."""
+
+    may_pass = True
 
 
 def first_line(error: BaseException) -> str:

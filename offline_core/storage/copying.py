@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -58,6 +59,7 @@ def commit_copy(
     *,
     operation: Operation,
     statistics: Statistics | None = None,
+    report: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dataset:
     """Makes what `writer` wrote the next version of `output`, in its format, with the sources as parents.
 
@@ -75,6 +77,7 @@ def commit_copy(
         environment=environment if all(source.manifest.environment == environment for source in sources) else None,
         observation_space=first.observation_space,
         action_space=first.action_space,
+        report=report,
     )
 
 

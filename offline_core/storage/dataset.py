@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -34,7 +36,9 @@ from offline_core.errors import (
     VersionNotFoundError,
 )
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
-from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics
+from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
+
+log = logging.getLogger(__name__)
 
 VERSIONS = "_versions"
 
@@ -158,9 +162,12 @@ def commit(
     environment: EnvironmentSpec | None = None,
     observation_space: gym.Space[Any] | None = None,
     action_space: gym.Space[Any] | None = None,
+    report: Mapping[str, Any] = MappingProxyType({}),
     version: int | None = None,
 ) -> Dataset:
     """Makes `files`, already written below `uri`, visible as the next version (or as `version`): the only way to add one.
+
+    If the same operation made the same files of the same parents before, that version is returned and none is added.
 
     Raises:
         EmptyDatasetError: there is nothing to commit.
@@ -180,7 +187,10 @@ def commit(
         action_space=None if action_space is None else space_to_json(action_space),
         statistics=statistics,
         files=list(files),
+        report=dict(report),
     )
+    if version is None and (same := _newest(uri, lambda there: there.fingerprint == manifest.fingerprint)):
+        return same
     try:
         location.child(f"{VERSIONS}/{number:06d}.json").create(manifest.model_dump_json(indent=2).encode())
     except VersionExistsError as error:
@@ -189,6 +199,31 @@ def commit(
             "there. Run again to commit it as the next version, and give two writers two output folders."
         ) from error
     return Dataset(location, manifest)
+
+
+def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:
+    """The newest version that the same operation made of the same parents, if all its files are there.
+
+    None: it has to be made (again; then it is the same version as before, for files are named after their content).
+    """
+    identity = identity_of(operation, parents)
+    found = _newest(uri, lambda manifest: manifest.identity == identity)
+    if found is None:
+        return None
+    present = found.location.sizes()
+    if missing := [file.path for file in found.manifest.files if present.get(file.path) != file.bytes]:
+        log.warning("%s lacks %d of its files, %s first: it is made again.", found.ref, len(missing), missing[0])
+        return None
+    log.info("Found, and not made again: %s", found.ref)
+    return found
+
+
+def _newest(uri: str, is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
+    for version in reversed(versions(uri)):
+        with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
+            if is_wanted((dataset := open_dataset(uri, version)).manifest):
+                return dataset
+    return None
 
 
 def _open_foreign(location: Location) -> Dataset:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import posixpath
 import re
@@ -17,7 +18,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from offline_core.errors import LocationError, StorageError, VersionExistsError
+from offline_core.errors import BusyError, LocationError, StorageError, StorageUnavailableError, VersionExistsError
 
 TEMPORARY = ".tmp-"
 """Prefix of files that are still being written; readers never see them, and a crash leaves nothing else behind."""
@@ -31,6 +32,20 @@ _REMEDIES = {
     errno.EROFS: "Choose another place, or mount it for writing.",
     errno.ENOTDIR: "A file is where a folder has to be: choose another place or move it away.",
     errno.EEXIST: "A file is where a folder has to be: choose another place or move it away.",
+}
+
+_MAY_PASS = {
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTUNREACH,
+    errno.EINTR,
+    errno.EIO,
+    errno.ENETUNREACH,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
 }
 
 
@@ -82,9 +97,13 @@ class Location:
 
     def files(self, *, recursive: bool = True) -> list[str]:
         """Paths relative to this folder of the files below it, sorted; none if there is no folder."""
+        return sorted(self.sizes(recursive=recursive))
+
+    def sizes(self, *, recursive: bool = True) -> dict[str, int]:
+        """Bytes of the files below this folder, by their paths relative to it."""
         with storage_errors("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
-        return sorted(posixpath.relpath(info.path, self.path) for info in found if info.type == fs.FileType.File)
+        return {posixpath.relpath(info.path, self.path): info.size for info in found if info.type == fs.FileType.File}
 
     def read(self) -> bytes:
         """The whole file.
@@ -125,6 +144,22 @@ class Location:
         """
         with self.child("probe")._written(b"writable"):
             return self
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """This folder is ours alone inside the block; the lock ends with the process, however that ends.
+
+        Raises:
+            BusyError: another run holds it.
+        """
+        with storage_errors("lock", self.uri), open(self.child(".lock").path, "a+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(
+                    f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
+                ) from error
+            yield
 
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
@@ -175,5 +210,9 @@ def storage_errors(action: str, uri: str) -> Iterator[None]:
             f"Cannot {action} {uri}: no permission. Choose another place or change its owner or mode."
         ) from error
     except OSError as error:
+        if error.errno in _MAY_PASS:
+            raise StorageUnavailableError(
+                f"Cannot {action} {uri} now: {str(error).rstrip('.')}. Try again when the place answers."
+            ) from error
         remedy = _REMEDIES.get(error.errno or 0, "")
         raise StorageError(f"Cannot {action} {uri}: {str(error).rstrip('.')}. {remedy}".rstrip()) from error

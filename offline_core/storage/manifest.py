@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -126,15 +127,29 @@ class Manifest(_Record):
     action_space: dict[str, Any] | None = None
     statistics: Statistics
     files: list[FileEntry]
+    report: dict[str, Any] = {}
+    """What the operation has to say about what it did; no part of what identifies the version."""
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
 
     @property
     def fingerprint(self) -> str:
         """Identifies the content and how it was made, not where it lies or when: 16 hex digits of a SHA-256."""
-        parents = [(parent.kind, parent.fingerprint) for parent in self.parents]
         files = [(file.path, file.sha256) for file in self.files]
-        return digest([self.format, self.operation.model_dump(mode="json"), parents, files])
+        return digest([self.format, self.identity, files])
+
+    @property
+    def identity(self) -> str:
+        """Identifies what was done to what: see `identity_of`."""
+        return identity_of(self.operation, self.parents)
+
+
+def identity_of(operation: Operation, parents: Sequence[Parent]) -> str:
+    """16 hex digits that stand for an operation, its version and parameters, and the content of all that it was done to.
+
+    What was done once need not be done again: whoever finds a result of the same identity may use it instead.
+    """
+    return digest([operation.model_dump(mode="json"), [(parent.kind, parent.fingerprint) for parent in parents]])
 
 
 def digest(value: Any) -> str:

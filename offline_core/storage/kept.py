@@ -1,0 +1,58 @@
+"""The result of a step, kept beside what it made, so that the same step need not be done again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from offline_core.errors import StorageError
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+RESULT_FILE = "result.json"
+
+Result = TypeVar("Result", bound=BaseModel)
+
+
+def keep(place: Location, identity: str, result: BaseModel, *, made: Mapping[str, str] | None = None) -> None:
+    """Writes the result to the file `place`, replacing what was there.
+
+    Arguments:
+        identity: of the step, see `identity_of`.
+        made: fingerprints by URI of what the step left, and without which the result is worth nothing.
+    """
+    # Infinity and NaN are written as JavaScript's words for them, which `json` reads as well.
+    values = {"identity": identity, "made": dict(made or {}), "result": result.model_dump(mode="python")}
+    place.write(json.dumps(values, indent=2, default=str).encode())
+
+
+def kept(
+    place: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None] | None = None
+) -> Result | None:
+    """The result of the same step, with `reused` set; None if there is none, or if something it made is not there any more.
+
+    Arguments:
+        model: of the result; it has a field `reused`.
+        fingerprint: of what is at a URI now, None if there is nothing whole.
+    """
+    if not place.is_file():
+        return None
+    try:
+        values = json.loads(place.read())
+        if values["identity"] != identity:
+            return None
+        result = model.model_validate(values["result"] | {"reused": True})
+        gone = [uri for uri, expected in values["made"].items() if fingerprint is None or fingerprint(uri) != expected]
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, StorageError) as error:
+        log.warning("The result kept at %s cannot be used: %s", place.uri, error)
+        return None
+    if gone:
+        log.warning("%s is not what it was when it was made: it is made again.", gone[0])
+        return None
+    log.info("Found, and not made again: %s", place.uri)
+    return result
