@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
@@ -18,27 +18,22 @@ RETRIES = 2
 FIRST_DELAY_SECONDS = 5
 
 
-def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that is one stage of the pipeline.
 
     Tried again, later and later, after what may pass by itself, and never after what would come again. Prefect keeps no
     result of it: the core finds what was made before by what it was made of, and a second memory could only be wrong.
     """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return task(
-            function,
-            name=name,
-            task_run_name=task_run_name,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=RETRIES,
-            retry_delay_seconds=exponential_backoff(backoff_factor=FIRST_DELAY_SECONDS),
-            retry_jitter_factor=0.2,
-            retry_condition_fn=_may_pass,
-        )
-
-    return decorate
+    return task(
+        name=name,
+        task_run_name=task_run_name,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=RETRIES,
+        retry_delay_seconds=exponential_backoff(backoff_factor=FIRST_DELAY_SECONDS),
+        retry_jitter_factor=0.2,
+        retry_condition_fn=_may_pass,
+    )
 
 
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:

@@ -26,6 +26,7 @@ class ConversionResult(BaseModel):
     dataset: DatasetRef
     source: DatasetRef
     statistics: Statistics = Field(description="Of both.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> ConversionResult:

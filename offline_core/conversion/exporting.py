@@ -46,6 +46,7 @@ class ExportResult(BaseModel):
     format: str
     episodes: int
     steps: int
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:

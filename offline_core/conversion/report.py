@@ -58,3 +58,4 @@ class ImportResult(BaseModel):
     dataset: DatasetRef
     counts: Counts
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

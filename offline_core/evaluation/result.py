@@ -16,3 +16,4 @@ class EvaluationResult(BaseModel):
     returns: list[float] = Field(description="Of each episode.")
     lengths: list[int] = Field(description="Of each episode, in steps.")
     seconds: float
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

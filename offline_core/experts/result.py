@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class ExpertResult(BaseModel):
@@ -21,3 +21,4 @@ class ExpertResult(BaseModel):
     seconds: float
     curve: list[tuple[int, float]]
     """(environment steps, mean greedy return) of each evaluation."""
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

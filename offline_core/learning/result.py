@@ -32,3 +32,4 @@ class TrainingResult(BaseModel):
     data_wait_seconds: float = Field(description="Waiting for the next chunk of steps.")
     bottleneck: str = Field(description="Where the time went, and what to do about it.")
     steps_per_second: float = Field(description="While updating and waiting for batches.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

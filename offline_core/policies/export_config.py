@@ -62,3 +62,4 @@ class PolicyExportResult(_Outcome):
     """By format."""
     policy_latency: dict[str, Latency]
     seconds: float
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

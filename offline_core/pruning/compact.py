@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.conversion.importing import open_or_import
 from offline_core.pruning.config import CompactionConfig
@@ -28,6 +28,7 @@ class CompactionResult(BaseModel):
     files_before: int
     files_after: int
     statistics: Statistics
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> CompactionResult:

@@ -36,6 +36,7 @@ class MergeResult(BaseModel):
     before: list[Statistics]
     after: Statistics
     duplicates: int = Field(description="Episodes that were there before, with the same id and content: left out.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str) -> MergeResult:

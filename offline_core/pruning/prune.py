@@ -41,6 +41,7 @@ class PruningResult(BaseModel):
         description="Pieces beside the first of their episode: "
         "before.episodes + further_pieces = after.episodes + dropped_episodes, always."
     )
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def prune_dataset(

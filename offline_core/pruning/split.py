@@ -40,6 +40,7 @@ class SplitResult(BaseModel):
     source: DatasetRef
     before: Statistics
     duplicates: int = Field(description="Episodes whose content, or whose episode, was there before; they follow the first.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:

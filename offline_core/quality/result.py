@@ -70,3 +70,4 @@ class QualityReport(_Result):
     returns: Histogram = Field(description="Of the returns of the episodes.")
     lengths: Histogram = Field(description="Of their lengths in steps.")
     config: QualityConfig
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

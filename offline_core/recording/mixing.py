@@ -54,6 +54,7 @@ class MixtureResult(BaseModel):
     dataset: DatasetRef
     steps: dict[str, int] = Field(description="Steps by source.")
     is_complete: bool = Field(description="False: a dataset had no more episodes before all steps were there.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:

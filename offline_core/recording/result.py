@@ -1,0 +1,33 @@
+"""What comes of a recording."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.storage.dataset import DatasetRef
+from offline_core.storage.manifest import Statistics
+
+
+class RecorderShare(BaseModel):
+    """What one recorder did."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    node: str = Field(description="Address of the machine it ran on.")
+    episodes: int
+    steps: int
+    seconds: float = Field(description="Playing and writing.")
+
+
+class RecordingResult(BaseModel):
+    """What was recorded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    policy: str = Field(description="Fingerprint of the policy that played.")
+    environment: str
+    statistics: Statistics
+    recorders: list[RecorderShare] = Field(description="One entry a recorder.")
+    seconds: float
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
