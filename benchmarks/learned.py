@@ -77,8 +77,7 @@ def trained(dataset: str, output: Path, seed: int, *, environment: dict[str, Any
     base: dict[str, Any] = {
         "seed": seed,
         "network": NETWORK,
-        "optimizer": {"batch_size": 1024, "max_epochs": 40, "learning_rate": 1e-3},
-        "updates_per_iteration": 10**6,
+        "optimizer": {"batch_size": 1024, "max_epochs": 40, "learning_rate": 1e-3, "updates_per_iteration": 10**6},
     }
     config = parse(TrainingConfig, base | settings)
     return train_policy(config, dataset=dataset, output=str(output)).last_checkpoint
@@ -138,7 +137,7 @@ def lstm(root: Path, seed: int) -> Scores:
 
 DQN: dict[str, Any] = {
     "network": {"hidden_sizes": [128, 128]},
-    "optimizer": {"batch_size": 256, "max_epochs": 10, "learning_rate": 5e-4},
+    "optimizer": {"batch_size": 256, "max_epochs": 10, "learning_rate": 5e-4, "updates_per_iteration": 10**6},
 }
 MEASURED: dict[str, Callable[[Path, int], Scores]] = {"mixture": mixture, "pendulum": pendulum, "dqn": dqn, "lstm": lstm}
 

@@ -248,8 +248,9 @@ import json
 from offline_core.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-config = parse(TrainingConfig, {{"environment": {{"id": "CartPole-v1"}}, "evaluation": {{"target_return": 450}},
-                                "updates_per_iteration": 100, "optimizer": {{"max_epochs": 200}}}})
+config = parse(TrainingConfig, {{
+    "evaluation": {{"environment": {{"id": "CartPole-v1"}}, "target_return": 450}},
+    "optimizer": {{"max_epochs": 200, "updates_per_iteration": 100}}}})
 result = train_policy(config, dataset="{folder}", output="{root}/ours")
 print(json.dumps({{"return": result.metrics["episode_return_mean"], "updates": result.updates}}))
 """

@@ -23,7 +23,7 @@ def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading:
         "waiting for data": (seconds.wait, _more_prelearners(config)),
         "gathering batches": (seconds.gather, "raise optimizer.batch_size, or compute.learners"),
         "updating": (seconds.update, _faster_updates(config)),
-        "reports, checkpoints and held-out loss": (seconds.pause, "raise updates_per_iteration"),
+        "reports, checkpoints and held-out loss": (seconds.pause, "raise optimizer.updates_per_iteration"),
     }
     name, (took, knob) = max(shares.items(), key=lambda item: item[1][0])
     learning = seconds.wait + seconds.gather + seconds.update

@@ -21,6 +21,9 @@ class OptimizerConfig(Config):
     warmup_updates: int = Field(0, ge=0, title="Warm-up", description="Updates over which the learning rate rises from zero.")
     batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
+    updates_per_iteration: int = Field(
+        200, ge=1, description="After so many updates: report, evaluate, and write a checkpoint to go on from."
+    )
     max_gradient_norm: float | None = Field(
         None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
     )
@@ -41,6 +44,9 @@ class SequencesConfig(Config):
 class EvaluationDuringTraining(Config):
     """Playing the policy while it trains, and its loss on data it does not learn from."""
 
+    environment: EnvironmentSpec | None = Field(
+        None, title="Environment", description="Where to play; None: where the dataset was recorded, if it says so."
+    )
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
     target_return: float | None = Field(
         None,
@@ -115,14 +121,8 @@ class TrainingConfig(Config):
     iql: IQLConfig = Field(IQLConfig(), title="IQL", description="Used if it is the algorithm.")
     cql: CQLConfig = Field(CQLConfig(), title="CQL", description="Used if it is the algorithm.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
-    updates_per_iteration: int = Field(
-        200, ge=1, description="After so many updates: report, evaluate, and write a checkpoint to go on from."
-    )
     evaluation: EvaluationDuringTraining = Field(
         EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."
     )
     data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
     compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")
-    environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where to evaluate; None: where the dataset was recorded, if it says so."
-    )

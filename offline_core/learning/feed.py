@@ -11,11 +11,11 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from offline_core.errors import EmptyDatasetError
 from offline_core.learning.steps import Steps
 from offline_core.prelearner.prelearner import IS_STEP
+from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 
 Part = dict[str, np.ndarray]
@@ -67,10 +67,10 @@ class ResidentFeed:
     def __init__(self, parts: Iterable[Part], *, where: str = "The dataset", expected_steps: int | None = None) -> None:
         found: list[Part] = []
         self.read = ReadSoFar()
-        with tqdm(total=expected_steps, desc="load", unit="step", disable=None) as bar:
+        with progress(expected_steps, what="load", unit="step") as bar:
             for part in self.read.timed(parts):
                 found.append(part)
-                bar.update(self.read.steps - bar.n)
+                bar.to(self.read.steps)
         self._steps = joined(found, where)
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:

@@ -14,7 +14,6 @@ import ray
 import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
-from tqdm import tqdm
 
 from offline_core.errors import ConfigError, LearningError, OfflineError
 from offline_core.learning.config import ComputeConfig
@@ -23,6 +22,7 @@ from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
+from offline_core.progress import progress
 from offline_core.ray_session import fetch
 from offline_core.storage.location import Location
 
@@ -79,12 +79,12 @@ def _progress(run: Run) -> Iterator[None]:
     """A bar in this process, moved by the records that the first learner writes."""
     ended = threading.Event()
     records = Location.of(run.output).child("metrics.jsonl")
+    bar = progress(run.total_updates, what="train", unit="update")  # not in the thread, which knows of no observers
 
     def watch() -> None:
-        with tqdm(total=run.total_updates, desc="train", unit="update", disable=None) as bar:
-            while not bar.disable and not ended.wait(1.0):
-                if records.is_file() and (lines := records.read().splitlines()):
-                    bar.update(json.loads(lines[-1])["updates"] - bar.n)
+        while not ended.wait(1.0):
+            if records.is_file() and (lines := records.read().splitlines()):
+                bar.to(json.loads(lines[-1])["updates"])
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -93,6 +93,7 @@ def _progress(run: Run) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
+        bar.close()
 
 
 def _scaling(compute: ComputeConfig) -> ScalingConfig:

@@ -86,7 +86,7 @@ class TrainingLoop:
         Raises:
             LearningError: the loss is no number any more, or the first learner stopped.
         """
-        interval = self.config.updates_per_iteration
+        interval = self.config.optimizer.updates_per_iteration
         if self._agreed(lambda supervisor: supervisor.ended):
             return None
         paused_at = self.learner.updates

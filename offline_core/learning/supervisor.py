@@ -8,7 +8,6 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from tqdm import tqdm
 
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import Checkpoints
@@ -18,6 +17,7 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.state import Metrics, Position, Report, States, TrainingState
+from offline_core.progress import progress
 
 RETURN = "episode_return_mean"
 LOSS = "held_out_loss"
@@ -71,11 +71,11 @@ class RunSupervisor:
         self.ended = evaluations is None and self._out_of_patience()
         self.seconds = seconds
         self._before = Seconds()
-        self._bar = tqdm(total=total_updates, initial=state.updates, desc="train", unit="update", disable=None)
+        self._bar = progress(total_updates, what="train", unit="update", began=state.updates)
 
     def pause(self, position: Position, watched: Metrics) -> bool:
         """See `Supervisor`."""
-        self._bar.update(self.learner.updates - self._bar.n)
+        self._bar.to(self.learner.updates)
         if any(not math.isfinite(value) for value in watched.values()):
             self.went_wrong(watched, self.learner.last_batch())
             return True
@@ -153,7 +153,7 @@ class RunSupervisor:
             mean = evaluation.rollouts.metrics[RETURN]
             self.curve.append((evaluation.updates, mean))
             self.metrics.add(evaluation.updates, {RETURN: mean})
-            self._bar.set_postfix({"return": f"{mean:.1f}"})
+            self._bar.note(mean_return=mean)
             if self._is_best(self.curve):
                 self._keep_best(evaluation.weights, evaluation.rollouts.metrics, evaluation.updates)
             self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics

@@ -46,7 +46,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     start = time.time()
     source = open_or_import(dataset, version, output=output)
     held_out = config.evaluation.held_out
-    environment = config.environment or source.manifest.environment
+    environment = config.evaluation.environment or source.manifest.environment
     run = Run(
         config=config,
         source=source,

@@ -31,8 +31,13 @@ pytestmark = pytest.mark.usefixtures("ray_up")
 SETTINGS: dict[str, Any] = {
     "algorithm": "marwil",
     "network": {"hidden_sizes": [16]},
-    "optimizer": {"batch_size": 129, "max_epochs": 2, "learning_rate": 0.01, "max_gradient_norm": 5.0},
-    "updates_per_iteration": 10,
+    "optimizer": {
+        "batch_size": 129,
+        "max_epochs": 2,
+        "updates_per_iteration": 10,
+        "learning_rate": 0.01,
+        "max_gradient_norm": 5.0,
+    },
 }
 
 
@@ -96,7 +101,7 @@ def has_states(output: Path) -> Callable[[], bool]:
 
 @pytest.mark.timeout(200)
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
-    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120}, "updates_per_iteration": 100}
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with killing("TrainWorker", once=has_states(tmp_path / "killed")):
         killed = train(dataset, tmp_path / "killed", learners=1, **settings)
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
@@ -147,7 +152,7 @@ def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(200)
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
-    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120}, "updates_per_iteration": 100}
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with (
         killing("TrainWorker", once=has_states(tmp_path / "out")),
         pytest.raises(LearningError, match="lost more than 0 times"),

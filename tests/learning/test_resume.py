@@ -20,10 +20,14 @@ SETTINGS = {
     "algorithm": "marwil",
     "network": {"hidden_sizes": [16]},
     "marwil": {"gae_lambda": 0.9},
-    "optimizer": {"batch_size": 128, "max_epochs": 4, "learning_rate": 0.01, "schedule": "cosine"},
-    "updates_per_iteration": 7,
-    "evaluation": {"episodes": 3, "target_return": 501},
-    "environment": {"id": "CartPole-v1"},
+    "optimizer": {
+        "batch_size": 128,
+        "max_epochs": 4,
+        "updates_per_iteration": 7,
+        "learning_rate": 0.01,
+        "schedule": "cosine",
+    },
+    "evaluation": {"episodes": 3, "target_return": 501, "environment": {"id": "CartPole-v1"}},
 }
 KILLED = """
 import os, signal
@@ -49,7 +53,7 @@ def killed(dataset: str, output: Path, settings: dict, *, at: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 
 
-ALONE = {name: value for name, value in SETTINGS.items() if name != "environment"}
+ALONE = SETTINGS | {"evaluation": {}}
 """Nobody plays, so no Ray is started."""
 
 

@@ -49,7 +49,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluat
     monkeypatch.setattr(run, "Evaluations", Behind)
     monkeypatch.setattr(Behind, "lag", lag)
     data = dataset_of(tmp_path / f"data-{lag}", balancing_episodes())
-    settings = {"updates_per_iteration": 5, "optimizer": {"batch_size": 100, "max_epochs": 2}}
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}}
     result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / f"out-{lag}"))
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -39,14 +40,13 @@ SPACES = spaces_of(CARTPOLE)
 
 
 def config(**values: object) -> TrainingConfig:
-    base = {
+    base: dict[str, Any] = {
         "network": {"hidden_sizes": [16]},
         "optimizer": {"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01},
-        "updates_per_iteration": 10,
         "evaluation": {"episodes": 5},
         "data": {"cpus_per_prelearner": 0.5},
-    }
-    return parse(TrainingConfig, base | values)
+    } | values
+    return parse(TrainingConfig, base | {"optimizer": {"updates_per_iteration": 10} | base["optimizer"]})
 
 
 def balancing_episodes(count: int = 20, steps: int = 100, *, seed: int = 0) -> list[Episode]:
@@ -98,8 +98,7 @@ def dataset_of(
 def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(60, 200), format=format)
     wanted = config(
-        optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01},
-        updates_per_iteration=100,
+        optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01, "updates_per_iteration": 100},
         evaluation={"episodes": 20},
     )
     result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
@@ -206,9 +205,8 @@ def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> No
 def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
     result = train_policy(
         config(
-            updates_per_iteration=50,
-            evaluation={"episodes": 5, "target_return": 501},
-            environment={"id": "CartPole-v1"},
+            optimizer={"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01, "updates_per_iteration": 50},
+            evaluation={"episodes": 5, "target_return": 501, "environment": {"id": "CartPole-v1"}},
         ),
         dataset=str(rllib_recordings / "cartpole_episodes"),
         output=str(tmp_path),
@@ -302,7 +300,7 @@ def test_a_machine_that_is_too_small_is_told_before_it_waits_for_ever(tmp_path: 
 def test_the_wrong_environment_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     with pytest.raises(ConfigError, match=r"observation space .*Pendulum-v1 has"):
-        train_policy(config(environment={"id": "Pendulum-v1"}), dataset=data, output=str(tmp_path / "out"))
+        train_policy(config(evaluation={"environment": {"id": "Pendulum-v1"}}), dataset=data, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
