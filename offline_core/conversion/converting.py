@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from pydantic import BaseModel, ConfigDict, Field
-from tqdm import tqdm
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.importing import open_or_import
+from offline_core.progress import progress
 from offline_core.storage.copying import commit_copy
 from offline_core.storage.dataset import DatasetRef, prepare_dataset
 from offline_core.storage.manifest import Operation, Statistics
@@ -46,7 +46,7 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
     total = source.manifest.statistics.steps
     with (
         EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
-        tqdm(total=total, desc="convert", unit="step", unit_scale=True, disable=None) as bar,
+        progress(total, what="convert", unit="step") as bar,
     ):
         for group in row_groups(source):
             episodes = group.episodes()

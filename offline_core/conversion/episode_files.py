@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.pieces import completed, joined, within_limit
@@ -19,6 +18,7 @@ from offline_core.conversion.values import conform, scaled
 from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError, StorageError
+from offline_core.progress import progress
 from offline_core.storage.dataset import parquet_errors
 from offline_core.storage.location import Location
 
@@ -77,14 +77,16 @@ class EpisodeFiles:
             DataError: an episode cannot be read, or contradicts one of the same id, and `unreadable` is "fail"; the message
                 names file and row.
         """
-        for file in tqdm(self.files, desc="read", unit="file", disable=None):
-            row = 0
-            for group, items in enumerate(self._row_groups(file)):
-                episodes, counts = [], Counts()
-                for i, item in enumerate(items):
-                    episodes += self._taken(item, Place(file, group, i, row + i), counts)
-                row += len(items)
-                yield _counted(episodes, counts)
+        with progress(len(self.files), what="read", unit="file") as bar:
+            for file in self.files:
+                row = 0
+                for group, items in enumerate(self._row_groups(file)):
+                    episodes, counts = [], Counts()
+                    for i, item in enumerate(items):
+                        episodes += self._taken(item, Place(file, group, i, row + i), counts)
+                    row += len(items)
+                    yield _counted(episodes, counts)
+                bar.update(1)
         for eps_id, held in self.pieces.items():
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
 

@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError
-from tqdm import tqdm
 
 from offline_core.config import Config, EnvironmentSpec, parse
 from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
+from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.episode_sink import EpisodeSink
 from offline_core.storage.reader import row_groups
@@ -60,7 +60,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     source = open_or_import(dataset, version, output=output)
     written = steps = 0
     total = source.manifest.statistics.episodes
-    with _sink(config, source, output) as sink, tqdm(total=total, desc="export", unit="episode", disable=None) as bar:
+    with _sink(config, source, output) as sink, progress(total, what="export", unit="episode") as bar:
         for group in row_groups(source):
             episodes = group.episodes()
             sink.write(episodes)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from tqdm import tqdm
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exchange import PartWriter, read_part
@@ -28,6 +27,7 @@ from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
 from offline_core.errors import DataError, OfflineError, StorageError
+from offline_core.progress import progress
 from offline_core.storage.location import Location
 from offline_core.storage.sources.fingerprint import files_of
 from offline_core.storage.sources.ray_reads import RayRead
@@ -183,7 +183,10 @@ class StepImport:
 def _each(engine: str, function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
     """The results of `function` in the order of the items, computed here or by Ray Data."""
     if engine == "local":
-        yield from map(function, tqdm(items, desc=what, unit="part", disable=None))
+        with progress(len(items), what=what, unit="part") as bar:
+            for item in items:
+                yield function(item)
+                bar.update(1)
         return
     import ray.data
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import torch
 from gymnasium.vector import VectorEnv
-from tqdm import tqdm
 
 from offline_core.environments import make_vector_env, reward_threshold
 from offline_core.evaluation.rollouts import rollouts
@@ -20,6 +19,7 @@ from offline_core.experts.rollout import Player
 from offline_core.experts.start import first_policy, fit_values
 from offline_core.policies.checkpoint import read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
+from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
@@ -57,10 +57,10 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []
-        with tqdm(total=config.total_steps, desc="expert", unit="step", disable=None) as bar:
+        with progress(config.total_steps, what="train expert", unit="step") as bar:
             learning = _learn(policy, env, config, fresh_values=fresh_values)
             for number, (env_steps, losses) in enumerate(learning, start=0 if parents else 1):
-                bar.update(min(env_steps, config.total_steps) - bar.n)
+                bar.to(min(env_steps, config.total_steps))
                 if number % config.evaluation_interval and env_steps < config.total_steps:
                     continue
                 metrics = _evaluate(policy, config)
@@ -68,7 +68,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
                 lines.append(
                     {"env_steps": env_steps, "episode_return_mean": score, **losses, "seconds": time.perf_counter() - started}
                 )
-                bar.set_postfix({"return": score})
+                bar.note(mean_return=score)
                 if on_evaluation:
                     on_evaluation(lines[-1])
                 if not best or score > best["episode_return_mean"]:

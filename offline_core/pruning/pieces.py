@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from tqdm import tqdm
 
 from offline_core.episodes import Episode, nested
 from offline_core.episodes.steps import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
+from offline_core.progress import progress
 from offline_core.pruning.condition import Condition, without_nan
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import indexed_row_groups
@@ -44,7 +44,7 @@ def write_pieces(
     """
     without = 0
     needed = None if names is None else [*names, *where_steps.names]
-    with tqdm(total=int(keep.sum()), desc="prune", unit="episode", disable=None) as bar:
+    with progress(int(keep.sum()), what="prune", unit="episode") as bar:
         for group, numbers in indexed_row_groups(source, index):
             if not keep[numbers].any():
                 continue

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-from tqdm import tqdm
 
 from offline_core.episodes import columns
 from offline_core.errors import QualityError, StorageError
+from offline_core.progress import progress
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
 from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder
@@ -47,7 +47,7 @@ def check_dataset(
     chosen = default_rules(config) if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
-    with tqdm(total=opened.ref.steps or None, desc="check", unit="step", disable=None) as bar:
+    with progress(opened.ref.steps or None, what="check", unit="step") as bar:
         for steps in step_batches(opened):
             for rule in chosen:
                 rule.look(steps)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
-from tqdm import tqdm
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
@@ -15,6 +14,7 @@ from offline_core.conversion.mixing import mixed
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.progress import progress
 from offline_core.recording.sampler import sample_episodes
 from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
 from offline_core.storage.manifest import Format, Operation
@@ -79,7 +79,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()
     with (
         EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
-        tqdm(total=config.steps, desc="mix", unit="step", unit_scale=True, disable=None) as bar,
+        progress(config.steps, what="mix", unit="step") as bar,
     ):
         chosen = _up_to(mixed(streams), config.steps)
         while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):

@@ -6,13 +6,12 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.errors import ConfigError, RecorderError
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.policies.policy import Policy
+from offline_core.progress import progress
 from offline_core.ray_session import fetch, ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
@@ -93,12 +92,12 @@ def _record_all(
         # What an assignment gives does not depend on who plays it.
         pending = results = [recorders[i % count].record.remote(item) for i, item in enumerate(work)]
         total = config.rounds * config.episodes
-        with tqdm(total=total, desc="record", unit="episode", disable=None) as bar:
+        with progress(total, what="record", unit="episode") as bar:
             while pending:
                 done, pending = ray.wait(pending, timeout=POLL_SECONDS, fetch_local=False)
                 fetch(done)  # the first error ends the recording
-                bar.update(sum(_progress(recorder) for recorder in recorders) - bar.n)
-            bar.update(total - bar.n)
+                bar.to(sum(_progress(recorder) for recorder in recorders))
+            bar.to(total)
         return list(fetch(results))
     except ray.exceptions.RayActorError as error:
         raise RecorderError(

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from tqdm import tqdm
 
 from offline_core.episodes import columns
+from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, commit
 from offline_core.storage.episode_index import indexed_row_groups
 from offline_core.storage.manifest import Operation, Statistics
@@ -42,7 +42,7 @@ def copy_episodes(
         index: `episode_index` of the source, with `columns.EPISODE_SUMMARY` at least.
         names: of a step table only these columns, those that a file lacks passed over.
     """
-    with tqdm(total=int((to != NOWHERE).sum()), desc=what, unit="episode", disable=None) as bar:
+    with progress(int((to != NOWHERE).sum()), what=what, unit="episode") as bar:
         for rows in _one_ahead(_gathered(_chosen_rows(source, index, to, names))):
             if source.manifest.format == "episodes":
                 writers[rows.target].write_rows(rows.table)
