@@ -1,0 +1,213 @@
+"""Prefect's processes, started and ended, and what tests ask of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).parents[2]
+CODE = ("deployments", "flows", "tasks", "offline_core", "pyproject.toml")
+POOL = "offline"
+START_SECONDS = 180.0
+RUN_SECONDS = 240.0
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def checkout(folder: Path) -> Path:
+    """A folder that looks like the repository's root and has `runs` of its own."""
+    folder.mkdir(parents=True)
+    for name in CODE:
+        (folder / name).symlink_to(REPOSITORY / name)
+    return folder
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def wait_until(ask: Callable[[], T | None], *, seconds: float, what: str) -> T:
+    """The first answer that is true.
+
+    Raises:
+        TimeoutError: there was none in time; says what was waited for.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if answer := ask():
+            return answer
+        time.sleep(0.1)
+    raise TimeoutError(f"After {seconds:.0f} s still waiting for {what}.")
+
+
+def end(pid: int, *, seconds: float = 20.0) -> None:
+    """Ends a process as Ctrl-C does; after some seconds it, and whatever it started, is killed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+        _, alive = psutil.wait_procs(family, timeout=seconds)
+        for member in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(alive, timeout=5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Orchestra:
+    """A server that answers, its pool, its deployments and a worker."""
+
+    home: Path
+    """PREFECT_HOME: database, profiles, logs of the processes."""
+    root: Path
+    """Working directory of deployments and runs; `runs/…` of their parameters is in here."""
+    api_url: str
+    ui_url: str
+    environment: dict[str, str]
+    """Of every process that belongs to it."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, *, home: Path, root: Path, **settings: str) -> Iterator[Orchestra]:
+        """Starts server, pool, deployments and worker; whatever happens, ends worker and server, in this order.
+
+        `settings` are further environment variables of all of them.
+        """
+        home.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            orchestra = cls.served(home=home, root=root, **settings)
+            stack.callback(end, orchestra.start("server", "server", "start", "--port", orchestra.api_url.split(":")[2][:-4]))
+            orchestra.wait_for_health()
+            orchestra.prefect("work-pool", "create", POOL, "--type", "process")
+            stack.callback(end, orchestra.start_worker())
+            orchestra.deploy()
+            yield orchestra
+
+    @classmethod
+    def served(cls, *, home: Path, root: Path, **settings: str) -> Orchestra:
+        """On a free port; nothing is started yet."""
+        url = f"http://127.0.0.1:{free_port()}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RAY_"))}
+        environment = kept | {
+            "PREFECT_HOME": str(home),
+            "PREFECT_API_URL": f"{url}/api",
+            "PREFECT_WORKER_QUERY_SECONDS": "1",  # instead of 10, lest every test wait for the worker to look
+            "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "2",  # instead of 60
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "COLUMNS": "160",
+            **settings,
+        }
+        return cls(home=home, root=root, api_url=f"{url}/api", ui_url=url, environment=environment)
+
+    def start(self, name: str, *arguments: str) -> int:
+        """Starts `prefect ARGUMENTS` in the background, its output in home/NAME.log. Returns its pid."""
+        with open(self.home / f"{name}.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "prefect", *arguments],
+                cwd=self.root,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C at pytest's terminal is pytest's
+            ).pid
+
+    def start_worker(self, name: str = "worker") -> int:
+        """Starts a worker of the pool. Returns its pid."""
+        return self.start(name, "worker", "start", "--pool", POOL, "--name", name)
+
+    def wait_for_health(self) -> None:
+        """Returns when the server answers."""
+
+        def healthy() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{self.api_url}/health", timeout=5).status_code == 200
+            return False
+
+        wait_until(healthy, seconds=START_SECONDS, what=f"the server; {self.home}/server.log")
+
+    def prefect(self, *arguments: str, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs `prefect ARGUMENTS`; asserts its exit code unless `code` is None."""
+        return self.run([sys.executable, "-m", "prefect", *arguments], code=code, **variables)
+
+    def run(self, command: list[str], *, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command in `root`, with the environment of all and `variables`; asserts its exit code unless it is None."""
+        done = subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+        assert code in (None, done.returncode), f"{command} came to {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def deploy(self) -> subprocess.CompletedProcess[str]:
+        """Deploys everything, as the README says."""
+        return self.prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What the server answers, parsed; `path` as in "/flow_runs/filter"."""
+        answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=30)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def submit(self, deployment: str, parameters: dict[str, Any] | None = None, **body: Any) -> str:
+        """Asks for a run of a deployment, "flow/profile". Returns the run's id."""
+        found = self.ask("GET", f"/deployments/name/{deployment}")
+        asked = {"parameters": parameters or {}, "state": {"type": "SCHEDULED"}, **body}
+        return str(self.ask("POST", f"/deployments/{found['id']}/create_flow_run", asked)["id"])
+
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """A flow run as the server knows it."""
+        return dict(self.ask("GET", f"/flow_runs/{run}"))
+
+    def task_runs(self, run: str) -> dict[str, str]:
+        """State type by the name of the task's function, such as train_expert."""
+        found = self.ask("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
+        return {each["task_key"].rpartition("-")[0]: each["state_type"] for each in found}
+
+    def wait_for(self, run: str, *states: str, seconds: float = RUN_SECONDS) -> dict[str, Any]:
+        """The flow run once its state is one of `states`, by type (COMPLETED, RUNNING …).
+
+        Raises:
+            AssertionError: it ended in another state; says how, with the run's last log lines.
+            TimeoutError: it did not end in time.
+        """
+
+        def arrived() -> dict[str, Any] | None:
+            found = self.flow_run(run)
+            if found["state_type"] in states:
+                return found
+            assert found["state_type"] not in FINAL, f"{json.dumps(found['state'], indent=1)}\n{self.logs(run)}"
+            return None
+
+        return wait_until(arrived, seconds=seconds, what=f"run {run} to be {' or '.join(states)}")
+
+    def logs(self, run: str, last: int = 40) -> str:
+        """The last lines that the run logged."""
+        asked = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_DESC", "limit": last}
+        return "\n".join(line["message"] for line in reversed(self.ask("POST", "/logs/filter", asked)))
+
+    def artifacts(self, run: str) -> dict[str, str]:
+        """Content by key of the artifacts that a flow run left."""
+        found = self.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {each["key"]: each["data"] for each in found}
