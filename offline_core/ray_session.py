@@ -5,47 +5,132 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from offline_core.errors import OfflineError
+import psutil
+
+from offline_core.errors import ConfigError, OfflineError
+
+CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
+OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
+
+MIN_OBJECT_STORE_BYTES = 75 * 2**20
+"""Ray refuses less."""
+DECENT_SHARED_MEMORY_BYTES = 2**30
+"""Where /dev/shm has less free (a container's default is 64 MiB), the object store is better off on disk."""
+MAX_OBJECT_STORE_BYTES_ON_DISK = 10**10
+"""Ray refuses more."""
+
+_starting = threading.RLock()
+_scope: contextlib.ExitStack | None = None
+"""Ends what was begun inside the open `ray_scope`."""
+
+
+@contextlib.contextmanager
+def ray_scope() -> Iterator[None]:
+    """The first `ray_session` inside the block, if there is one, begins what lasts to the end of the block.
+
+    For whoever chains steps that may need Ray: it starts once, and not at all if no step needs it. Nested blocks are one.
+    """
+    global _scope
+    if _scope is not None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        _scope = stack
+        try:
+            yield
+        finally:
+            _scope = None
 
 
 @contextlib.contextmanager
 def ray_session() -> Iterator[None]:
-    """Ray is up inside the block. Nested blocks share the outermost session, which alone ends it.
+    """Ray is up inside the block. Nested blocks share the outermost session, which ends with its block or its `ray_scope`.
 
-    Joins the cluster named by `RAY_ADDRESS`, else starts a local one with this machine's cores. The process's SIGTERM
-    handler survives `ray.init`, which replaces it, so that whoever runs us can still cancel in good order.
+    Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (all of this machine
+    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it).
+
+    Raises:
+        ConfigError: one of these variables is no number that could be meant.
+        ClusterError: there is nothing at `RAY_ADDRESS` that could be joined.
     """
     import ray
 
-    if ray.is_initialized():
+    with contextlib.ExitStack() as stack:
+        with _starting:
+            if not ray.is_initialized():
+                (stack if _scope is None else _scope).enter_context(_connected())
         yield
-        return
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    import ray
+
     _quiet_loggers()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray's C++ says on our terminal what Ray also raises, or what is no news; what only it says is in its log files.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM) if in_main_thread else None
     address = os.environ.get("RAY_ADDRESS")
-    ray.init(
-        address=address or "local",
-        num_cpus=None if address else max(2, os.cpu_count() or 1),  # readers and prelearners need a slot each
-        include_dashboard=None if address else False,
-        log_to_driver=False,  # what actors print stays in Ray's own log files; what they raise is raised here
-        logging_level=logging.ERROR,
-    )
-    if in_main_thread:
-        signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    where = _own_ray() if address in (None, "", "local") else {"address": address}
+    # In a thread that lasts as long as Ray does: Linux ends Ray with the thread that started it, and in the main thread Ray
+    # would replace the SIGTERM handler of whoever runs us, who could not cancel in good order any more.
+    with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
+        try:
+            keeper.submit(
+                ray.init,
+                **where,
+                log_to_driver=False,  # what actors print stays in Ray's own log files; what they raise is raised here
+                logging_level=logging.ERROR,
+            ).result()
+            yield
+        finally:
+            keeper.submit(ray.shutdown).result()
+
+
+def _own_ray() -> dict[str, Any]:
+    return {
+        "address": "local",
+        "num_cpus": own_cpus(),
+        "object_store_memory": own_object_store_bytes(),
+        "include_dashboard": False,
+    }
+
+
+def own_cpus() -> int:
+    """CPUs of a Ray that is started here.
+
+    Raises:
+        ConfigError: `OFFLINE_RAY_CPUS` is no number above zero.
+    """
+    return _number(CPUS_VARIABLE, 1) or max(2, os.cpu_count() or 1)  # readers and prelearners need a slot each
+
+
+def own_object_store_bytes() -> int:
+    """Size of the object store of a Ray that is started here.
+
+    Raises:
+        ConfigError: `OFFLINE_RAY_OBJECT_STORE_BYTES` is no number of bytes, or fewer than Ray's least.
+    """
+    if given := _number(OBJECT_STORE_VARIABLE, MIN_OBJECT_STORE_BYTES):
+        return given
+    shared = psutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
+    limit = shared if shared >= DECENT_SHARED_MEMORY_BYTES else MAX_OBJECT_STORE_BYTES_ON_DISK
+    return max(MIN_OBJECT_STORE_BYTES, min(int(psutil.virtual_memory().available) // 3, limit))
+
+
+def _number(variable: str, least: int) -> int | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"{variable} has to be a whole number of at least {least}, found {text!r}. Correct or unset it.")
+    return int(text)
 
 
 def _quiet_loggers() -> None:
