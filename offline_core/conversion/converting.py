@@ -10,7 +10,7 @@ from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.importing import open_or_import
 from offline_core.progress import progress
 from offline_core.storage.copying import commit_copy
-from offline_core.storage.dataset import DatasetRef, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.reader import row_groups
 from offline_core.storage.writer import EpisodeWriter
@@ -43,6 +43,9 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
         DataError: what is there cannot be read, or not be held by the format; the message names file and episode.
     """
     source = open_or_import(dataset, version, output=output)
+    operation = Operation(name="convert_table", config=config.model_dump(mode="json"))
+    if found := find_version(output, operation, [source.parent_entry]):
+        return _result(found, source, reused=True)
     total = source.manifest.statistics.steps
     with (
         EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
@@ -52,7 +55,11 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
             episodes = group.episodes()
             writer.write(episodes)
             bar.update(sum(map(len, episodes)))
-    operation = Operation(name="convert_table", config=config.model_dump(mode="json"))
     converted = commit_copy(output, writer, [source], operation=operation)
     log.info("Converted %s to %s", source.ref, converted.ref)
-    return ConversionResult(dataset=converted.ref, source=source.ref, statistics=converted.manifest.statistics)
+    return _result(converted, source)
+
+
+def _result(converted: Dataset, source: Dataset, *, reused: bool = False) -> ConversionResult:
+    statistics = converted.manifest.statistics
+    return ConversionResult(dataset=converted.ref, source=source.ref, statistics=statistics, reused=reused)

@@ -13,6 +13,9 @@ from offline_core.errors import ConfigError
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.episode_sink import EpisodeSink
+from offline_core.storage.kept import BESIDE, RESULT_FILE, keep, kept
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation, digest, identity_of
 from offline_core.storage.reader import row_groups
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,11 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
         StorageError: something is there already, or the place cannot be written.
     """
     source = open_or_import(dataset, version, output=output)
+    operation = Operation(name="export_dataset", config=config.model_dump(mode="json"))
+    identity = identity_of(operation, [source.parent_entry])
+    place = Location.of(output).child(RESULT_FILE)
+    if found := kept(place, identity, ExportResult, fingerprint=_fingerprint):
+        return found
     written = steps = 0
     total = source.manifest.statistics.episodes
     with _sink(config, source, output) as sink, progress(total, what="export", unit="episode") as bar:
@@ -67,7 +75,15 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
             written, steps = written + len(episodes), steps + sum(map(len, episodes))
             bar.update(len(episodes))
     log.info("Exported %s to %s as %s", source.ref, output, config.format)
-    return ExportResult(source=source.ref, output=output, format=config.format, episodes=written, steps=steps)
+    result = ExportResult(source=source.ref, output=output, format=config.format, episodes=written, steps=steps)
+    if Location.of(output).is_folder():  # a writer of the user's own may make a single file
+        keep(place, identity, result, made={output: _fingerprint(output)})
+    return result
+
+
+def _fingerprint(output: str) -> str:
+    """Of the names and sizes of the files, but for the ones beside the export that tell about it."""
+    return digest(sorted((name, size) for name, size in Location.of(output).sizes().items() if name not in BESIDE))
 
 
 def _sink(config: ExportConfig, source: Dataset, output: str) -> EpisodeSink:

@@ -16,10 +16,10 @@ from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.ray_session import ray_session
-from offline_core.storage.dataset import Dataset, commit, is_dataset, open_dataset, prepare_dataset, versions
+from offline_core.storage.dataset import Dataset, commit, find_version, is_dataset, open_dataset, prepare_dataset
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
-from offline_core.storage.sources.fingerprint import fingerprint
+from offline_core.storage.sources.fingerprint import files_of, fingerprint
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
@@ -47,6 +47,9 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     if files:
         check_for_episodes(config)
     parent = _parent(paths, config.source)  # before anything is read: who changes files meanwhile makes others of them
+    operation = Operation(name="import_dataset", version=2, config=config.model_dump(mode="json", exclude=_HOW_FAST))
+    if _can_be_told_apart(files or readers) and (found := find_version(output, operation, [parent])):
+        return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
     root = prepare_dataset(output)
     unreadable: list[Unreadable] = []
@@ -65,18 +68,20 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         output,
         [file for part in written for file in part.files],
         format=config.format,
-        operation=Operation(
-            name="import_dataset",
-            config=config.model_dump(mode="json", exclude=_HOW_FAST) | {"counts": counts.model_dump()},
-        ),
+        operation=operation,
         statistics=statistics,
         parents=[parent],
         environment=config.environment,
         observation_space=spaces[0],
         action_space=spaces[1],
+        report={"counts": counts.model_dump(), "quarantine": quarantine},
     )
     log.info("Imported %s: %s", dataset.ref, counts)
-    return ImportResult(dataset=dataset.ref, counts=counts, quarantine=quarantine)
+    return _result(dataset)
+
+
+def _result(dataset: Dataset, *, reused: bool = False) -> ImportResult:
+    return ImportResult(dataset=dataset.ref, **dataset.manifest.report, reused=reused)
 
 
 def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
@@ -92,10 +97,6 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
     if version is not None:
         raise ConfigError(f"{uri} is no dataset of ours, and so has no version {version}; leave the version out.")
     imported = Location.of(output).parent.child(f"imported-{digest([uri])[:8]}").uri
-    if known := versions(imported):
-        earlier = open_dataset(imported, known[-1])
-        if earlier.manifest.parents == [_parent([uri], SourceConfig())]:
-            return earlier
     log.info("%s has no manifest; importing it to %s", uri, imported)
     result = import_dataset(ImportConfig(), source=uri, output=imported)
     return open_dataset(result.dataset.uri, result.dataset.version)
@@ -111,6 +112,11 @@ def _opened(paths: Sequence[str], config: SourceConfig) -> tuple[list[Location],
 def _parent(paths: Sequence[str], config: SourceConfig) -> Parent:
     files, readers = _opened(paths, config)
     return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers))
+
+
+def _can_be_told_apart(readers: Sequence[StepReader | Location]) -> bool:
+    """Whether a change of what they read would show: it lies in files, and not in places that only a reader knows."""
+    return all(files_of(reader) for reader in readers)
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

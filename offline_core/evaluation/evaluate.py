@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import time
 
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, StorageError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.seeding import derive_seed
+from offline_core.storage.kept import keep, kept
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation, identity_of
 
 log = logging.getLogger(__name__)
 
+EVALUATIONS = "_evaluations"
+"""Folder inside a checkpoint."""
+
 
 def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResult:
-    """Plays `episodes` whole episodes.
+    """Plays `episodes` whole episodes; the result is kept at `<policy>/_evaluations`, and found by the next call for the same.
 
     Arguments:
         policy: URI of a checkpoint.
@@ -26,12 +32,19 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         ConfigError: no environment is known, or it cannot be made.
     """
     start = time.perf_counter()
-    environment = config.environment or read_policy_manifest(policy).environment
+    manifest = read_policy_manifest(policy)
+    environment = config.environment or manifest.environment
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
+    operation = Operation(name="evaluate_policy", config=config.model_dump(mode="json"))
+    identity = identity_of(operation, [manifest.parent_entry(policy)])
+    place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
+    if found := kept(place, identity, EvaluationResult):
+        return found
     seed = derive_seed(config.seed, "evaluate_policy")
     played = rollouts(load_policy(policy), environment, episodes=config.episodes, seed=seed, explore=config.explore)
     result = EvaluationResult(
+        uri=place.uri,
         checkpoint=policy,
         environment=environment.id,
         metrics=played.metrics,
@@ -39,6 +52,10 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         lengths=played.lengths.tolist(),
         seconds=time.perf_counter() - start,
     )
+    try:
+        keep(place, identity, result)
+    except StorageError as error:  # a policy may lie where nobody may write, and the caller has the result
+        log.warning("The evaluation is not kept beside the policy: %s", error)
     mean, std = played.metrics["episode_return_mean"], played.metrics["episode_return_std"]
     log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
     return result

@@ -10,6 +10,7 @@ class EvaluationResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
     checkpoint: str
     environment: str
     metrics: dict[str, float]

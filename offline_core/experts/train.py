@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -17,12 +18,13 @@ from offline_core.experts.ppo import PPO
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.rollout import Player
 from offline_core.experts.start import first_policy, fit_values
-from offline_core.policies.checkpoint import read_policy_manifest, save_policy
+from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
+from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent
+from offline_core.storage.manifest import Operation, Parent, identity_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,21 +41,27 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
 
         <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
         <output>/metrics.jsonl   one line an evaluation
+        <output>/result.json     what is returned, and found by the next call for the same
 
     Raises:
         ConfigError: there is no such environment, no policy for its spaces, or `initial_policy` is for others; nothing is
             written.
         CheckpointError: there is no `initial_policy`.
         StorageError: `output` cannot be written; found before training.
+        BusyError: another run is writing there.
         LearningError: the loss became NaN or infinite.
     """
     started = time.perf_counter()
+    parents, location = _parents(config), Location.of(output)
+    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json"))
+    identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
+    if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
+        return found
     torch.set_num_threads(config.torch_threads)
     env = make_vector_env(config.environment, config.num_envs)
-    try:
+    with contextlib.closing(env), contextlib.ExitStack() as stack:
         policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
-        parents = _parents(config)
-        location = Location.of(output).make_folder()
+        stack.enter_context(location.make_folder().locked())
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []
@@ -73,21 +81,27 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
                     on_evaluation(lines[-1])
                 if not best or score > best["episode_return_mean"]:
                     best = metrics
-                    _save(policy, config, location.child("best"), metrics, parents)
+                    checkpoint = save_policy(
+                        policy,
+                        location.child("best").uri,
+                        operation=operation,
+                        environment=config.environment,
+                        parents=parents,
+                        metrics=metrics,
+                    )
                 if target is not None and score >= target:
                     break
-    finally:
-        env.close()
-    location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in lines).encode())
-    result = ExpertResult(
-        checkpoint=location.child("best").uri,
-        reached_target=target is None or best["episode_return_mean"] >= target,
-        target_return=target,
-        metrics=best,
-        env_steps=env_steps,
-        seconds=time.perf_counter() - started,
-        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
-    )
+        location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        result = ExpertResult(
+            checkpoint=location.child("best").uri,
+            reached_target=target is None or best["episode_return_mean"] >= target,
+            target_return=target,
+            metrics=best,
+            env_steps=env_steps,
+            seconds=time.perf_counter() - started,
+            curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
+        )
+        keep(place, identity, result, made={result.checkpoint: checkpoint.fingerprint})
     _report(result)
     return result
 
@@ -121,11 +135,6 @@ def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
 def _parents(config: ExpertConfig) -> list[Parent]:
     uri = config.initial_policy
     return [] if uri is None else [read_policy_manifest(uri).parent_entry(uri)]
-
-
-def _save(policy: Policy, config: ExpertConfig, location: Location, metrics: dict[str, float], parents: list[Parent]) -> None:
-    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json"))
-    save_policy(policy, location.uri, operation=operation, environment=config.environment, parents=parents, metrics=metrics)
 
 
 def _report(result: ExpertResult) -> None:

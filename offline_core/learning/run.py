@@ -205,7 +205,6 @@ def _result(
     last = checkpoints.save("last", supervisor.last_weights, supervisor.last_metrics)
     best = supervisor.best
     best_uri = checkpoints.folder.child("best").uri if best else checkpoints.save("best", supervisor.last_weights, {})
-    supervisor.states.clear()
     end = supervisor.reports[-1]
     took = seconds.wait + seconds.gather + seconds.update
     result: dict[str, Any] = {

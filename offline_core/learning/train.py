@@ -18,7 +18,9 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.source import is_streamed, training_spaces, wants_prelearners
 from offline_core.learning.state import States
+from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
 from offline_core.ray_session import ray_session
+from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.reading import reading
 
@@ -29,7 +31,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     """Learns a policy from `dataset` and leaves checkpoints `best` and `last`, metrics and TensorBoard files in `output`.
 
     The same dataset version and parameters give the same policy, bit for bit, on one kind of machine. A run that was
-    ended before its time goes on from its last state when it is called again.
+    ended before its time goes on from its last state when it is called again; one that is done is found in `output`.
 
     Arguments:
         dataset: URI of a dataset, or of a folder of RLlib's episode files.
@@ -42,6 +44,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         ConfigError: the algorithm cannot act in these spaces.
         LearningError: the loss is no number any more, or too many learners were lost.
         StorageError: the output cannot be written; checked before anything is trained.
+        BusyError: another run is writing there.
     """
     start = time.time()
     source = open_or_import(dataset, version, output=output)
@@ -56,15 +59,18 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         target_return=_target(config, environment),
         output=output,
     )
+    place = Location.of(output).child(RESULT_FILE)
+    if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
+        return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
     algorithm = run.algorithm()
     if environment is not None:
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
-    found = States(Location.of(output).make_folder(), run=run.identity).latest()
-    run = replace(run, streamed=found[0].streamed if found else is_streamed(source, config.data, run.spaces))
     read = [source] if run.held_out is None else [source, run.held_out]
-    with contextlib.ExitStack() as stack:
+    with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
+        state = States(Location.of(output), run=run.identity).latest()
+        run = replace(run, streamed=state[0].streamed if state else is_streamed(source, config.data, run.spaces))
         if config.compute.learners or any(wants_prelearners(dataset, config.data) for dataset in read):
             stack.enter_context(ray_session())
         for dataset_read in read:
@@ -77,6 +83,9 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
             trained = learn(run, feed_of(run), held_out_feed_of(run), start=start)
             assert trained is not None
             result = trained
+        made = {uri: read_policy_manifest(uri).fingerprint for uri in (result.checkpoint, result.last_checkpoint)}
+        keep(place, run.identity, result, made=made)
+        States(Location.of(output), run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result

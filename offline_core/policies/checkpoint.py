@@ -113,6 +113,16 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
         raise CheckpointError(f"{location.uri} is not a policy checkpoint: {error}") from error
 
 
+def fingerprint_of(uri: str) -> str | None:
+    """The fingerprint of the checkpoint at `uri`; None if there is none, or not a whole one."""
+    try:
+        manifest = read_policy_manifest(uri)
+        weights = Location.of(uri).child(manifest.weights_file).read()
+    except (CheckpointError, StorageError):
+        return None
+    return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
+
+
 def load_policy(uri: str) -> Policy:
     """The policy at `uri`, in evaluation mode.
 

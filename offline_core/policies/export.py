@@ -27,8 +27,9 @@ from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, R
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.provenance import provenance
 from offline_core.seeding import derive_seed
+from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location, storage_errors
-from offline_core.storage.manifest import Parent
+from offline_core.storage.manifest import Operation, Parent, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,13 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         StorageError: the output cannot be written.
     """
     start = time.perf_counter()
-    manifest, loaded = read_policy_manifest(policy), load_policy(policy)
+    manifest, location = read_policy_manifest(policy), Location.of(output)
+    operation = Operation(name="export_policy", config=config.model_dump(mode="json"))
+    identity = identity_of(operation, [manifest.parent_entry(policy)])
+    place = location.child(RESULT_FILE)
+    if found := kept(place, identity, PolicyExportResult, fingerprint=_sha256):
+        return found
+    loaded = load_policy(policy)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
     graph = Graph(loaded, list(batches[1])).eval().requires_grad_(False)
     timed = {size: observations_like(loaded, size, seed=config.seed) for size in TIMED_BATCHES}
@@ -109,7 +116,6 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         checkpoint=manifest.parent_entry(policy),
         policy=manifest,
     )
-    location = Location.of(output)
     _put(location, {FILES[format]: data for format, data in written.items()}, described)
     result = PolicyExportResult(
         output=location.uri,
@@ -119,9 +125,15 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         policy_latency=policy_latency,
         seconds=time.perf_counter() - start,
     )
+    keep(place, identity, result, made={location.child(model.file).uri: model.sha256 for model in models.values()})
     worst = max(model.max_abs_difference for model in models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
     return result
+
+
+def _sha256(uri: str) -> str | None:
+    location = Location.of(uri)
+    return hashlib.sha256(location.read()).hexdigest() if location.is_file() else None
 
 
 def observations_like(policy: Policy, size: int, *, seed: int) -> Observations:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.conversion.importing import open_or_import
 from offline_core.pruning.config import CompactionConfig
 from offline_core.storage.copying import commit_copy, copy_episodes
-from offline_core.storage.dataset import DatasetRef, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.writer import EpisodeWriter
@@ -40,18 +40,24 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
         version: of the source, the latest if None.
     """
     source = open_or_import(dataset, version, output=output)
+    operation = Operation(name="compact_dataset", config=config.model_dump(mode="json"))
+    if found := find_version(output, operation, [source.parent_entry]):
+        return _result(found, source, reused=True)
     index = episode_index(source)
     with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
         copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
-    operation = Operation(name="compact_dataset", config=config.model_dump(mode="json"))
-    statistics = source.manifest.statistics
-    compacted = commit_copy(output, writer, [source], operation=operation, statistics=statistics)
-    result = CompactionResult(
+    compacted = commit_copy(output, writer, [source], operation=operation, statistics=source.manifest.statistics)
+    result = _result(compacted, source)
+    log.info("Compacted %d files into %d: %s", result.files_before, result.files_after, compacted.ref)
+    return result
+
+
+def _result(compacted: Dataset, source: Dataset, *, reused: bool = False) -> CompactionResult:
+    return CompactionResult(
         dataset=compacted.ref,
         source=source.ref,
         files_before=len(source.manifest.files),
-        files_after=len(writer.files),
-        statistics=statistics,
+        files_after=len(compacted.manifest.files),
+        statistics=compacted.manifest.statistics,
+        reused=reused,
     )
-    log.info("Compacted %d files into %d: %s", result.files_before, result.files_after, compacted.ref)
-    return result

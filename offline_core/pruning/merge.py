@@ -15,7 +15,7 @@ from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.pruning.config import MergeConfig
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.reader import row_groups
@@ -55,22 +55,34 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     if not datasets:
         raise ConfigError("There are no datasets to merge; name at least one.")
     sources = [open_or_import(uri, None, output=output) for uri in datasets]
+    operation = Operation(name="merge_datasets", config=config.model_dump(mode="json"))
+    if found := find_version(output, operation, [source.parent_entry for source in sources]):
+        return _result(found, sources, reused=True)
     check_alike(sources)
     indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
     keep = first_occurrences(sources, indices)
     with EpisodeWriter(prepare_dataset(output), "part", format=sources[0].manifest.format, config=config.files) as writer:
         for source, index, kept in zip(sources, indices, keep, strict=True):
             copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
-    before = [source.manifest.statistics for source in sources]
     duplicates = int(sum((~kept).sum() for kept in keep))
     statistics = writer.statistics
     if not duplicates:
-        statistics = statistics.model_copy(update={"columns": functools.reduce(Statistics.merge, before).columns})
-    operation = Operation(name="merge_datasets", config=config.model_dump(mode="json"))
-    merged = commit_copy(output, writer, sources, operation=operation, statistics=statistics)
+        before = functools.reduce(Statistics.merge, (source.manifest.statistics for source in sources))
+        statistics = statistics.model_copy(update={"columns": before.columns})
+    report = {"duplicates": duplicates}
+    merged = commit_copy(output, writer, sources, operation=operation, statistics=statistics, report=report)
     log.info("Merged %d datasets, %d duplicates left out: %s", len(sources), duplicates, merged.ref)
+    return _result(merged, sources)
+
+
+def _result(merged: Dataset, sources: Sequence[Dataset], *, reused: bool = False) -> MergeResult:
     return MergeResult(
-        dataset=merged.ref, sources=[source.ref for source in sources], before=before, after=statistics, duplicates=duplicates
+        dataset=merged.ref,
+        sources=[source.ref for source in sources],
+        before=[source.manifest.statistics for source in sources],
+        after=merged.manifest.statistics,
+        duplicates=merged.manifest.report["duplicates"],
+        reused=reused,
     )
 
 

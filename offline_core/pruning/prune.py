@@ -16,7 +16,7 @@ from offline_core.pruning.condition import Condition
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.pieces import write_pieces
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
 from offline_core.storage.episode_index import STEP_CORE, episode_index
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.reader import row_groups, schema_of
@@ -65,12 +65,15 @@ def prune_dataset(
     of_episodes = condition(config, where)
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_or_import(dataset, version, output=output)
+    if where is not None:
+        config = config.model_copy(update={"where": str(where)})
+    operation = Operation(name="prune_dataset", config=config.model_dump(mode="json"))
+    if found := find_version(output, operation, [source.parent_entry]):
+        return _result(found, source, reused=True)
     index = episode_index(source, index_names(config, of_episodes))
     names = _projection(source, config)
     finite = finite_episodes(source) if config.drop_non_finite else None
     choice = choose(index, config, where=of_episodes, finite=finite)
-    if where is not None:
-        config = config.model_copy(update={"where": str(where)})
     if not choice.keep.any():
         raise _nothing_left(source, index, config)
     dropped = dict(choice.dropped)
@@ -81,11 +84,16 @@ def prune_dataset(
             dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
     if not writer.files:
         raise _nothing_left(source, index, config)
-    pruned = commit_copy(
-        output, writer, [source], operation=Operation(name="prune_dataset", config=config.model_dump(mode="json"))
-    )
+    pruned = commit_copy(output, writer, [source], operation=operation, report={"dropped": dropped})
+    result = _result(pruned, source)
+    log.info("Kept %s of %s steps: %s", f"{result.after.steps:,}", f"{result.before.steps:,}", pruned.ref)
+    return result
+
+
+def _result(pruned: Dataset, source: Dataset, *, reused: bool = False) -> PruningResult:
     before, after = source.manifest.statistics, pruned.manifest.statistics
-    result = PruningResult(
+    dropped: dict[str, int] = pruned.manifest.report["dropped"]
+    return PruningResult(
         dataset=pruned.ref,
         source=source.ref,
         before=before,
@@ -94,9 +102,8 @@ def prune_dataset(
         dropped_episodes=sum(dropped.values()),
         dropped_steps=before.steps - after.steps,
         further_pieces=after.episodes + sum(dropped.values()) - before.episodes,
+        reused=reused,
     )
-    log.info("Kept %s of %s steps: %s", f"{after.steps:,}", f"{before.steps:,}", pruned.ref)
-    return result
 
 
 def finite_episodes(source: Dataset) -> np.ndarray:

@@ -16,7 +16,7 @@ from offline_core.episodes import columns
 from offline_core.errors import EmptyDatasetError
 from offline_core.pruning.config import SplitConfig
 from offline_core.storage.copying import commit_copy, copy_episodes
-from offline_core.storage.dataset import DatasetRef, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
@@ -55,6 +55,12 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
         EmptyDatasetError: one of the sides would have no episode; nothing is written.
     """
     source = open_or_import(dataset, version, output=output)
+    places = [Location.of(output).child(side).uri for side in SIDES]
+    operations = [Operation(name="split_dataset", config=config.model_dump(mode="json") | {"side": side}) for side in SIDES]
+    parents = [source.parent_entry]
+    found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
+    if found[0] and found[1]:
+        return _result(found[0], found[1], source, reused=True)
     index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
     held_out = chosen_to_hold_out(index, config)
     if held_out.all() or not held_out.any():
@@ -63,30 +69,29 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
             f"{len(np.unique(tied(index))):,} of its {len(index):,} are neither copies nor parts of others. "
             "Choose another held_out_fraction, or record more episodes."
         )
-    places = [Location.of(output).child(side).uri for side in SIDES]
     train, test = (
         EpisodeWriter(prepare_dataset(place), "part", format=source.manifest.format, config=config.files) for place in places
     )
     with train, test:
         copy_episodes(source, index, held_out.astype(int), [train, test], what="split")
+    report = {"duplicates": len(index) - len(np.unique(tied(index)))}
     first, second = (
-        commit_copy(
-            place,
-            writer,
-            [source],
-            operation=Operation(name="split_dataset", config=config.model_dump(mode="json") | {"side": side}),
-        )
-        for place, writer, side in zip(places, (train, test), SIDES, strict=True)
-    )
-    result = SplitResult(
-        train=first.ref,
-        held_out=second.ref,
-        source=source.ref,
-        before=source.manifest.statistics,
-        duplicates=len(index) - len(np.unique(tied(index))),
+        commit_copy(place, writer, [source], operation=operation, report=report)
+        for place, writer, operation in zip(places, (train, test), operations, strict=True)
     )
     log.info("Split into %s and %s", first.ref, second.ref)
-    return result
+    return _result(first, second, source)
+
+
+def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
+    return SplitResult(
+        train=train.ref,
+        held_out=held_out.ref,
+        source=source.ref,
+        before=source.manifest.statistics,
+        duplicates=train.manifest.report["duplicates"],
+        reused=reused,
+    )
 
 
 def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:

@@ -16,7 +16,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import read_policy_manifest
 from offline_core.progress import progress
 from offline_core.recording.sampler import sample_episodes
-from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef, commit, find_version, prepare_dataset
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import EpisodeWriter, FilesConfig
@@ -71,6 +71,13 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     policies = {uri: read_policy_manifest(uri) for uri in config.policies}
     environments = [source.manifest.environment for source in sources.values()]
     environments += [config.environment or policy.environment for policy in policies.values()]
+    operation = Operation(name="mix_datasets", version=2, config=config.model_dump(mode="json"))
+    parents = [
+        *(source.parent_entry for source in sources.values()),
+        *(policy.parent_entry(uri) for uri, policy in policies.items()),
+    ]
+    if found := find_version(output, operation, parents):
+        return _result(found, config, reused=True)
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
     streams |= {
         uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed))
@@ -101,19 +108,22 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         output,
         writer.files,
         format=config.format,
-        operation=Operation(name="mix_datasets", config=config.model_dump(mode="json") | {"steps_by_source": steps}),
+        operation=operation,
         statistics=writer.statistics,
-        parents=[
-            *(source.parent_entry for source in sources.values()),
-            *(policy.parent_entry(uri) for uri, policy in policies.items()),
-        ],
+        parents=parents,
         environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
         observation_space=spaces[0],
         action_space=spaces[1],
+        report={"steps": steps},
     )
-    result = MixtureResult(dataset=dataset.ref, steps=steps, is_complete=sum(steps.values()) >= config.steps)
     log.info("Mixed %s", dataset.ref)
-    return result
+    return _result(dataset, config)
+
+
+def _result(dataset: Dataset, config: MixtureConfig, *, reused: bool = False) -> MixtureResult:
+    steps: dict[str, int] = dataset.manifest.report["steps"]
+    is_complete = sum(steps.values()) >= config.steps
+    return MixtureResult(dataset=dataset.ref, steps=steps, is_complete=is_complete, reused=reused)
 
 
 def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:

@@ -15,6 +15,8 @@ from offline_core.storage.location import Location
 log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+BESIDE = frozenset({RESULT_FILE, "card.md", "card.png"})
+"""Files that tell about what lies beside them, and are no part of it."""
 
 Result = TypeVar("Result", bound=BaseModel)
 

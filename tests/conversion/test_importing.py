@@ -135,7 +135,7 @@ def test_what_is_committed(rllib_recordings: Path, tmp_path: Path) -> None:
     [parent] = manifest.parents
     assert (parent.kind, parent.uri, parent.version) == ("files", str(source), None)
     assert manifest.operation.name == "import_dataset"
-    assert manifest.operation.config["counts"] == result.counts.model_dump()
+    assert manifest.report["counts"] == result.counts.model_dump()
     assert "engine" not in manifest.operation.config
     assert manifest.operation == Operation.model_validate_json(manifest.operation.model_dump_json())
 

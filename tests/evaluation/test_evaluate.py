@@ -74,9 +74,10 @@ def test_a_policy_that_is_not_there_is_named(tmp_path: Path, environment: Enviro
         evaluate_policy(EvaluationConfig(environment=environment), policy=str(tmp_path))
 
 
-def test_evaluating_changes_nothing(tmp_path: Path) -> None:
+def test_evaluating_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
     save_policy(Policy(*spaces_of(PENDULUM)), str(tmp_path), operation=Operation(name="test"), environment=PENDULUM)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    evaluate_policy(EvaluationConfig(episodes=2), policy=str(tmp_path))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    result = evaluate_policy(EvaluationConfig(episodes=2), policy=str(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert [str(path) for path in (tmp_path / "_evaluations").iterdir()] == [result.uri]
     assert not load_policy(str(tmp_path)).training

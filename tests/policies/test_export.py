@@ -166,7 +166,7 @@ def test_another_export_replaces_all_of_the_old_one(tmp_path: Path) -> None:
     _, first = exported(Policy(VECTOR, spaces.Discrete(3)), tmp_path, "torch_export", "onnx", "onnx")
     (tmp_path / "out" / "notes.txt").write_text("mine")
     _, second = exported(Policy(VECTOR, spaces.Discrete(4)), tmp_path)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"policy.onnx", "export.json", "notes.txt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"policy.onnx", "export.json", "result.json", "notes.txt"}
     assert first.models.keys() == {"torch_export", "onnx"} and second.models.keys() == {"onnx"}
 
 

@@ -330,9 +330,22 @@ def test_pruning_into_the_same_dataset_makes_its_next_version(tmp_path: Path, fo
 
 def test_the_same_pruning_again_has_the_same_fingerprint(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
-    first, second, other = (prune(tmp_path, where=f"return >= {least}").dataset for least in (4, 4, 5))
-    assert (first.version, second.version) == (1, 2)
-    assert first.fingerprint == second.fingerprint != other.fingerprint
+    first, other, second = (prune(tmp_path, where=f"return >= {least}") for least in (4, 5, 4))
+    assert (first.dataset.version, other.dataset.version) == (1, 2)
+    assert second == first.model_copy(update={"reused": True}) and not other.reused
+    assert first.dataset.fingerprint != other.dataset.fingerprint
+
+
+def test_a_result_whose_data_is_gone_is_made_again(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", ten())
+    first = prune(tmp_path, where="return >= 4")
+    [file] = open_dataset(str(tmp_path / "out")).paths
+    whole = Path(file).read_bytes()
+    for damage in (lambda: Path(file).unlink(), lambda: Path(file).write_bytes(whole[:-1])):
+        damage()
+        again = prune(tmp_path, where="return >= 4")
+        assert (again.reused, again.dataset) == (False, first.dataset), "in its old place, under its old version"
+        assert Path(file).read_bytes() == whole
 
 
 def test_a_foreign_folder_is_imported_first(rllib_recordings: Path, tmp_path: Path) -> None:
@@ -344,7 +357,7 @@ def test_a_foreign_folder_is_imported_first(rllib_recordings: Path, tmp_path: Pa
     assert (result.before.episodes, result.after.episodes, result.dropped_episodes) == (60, 15, 45)
     imported = open_dataset(result.source.uri)
     assert imported.location.parent.uri == str(tmp_path), "beside the output"
-    assert imported.manifest.operation.config["counts"]["duplicates"] >= repeated > 0, "counted in steps"
+    assert imported.manifest.report["counts"]["duplicates"] >= repeated > 0, "counted in steps"
     assert imported.manifest.parents[0].uri == str(tmp_path / "in")
     pruned = open_dataset(str(tmp_path / "out"))
     assert pruned.manifest.parents == [imported.parent_entry]

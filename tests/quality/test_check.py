@@ -194,7 +194,18 @@ def test_the_report_is_kept_beside_the_version(tmp_path: Path) -> None:
     assert [path.name for path in kept] == ["000001.json", "000002.json"]
     assert [QualityReport.model_validate_json(path.read_bytes()) for path in kept] == [first, second]
     assert (first.dataset.version, second.dataset.version) == (1, 2)
-    assert check_dataset(QualityConfig(), dataset=str(tmp_path), version=1) == first
+    assert check_dataset(QualityConfig(), dataset=str(tmp_path), version=1) == first.model_copy(update={"reused": True})
+
+
+def test_a_report_is_for_these_parameters_and_this_data(tmp_path: Path) -> None:
+    check(tmp_path, clean())
+    assert not check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
+    assert check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
+    own = QualityConfig(max_duplicate_fraction=0.5)
+    assert not check_dataset(own, dataset=str(tmp_path), rules=[ShortEpisodes()]).reused
+    assert not check_dataset(own, dataset=str(tmp_path)).reused, "rules of one's own were the last to look"
+    (tmp_path / "_checks" / "000001.json").write_text('{"half": ')
+    assert not check_dataset(own, dataset=str(tmp_path)).reused
 
 
 def test_a_report_with_infinite_numbers_can_be_read_back(tmp_path: Path) -> None:

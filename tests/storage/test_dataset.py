@@ -26,7 +26,7 @@ from offline_core.errors import (
     VersionExistsError,
     VersionNotFoundError,
 )
-from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.dataset import Dataset, commit, find_version, open_dataset, prepare_dataset, versions
 from offline_core.storage.manifest import Format, Operation, Parent
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import statistics_of
@@ -101,15 +101,15 @@ def test_older_versions_stay_readable(tmp_path: Path) -> None:
 
 
 def test_versions_beyond_nine_are_in_order(tmp_path: Path) -> None:
-    for _ in range(11):
-        write_dataset(tmp_path, EPISODES[:1])
+    for seed in range(11):
+        write_dataset(tmp_path, [episode(seed)])
     assert versions(str(tmp_path)) == list(range(1, 12))
     assert open_dataset(str(tmp_path)).manifest.version == 11
 
 
 def test_a_version_that_is_not_there(tmp_path: Path) -> None:
     write_dataset(tmp_path, EPISODES)
-    write_dataset(tmp_path, EPISODES)
+    write_dataset(tmp_path, EPISODES[:1])
     for version in (0, 3):
         with pytest.raises(VersionNotFoundError, match=rf"{tmp_path} has no version {version}; it has \[1, 2\]"):
             open_dataset(str(tmp_path), version)
@@ -232,7 +232,26 @@ def test_leftovers_of_a_crash_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "_versions" / ".tmp-4567").write_bytes(b'{"half": ')
     assert versions(str(tmp_path)) == [1]
     assert list(episodes(open_dataset(str(tmp_path)))) == EPISODES
-    assert write_dataset(tmp_path, EPISODES).manifest.version == 2
+    assert write_dataset(tmp_path, EPISODES[:1]).manifest.version == 2
+
+
+def test_the_same_files_made_of_the_same_by_the_same_are_one_version(tmp_path: Path) -> None:
+    first = write_dataset(tmp_path, EPISODES)
+    write_dataset(tmp_path, EPISODES[:1])
+    assert write_dataset(tmp_path, EPISODES).ref == first.ref
+    assert versions(str(tmp_path)) == [1, 2]
+
+
+def test_a_version_is_found_by_what_was_done_to_what(tmp_path: Path) -> None:
+    first = write_dataset(tmp_path, EPISODES)
+    operation, parents = first.manifest.operation, first.manifest.parents
+    same = find_version(str(tmp_path), operation, parents)
+    assert same is not None and same.ref == first.ref
+    parent = Parent(kind="dataset", uri="elsewhere", fingerprint="0123")
+    assert find_version(str(tmp_path), operation, [parent]) is None
+    assert find_version(str(tmp_path), operation.model_copy(update={"version": 2}), parents) is None
+    assert find_version(str(tmp_path), operation.model_copy(update={"config": {"seed": 1}}), parents) is None
+    assert find_version(str(tmp_path / "missing"), operation, parents) is None
 
 
 def test_a_first_version_that_was_never_committed_is_no_dataset(tmp_path: Path) -> None:
