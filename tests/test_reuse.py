@@ -1,0 +1,142 @@
+"""What was done once is not done again: every step of the core, called twice, and a place that two want to write to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pydantic import BaseModel
+
+from offline_core.config import EnvironmentSpec, parse
+from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.conversion.converting import convert_table
+from offline_core.conversion.exporting import ExportConfig, export_dataset
+from offline_core.conversion.importing import import_dataset
+from offline_core.errors import BusyError
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.export import export_policy
+from offline_core.policies.export_config import PolicyExportConfig
+from offline_core.pruning.compact import compact_dataset
+from offline_core.pruning.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.pruning.merge import merge_datasets
+from offline_core.pruning.prune import prune_dataset
+from offline_core.pruning.split import split_dataset
+from offline_core.quality.check import check_dataset
+from offline_core.quality.config import QualityConfig
+from offline_core.recording.mixing import MixtureConfig, mix_datasets
+from offline_core.storage.dataset import versions
+from tests.learning.test_train import balancing_episodes, dataset_of
+
+EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation_episodes": 2, "network": {"hidden_sizes": [8]}}
+IMPORT = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}})
+TRAINING = {"network": {"hidden_sizes": [8]}, "optimizer": {"max_epochs": 1}, "evaluation": {"episodes": 2}}
+
+
+def dataset(root: Path) -> str:
+    return str(root / "data")
+
+
+def expert(root: Path) -> BaseModel:
+    return train_expert(parse(ExpertConfig, EXPERT), output=str(root / "out"))
+
+
+def policy(root: Path) -> BaseModel:
+    return train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "out"))
+
+
+STEPS: dict[str, Callable[[Path], BaseModel]] = {
+    "import": lambda root: import_dataset(IMPORT, source=str(root / "rows.parquet"), output=str(root / "out")),
+    "convert": lambda root: convert_table(ConversionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "prune": lambda root: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=dataset(root), output=str(root / "out")),
+    "compact": lambda root: compact_dataset(CompactionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "split": lambda root: split_dataset(SplitConfig(), dataset=dataset(root), output=str(root / "out")),
+    "merge": lambda root: merge_datasets(MergeConfig(), datasets=[dataset(root)], output=str(root / "out")),
+    "mix": lambda root: mix_datasets(MixtureConfig(datasets={dataset(root): 1.0}, steps=100), output=str(root / "out")),
+    "check": lambda root: check_dataset(QualityConfig(), dataset=dataset(root)),
+    "export": lambda root: export_dataset(ExportConfig(), dataset=dataset(root), output=str(root / "out")),
+    "train expert": expert,
+    "train policy": policy,
+    "evaluate": lambda root: evaluate_policy(EvaluationConfig(episodes=2), policy=str(root / "policy")),
+    "export policy": lambda root: export_policy(
+        PolicyExportConfig(latency_calls=2), policy=str(root / "policy"), output=str(root / "out")
+    ),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, cartpole_policy: str) -> Path:
+    (tmp_path / "policy").symlink_to(cartpole_policy)
+    dataset_of(tmp_path / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
+    rows = {"eps_id": ["a"] * 3 + ["b"] * 2, "t": [0, 1, 2, 0, 1], "actions": [0, 1, 0, 1, 1], "rewards": [1.0] * 5}
+    rows |= {"obs": [[0.1 * i, 0.2] for i in range(5)], "terminateds": [False, False, True, False, True]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "rows.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_was_done_is_found(root: Path, step: str) -> None:
+    first = STEPS[step](root)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    start = time.perf_counter()
+    again = STEPS[step](root)
+    assert time.perf_counter() - start < 1.0
+    assert not first.reused and again == first.model_copy(update={"reused": True})  # type: ignore[attr-defined]
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before, "nothing is written"
+
+
+def test_an_expert_or_policy_that_is_damaged_is_made_again_as_it_was(root: Path) -> None:
+    for step in ("train expert", "train policy"):
+        first = STEPS[step](root)
+        [weights] = (root / "out" / "best").glob("weights-*")
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:-1])
+        again = STEPS[step](root)
+        assert not again.reused, step  # type: ignore[attr-defined]
+        assert weights.read_bytes() == whole
+        assert STEPS[step](root).reused  # type: ignore[attr-defined]
+        assert first.checkpoint == again.checkpoint  # type: ignore[attr-defined]
+
+
+def test_another_policy_in_the_same_place_is_not_taken_for_the_first(root: Path) -> None:
+    first = policy(root)
+    other = parse(TrainingConfig, TRAINING | {"seed": 1})
+    train_policy(other, dataset=dataset(root), output=str(root / "out"))
+    assert not policy(root).reused and versions(dataset(root)) == [1]  # type: ignore[attr-defined]
+    assert policy(root) == first.model_copy(update={"reused": True, **_times(policy(root))})
+
+
+def _times(result: BaseModel) -> dict[str, object]:
+    """What differs between two runs that do the same."""
+    names = [name for name in type(result).model_fields if "seconds" in name or name in ("steps_per_second", "bottleneck")]
+    return {name: getattr(result, name) for name in names}
+
+
+def test_a_place_is_written_to_by_one_at_a_time_and_free_when_that_one_dies(root: Path) -> None:
+    """Another process holds it, as a training that is under way does; it is killed."""
+    script = f"""
+        from offline_core.storage.location import Location
+        with Location.of({str(root / "out")!r}).make_folder().locked():
+            print("held", flush=True)
+            input()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        for step in (expert, policy):
+            with pytest.raises(BusyError, match=r"Another run is writing to .*/out\. Wait") as caught:
+                step(root)
+            assert caught.value.may_pass
+        other.kill()
+    assert not expert(root).reused  # type: ignore[attr-defined]
