@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from prefect import flow, task
 from pydantic import BaseModel, ConfigDict
 
+from flows.seeds import seed_of
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.config import ExpertConfig
@@ -19,9 +20,9 @@ from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
-from offline_core.ray_session import ray_session
+from offline_core.ray_session import ray_scope
 from offline_core.recording.config import RecordingConfig
-from offline_core.reporting.cards import times_card
+from offline_core.reporting.cards import chain_card
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 from tasks.artifacts import publish
@@ -51,7 +52,7 @@ class ExpertToPolicyResult(BaseModel):
 @flow(name="expert-to-policy", flow_run_name="expert-to-policy-{expert.environment.id}-{seed}")
 def expert_to_policy(
     root: str = "runs/demo",
-    seed: int = 0,
+    seed: int | None = 0,
     expert: ExpertConfig = ExpertConfig(),
     recording: RecordingConfig = RecordingConfig(),
     pruning: PruningConfig = PruningConfig(),
@@ -63,7 +64,8 @@ def expert_to_policy(
 
     Args:
         root: Folder for everything the run makes.
-        seed: Seed of every stage; the seeds inside the stages' parameters are not used.
+        seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
+            and the same when a run is retried.
         expert: The environment, and how the expert learns to master it.
         recording: How the expert's episodes are recorded.
         pruning: Which of them are kept.
@@ -72,7 +74,7 @@ def expert_to_policy(
         evaluation: How the policy is put to the test.
     """
     place = Location.of(root)
-    seeded = {"seed": seed}
+    seeded = {"seed": seed_of(seed)}
     seconds: dict[str, float] = {}
 
     @contextmanager
@@ -81,7 +83,7 @@ def expert_to_policy(
         yield
         seconds[name] = time.perf_counter() - start
 
-    with stage("all"), ray_session():
+    with stage("all"), ray_scope():
         with stage("train expert"):
             expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
         with stage("record episodes"):
@@ -110,22 +112,43 @@ def expert_to_policy(
         evaluation=evaluated,
         seconds=seconds,
     )
-    summarize(result)
+    parameters = {
+        "expert": expert,
+        "recording": recording,
+        "pruning": pruning,
+        "quality": quality,
+        "training": training,
+        "evaluation": evaluation,
+    }
+    summarize(result, root=place.uri, parameters=parameters)
     return result
 
 
 @task(name="summarize")
-def summarize(result: ExpertToPolicyResult) -> None:
-    """Leaves one card for the whole chain as an artifact."""
-    stages = {name: value for name, value in result.seconds.items() if name != "all"}
+def summarize(result: ExpertToPolicyResult, *, root: str, parameters: Mapping[str, BaseModel]) -> None:
+    """Leaves one card for the whole chain as an artifact, and in `root`."""
+    returns = {
+        "expert": result.expert.metrics["episode_return_mean"],
+        "recorded": result.pruning.before.returns.mean,
+        "kept": result.pruning.after.returns.mean,
+        "policy": result.evaluation.metrics["episode_return_mean"],
+    }
     rows = {
         "Environment": result.evaluation.environment,
-        "Expert": f"return {result.expert.metrics['episode_return_mean']:.1f}",
-        "Recorded": str(result.recording),
-        "Kept": f"{result.pruning.after.episodes:,} episodes",
+        "Expert": f"return {returns['expert']:.1f}",
+        "Recorded": result.pruning.source,
+        "Kept": result.pruning.dataset,
         "Quality": result.quality.verdict,
         "Policy": f"{result.training.checkpoint}, {result.training.updates:,} updates",
-        "Policy's return": f"{result.evaluation.metrics['episode_return_mean']:.1f}",
+        "Policy's return": f"{returns['policy']:.1f}",
         "Seconds": result.seconds["all"],
     }
-    publish(times_card("Expert to policy", rows=rows, seconds=stages), key="expert-to-policy-card")
+    stages = {name: value for name, value in result.seconds.items() if name != "all"}
+    publish(
+        chain_card(rows=rows, seconds=stages, returns=returns),
+        key="expert-to-policy-card",
+        operation="expert_to_policy",
+        config=parameters,
+        about=(result.training.checkpoint, None),
+        beside=[Location.of(root).child("card")],
+    )

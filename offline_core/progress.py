@@ -37,6 +37,24 @@ class Progress:
         """Units a second, 0 before anything is done."""
         return (self.n - self.began) / self.seconds if self.seconds > 0 else 0.0
 
+    def __str__(self) -> str:
+        """In words: "record: 120 of 500 episodes, 38 a second, about 10 s to go"."""
+        parts = [f"{self.n:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}s"]
+        if self.rate > 0:
+            parts.append(f"{self.rate:,.0f} a second" if self.rate >= 10 else f"{self.rate:.2g} a second")
+            if self.total is not None and not self.ended and self.n < self.total:
+                parts.append(f"about {_duration((self.total - self.n) / self.rate)} to go")
+        parts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in (self.notes or {}).items()]
+        if self.ended:
+            parts.append(f"{'done' if self.n == self.total else 'ended'} after {_duration(self.seconds)}")
+        return f"{self.what}: {', '.join(parts)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
 
 Observer = Callable[[Progress], None]
 

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.storage.dataset import DatasetRef
 from tasks.artifacts import publish_datasets
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="convert-table", persist_result=True, result_serializer="json")
+@stage("convert-table")
 def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> ConversionResult:
     """Writes the same episodes in the format wanted; leaves what they take in both as an artifact."""
     from offline_core.conversion import converting as core
 
-    result = core.convert_table(config, dataset=dataset, output=output, version=version)
+    with progress_shown():
+        result = core.convert_table(config, dataset=dataset, output=output, version=version)
     rows: dict[str, object] = {"From": result.source, "To": result.dataset, "Format": config.format}
     rows["Bytes per step"] = f"{_per_step(result.source):.1f} before, {_per_step(result.dataset):.1f} after"
-    publish_datasets("Conversion", {"converted": result.dataset}, rows=rows, key="conversion-card")
+    publish_datasets(
+        "Conversion",
+        {"converted": result.dataset},
+        made=[result.dataset],
+        rows=rows,
+        key="conversion-card",
+        operation="convert_table",
+        config=config,
+        reused=result.reused,
+    )
     return result
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.reporting.cards import episodes_card, returns_rows
+from offline_core.storage.location import Location
 from tasks.artifacts import publish
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="evaluate-policy", persist_result=True, result_serializer="json")
+@stage("evaluate-policy")
 def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResult:
     """Plays whole episodes on start states no stage before has seen; leaves histograms as an artifact."""
     from offline_core.evaluation import evaluate as core
 
-    result = core.evaluate_policy(config, policy=policy)
+    with progress_shown():
+        result = core.evaluate_policy(config, policy=policy)
     rows = {
         "Policy": policy,
         "Environment": result.environment,
@@ -24,5 +26,13 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         "Seconds": result.seconds,
     }
     card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
-    publish(card, key="evaluation-card")
+    publish(
+        card,
+        key="evaluation-card",
+        operation="evaluate_policy",
+        config=config,
+        about=(policy, None),
+        beside=[Location.of(result.uri.removesuffix(".json"))],
+        reused=result.reused,
+    )
     return result

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.policies.export_config import Latency, PolicyExportConfig, PolicyExportResult
 from offline_core.reporting.card import Card
+from offline_core.storage.location import Location
 from tasks.artifacts import publish
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="export-policy", persist_result=True, result_serializer="json")
+@stage("export-policy")
 def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> PolicyExportResult:
     """Writes each format and holds it against the policy; leaves how far they agree, and how fast each is, as an artifact."""
     from offline_core.policies import export as core
 
-    result = core.export_policy(config, policy=policy, output=output)
+    with progress_shown():
+        result = core.export_policy(config, policy=policy, output=output)
     rows: dict[str, object] = {
         "Policy": result.policy,
         "Export": result.output,
@@ -24,7 +26,15 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         rows[f"{format}: largest difference"] = f"{model.max_abs_difference:.2g}"
         rows |= {f"{format}: {batch}, µs": _text(latency) for batch, latency in model.latency.items()}
     rows |= {f"policy: {batch}, µs": _text(latency) for batch, latency in result.policy_latency.items()}
-    publish(Card("Exported policy", rows | {"Seconds": result.seconds}), key="policy-export-card")
+    publish(
+        Card("Exported policy", rows | {"Seconds": result.seconds}),
+        key="policy-export-card",
+        operation="export_policy",
+        config=config,
+        about=(policy, None),
+        beside=[Location.of(output).child("card")],
+        reused=result.reused,
+    )
     return result
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.recording.mixing import MixtureConfig, MixtureResult
 from tasks.artifacts import publish_datasets
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="mix-datasets", persist_result=True, result_serializer="json")
+@stage("mix-datasets")
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     """Commits whole episodes of all sources by weight; leaves the share of each as an artifact."""
     from offline_core.recording import mixing as core
 
-    result = core.mix_datasets(config, output=output)
+    with progress_shown():
+        result = core.mix_datasets(config, output=output)
     rows: dict[str, object] = {uri: f"{steps:,} steps" for uri, steps in result.steps.items()}
     rows |= {"To": result.dataset, "All steps asked for": result.is_complete}
-    publish_datasets("Mixture", {"mixed": result.dataset}, rows=rows, key="mixture-card")
+    publish_datasets(
+        "Mixture",
+        {"mixed": result.dataset},
+        made=[result.dataset],
+        rows=rows,
+        key="mixture-card",
+        operation="mix_datasets",
+        config=config,
+        reused=result.reused,
+    )
     return result

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult
 from tasks.artifacts import publish_datasets
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="prune-dataset", persist_result=True, result_serializer="json")
+@stage("prune-dataset")
 def prune_dataset(config: PruningConfig, *, dataset: str, output: str, version: int | None = None) -> PruningResult:
     """Copies the chosen episodes into a new version; leaves histograms before and after as an artifact."""
     from offline_core.pruning import prune as core
 
-    result = core.prune_dataset(config, dataset=dataset, output=output, version=version)
+    with progress_shown():
+        result = core.prune_dataset(config, dataset=dataset, output=output, version=version)
     rows = {
-        "Dataset": f"{result.dataset.uri} version {result.dataset.version}",
-        "From": f"{result.source.uri} version {result.source.version}",
-        "Rules": config.model_dump_json(exclude={"files"}, exclude_defaults=True),
+        "From": result.source,
+        "To": result.dataset,
         "Episodes kept": f"{result.after.episodes:,} of {result.before.episodes:,}",
         "Steps kept": f"{result.after.steps:,} of {result.before.steps:,}",
         "Mean return": f"{result.before.returns.mean:.1f} before, {result.after.returns.mean:.1f} after",
+        **{f"Dropped by {rule}": f"{episodes:,} episodes" for rule, episodes in result.dropped.items()},
     }
-    publish_datasets("Pruning", {"before": result.source, "after": result.dataset}, rows=rows, key="pruning-card")
+    publish_datasets(
+        "Pruning",
+        {"before": result.source, "after": result.dataset},
+        made=[result.dataset],
+        rows=rows,
+        key="pruning-card",
+        operation="prune_dataset",
+        config=config,
+        reused=result.reused,
+    )
     return result

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.reporting.cards import expert_card, returns_rows
+from offline_core.storage.location import Location
 from tasks.artifacts import publish
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="train-expert", task_run_name="train-expert-{config.environment.id}", persist_result=True, result_serializer="json")
+@stage("train-expert", task_run_name="train-expert-{config.environment.id}")
 def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     """Trains with PPO until the target return is reached; leaves the return curve as an artifact."""
     from offline_core.experts import train as core
 
-    result = core.train_expert(config, output=output)
+    with progress_shown():
+        result = core.train_expert(config, output=output)
     rows = {
         "Environment": config.environment.id,
         "Checkpoint": result.checkpoint,
@@ -25,5 +27,13 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         "Environment steps": result.env_steps,
         "Seconds": result.seconds,
     }
-    publish(expert_card(rows=rows, curve=result.curve, target=result.target_return), key="expert-card")
+    publish(
+        expert_card(rows=rows, curve=result.curve, target=result.target_return),
+        key="expert-card",
+        operation="train_expert",
+        config=config,
+        about=(result.checkpoint, None),
+        beside=[Location.of(output).child("card")],
+        reused=result.reused,
+    )
     return result

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from prefect import task
+import json
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.reporting.cards import returns_rows, training_card
+from offline_core.storage.location import Location
 from tasks.artifacts import publish
+from tasks.progress import progress_shown
+from tasks.stage import stage
 
 
-@task(name="train-policy", task_run_name="train-{config.algorithm}", persist_result=True, result_serializer="json")
+@stage("train-policy", task_run_name="train-{config.algorithm}")
 def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> TrainingResult:
     """Trains until the target return or the last epoch; leaves loss and return curves as an artifact."""
     from offline_core.learning import train as core
 
-    result = core.train_policy(config, dataset=dataset, output=output, version=version)
+    with progress_shown():
+        result = core.train_policy(config, dataset=dataset, output=output, version=version)
     rows = {
         "Algorithm": config.algorithm,
         "Checkpoint": result.checkpoint,
-        "Dataset": f"{result.dataset.uri} version {result.dataset.version}",
+        "Dataset": result.dataset,
         **returns_rows(result.metrics),
         "Target": "none" if result.target_return is None else result.target_return,
         "Target reached": result.reached_target,
@@ -27,10 +31,6 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         "Updates": result.updates,
         "Epochs": result.epochs,
         "Steps per second": int(result.steps_per_second),
-        "Seconds loading": result.load_seconds,
-        "Seconds updating": result.update_seconds,
-        "Seconds gathering batches": result.gather_seconds,
-        "Seconds waiting for data": result.data_wait_seconds,
         "Bottleneck": result.bottleneck,
         "Seconds in all": result.seconds,
     }
@@ -40,6 +40,28 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         held_out=result.held_out_losses,
         curve=result.curve,
         target=result.target_return,
+        effective_sample_size=_series(Location.of(output), "effective_sample_size"),
+        seconds={
+            "loading": result.load_seconds,
+            "waiting for data": result.data_wait_seconds,
+            "gathering batches": result.gather_seconds,
+            "updating": result.update_seconds,
+        },
     )
-    publish(card, key="policy-card")
+    publish(
+        card,
+        key="policy-card",
+        operation="train_policy",
+        config=config,
+        about=(result.checkpoint, None),
+        beside=[Location.of(output).child("card")],
+        reused=result.reused,
+    )
     return result
+
+
+def _series(output: Location, name: str) -> list[tuple[int, float]]:
+    """(updates, value) of a metric that the run wrote down, empty if it has none of that name."""
+    metrics = output.child("metrics.jsonl")
+    records = map(json.loads, metrics.read().splitlines() if metrics.is_file() else [])
+    return [(record["updates"], record[name]) for record in records if name in record]

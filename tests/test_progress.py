@@ -47,6 +47,16 @@ def test_what_was_done_before_does_not_count_for_the_rate() -> None:
     assert Progress("train", "update", n=0, total=None, seconds=0.0).rate == 0.0
 
 
+def test_a_report_reads_well() -> None:
+    half = Progress("record", "episode", n=120, total=500, seconds=4.0)
+    assert str(half) == "record: 120 of 500 episodes, 30 a second, about 13 s to go"
+    noted = Progress("train", "update", n=1500, total=None, seconds=1000.0, began=1000, notes={"mean_return": 12.345})
+    assert str(noted) == "train: 1,500 updates, 0.5 a second, mean return 12.35"
+    assert str(Progress("read", "file", n=0, total=3, seconds=20.0)) == "read: 0 of 3 files"
+    assert str(Progress("read", "file", n=3, total=3, seconds=300.0, ended=True)).endswith("0.01 a second, done after 5 min")
+    assert str(Progress("read", "file", n=2, total=3, seconds=9000.0, ended=True)).endswith("ended after 2.5 h")
+
+
 def test_a_bar_made_inside_is_seen_whoever_moves_it(every_report: None) -> None:
     seen: list[Progress] = []
     with observe(seen.append):

@@ -53,16 +53,34 @@ def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, st
     return Card("Quality", {**rows, **marked}, figures.png(figure))
 
 
-def training_card(*, rows: Mapping[str, object], losses: Curve, held_out: Curve, curve: Curve, target: float | None) -> Card:
-    """How a policy was learned."""
-    figure, (left, right) = figures.new_figure(2)
-    figures.curve(left, losses, x="updates", y="loss", beside={"held out": held_out})
-    figures.curve(right, curve, x="updates", y="mean greedy return", target=target)
+def training_card(
+    *,
+    rows: Mapping[str, object],
+    losses: Curve,
+    held_out: Curve,
+    curve: Curve,
+    target: float | None,
+    effective_sample_size: Curve,
+    seconds: Mapping[str, float],
+) -> Card:
+    """How a policy was learned.
+
+    Arguments:
+        effective_sample_size: of the weights, in fractions of the batch; empty if the algorithm gives none.
+        seconds: by layer, from storage to update.
+    """
+    figure, (left, right, *more) = figures.new_figure(4 if effective_sample_size else 3)
+    figures.curve(left, curve, x="updates", y="mean greedy return", target=target)
+    figures.curve(right, losses, x="updates", y="loss", beside={"held out": held_out})
+    if effective_sample_size:
+        figures.curve(more[0], effective_sample_size, x="updates", y="effective sample size")
+    figures.bars(more[-1], seconds, x="seconds")
     return Card("Policy", rows, figures.png(figure))
 
 
-def times_card(title: str, *, rows: Mapping[str, object], seconds: Mapping[str, float]) -> Card:
-    """What a chain of stages came to, and where its time went."""
-    figure, (axes,) = figures.new_figure(1)
-    figures.bars(axes, seconds, x="seconds")
-    return Card(title, rows, figures.png(figure))
+def chain_card(*, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
+    """What a chain of stages came to: the mean return of each thing made, and where the time went."""
+    figure, (left, right) = figures.new_figure(2)
+    figures.bars(left, returns, x="mean return")
+    figures.bars(right, seconds, x="seconds")
+    return Card("Expert to policy", rows, figures.png(figure))

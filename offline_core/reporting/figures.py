@@ -77,13 +77,16 @@ def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     axes.set(xlabel=x)
 
 
-def new_figure(columns: int) -> tuple[Figure, list[Axes]]:
-    """A figure with that many pictures side by side."""
+def new_figure(pictures: int) -> tuple[Figure, list[Axes]]:
+    """A figure with that many pictures, two side by side."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)
-    return figure, list(axes[0])
+    columns, rows = min(pictures, 2), (pictures + 1) // 2
+    figure = Figure(figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[pictures:]:
+        spare.remove()
+    return figure, axes[:pictures]
 
 
 def png(figure: Figure) -> bytes:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
-from offline_core.reporting.card import Card
-from offline_core.reporting.cards import episodes_card, expert_card, quality_card, returns_rows, times_card, training_card
+from offline_core.reporting.card import Card, Ran
+from offline_core.reporting.cards import chain_card, episodes_card, expert_card, quality_card, returns_rows, training_card
 
 METRICS = {
     "episode_return_mean": 123.44,
@@ -31,7 +32,11 @@ def cells(card: Card) -> list[list[str]]:
     lines = card.markdown().splitlines()
     table = lines[lines.index("|---|---|") + 1 :]
     rows = [line for line in table if line.startswith("|")]
-    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    return [[unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"\\([^\w\s])|\\(_)", r"\1\2", text)
 
 
 def size_of(picture: bytes | None) -> tuple[int, int]:
@@ -49,14 +54,22 @@ def size_of(picture: bytes | None) -> tuple[int, int]:
         (1234567, "1,234,567"),
         (-3, "-3"),
         (1234.56, "1,234.6"),
-        (np.float64(0.25), "0.2"),
+        (np.float64(0.25), "0.25"),
+        (0.0, "0"),
+        (0.000123456, "0.000123"),
         (2.5e7, "2.5e+07"),
         (math.nan, "nan"),
         (-math.inf, "-inf"),
         (None, "None"),
         ("s3://bucket/run version 3", "s3://bucket/run version 3"),
         ("return > 3 | length < 2", "return > 3 | length < 2"),
-        ("one\ntwo", "one two"),
+        ("one\ntwo\r\n three", "one two three"),
+        ("`a` *b* _c_ __d__ snake_case", "`a` *b* _c_ __d__ snake_case"),
+        (
+            "![x](http://example.org/x.png) <img src=x> &amp; $y$ ~z~ \\|",
+            "![x](http://example.org/x.png) <img src=x> &amp; $y$ ~z~ \\|",
+        ),
+        ("größe–“quoted” 'x' 🎲", "größe–“quoted” 'x' 🎲"),
     ],
 )
 def test_a_value_reads_well_and_stays_in_its_cell(value: object, text: str) -> None:
@@ -70,9 +83,9 @@ def test_bars_are_escaped_in_names_too() -> None:
 
 
 def test_the_picture_is_inside_the_text() -> None:
-    card = times_card("Run", rows={"Seconds": 3.0}, seconds={"expert": 2.0, "record": 1.0})
-    assert card.markdown().startswith("# Run\n")
-    found = re.search(r"!\[Run\]\(data:image/png;base64,([^)]+)\)", card.markdown())
+    card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0), (1, 2.0)], target=None)
+    assert card.markdown().startswith("# Expert\n")
+    found = re.search(r"!\[Expert\]\(data:image/png;base64,([^)]+)\)", card.markdown())
     assert found is not None
     assert base64.b64decode(found[1]) == card.picture
     assert size_of(card.picture) == (450, 290)
@@ -80,6 +93,55 @@ def test_the_picture_is_inside_the_text() -> None:
 
 def test_a_card_without_a_picture_has_none_in_its_text() -> None:
     assert "![" not in Card("Title", {"Name": 1}).markdown()
+
+
+RAN = Ran("prune_dataset", {"where": "return >= 3", "files": {"rows": 5}}, {"python": "3.11", "git": "abc+dirty"})
+LINEAGE = 'flowchart LR\n  n0["pruned"]\n'
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Fenced blocks by language, as CommonMark finds them: a fence ends at one of the same length or longer."""
+    found = re.findall(r"^(`{3,})(\w+)\n(.*?)\n\1$", text, flags=re.M | re.S)
+    return {language: content for _, language, content in found}
+
+
+def test_a_card_says_what_ran_on_what() -> None:
+    text = Card("Pruning", {"Kept": 3}, ran=RAN, lineage=LINEAGE).markdown()
+    found = blocks(text)
+    assert yaml.safe_load(found["yaml"]) == {"prune_dataset": {"where": "return >= 3", "files": {"rows": 5}}}
+    assert found["mermaid"] == LINEAGE.rstrip()
+    assert "python 3.11, git abc+dirty" in text
+
+
+def test_without_changed_parameters_a_card_says_that() -> None:
+    found = blocks(Card("Pruning", {}, ran=Ran("prune_dataset")).markdown())
+    assert found["yaml"] == "prune_dataset:  # all parameters at their defaults"
+    assert yaml.safe_load(found["yaml"]) == {"prune_dataset": None}
+
+
+@pytest.mark.parametrize("hostile", ["```\n# out", "````", "a|b", "'\"", "üñí 🎲\u2028", "- x: y\n#z", "`", "\\n"])
+def test_no_parameter_leaves_its_block(hostile: str) -> None:
+    card = Card(hostile, {hostile: hostile}, ran=Ran("op", {"where": hostile, hostile: [hostile]}), lineage=LINEAGE)
+    found = blocks(card.markdown())
+    assert yaml.safe_load(found["yaml"]) == {"op": {"where": hostile, hostile: [hostile]}}
+    assert found["mermaid"] == LINEAGE.rstrip()
+    assert [len(row) for row in cells(card)] == [2]
+
+
+def test_the_files_of_a_card_belong_together() -> None:
+    card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0)], target=None)
+    files = card.files("000003")
+    assert list(files) == ["000003.png", "000003.md"], "what refers to the other comes last"
+    assert files["000003.png"] == card.picture
+    assert b"![Expert](000003.png)" in files["000003.md"] and b"base64" not in files["000003.md"]
+    assert list(Card("No picture", {}).files("card")) == ["card.md"]
+
+
+def test_a_training_shows_weights_only_if_it_has_some() -> None:
+    line = [(1, 0.5), (2, 0.25)]
+    four, three = training(line), training(line, effective_sample_size=[])
+    assert size_of(four.picture) == size_of(three.picture) == (900, 580)
+    assert four.picture != three.picture
 
 
 def test_rows_about_returns() -> None:
@@ -105,21 +167,30 @@ ONE = [(3, 4.5)]
 STRANGE = [(1, math.nan), (2, math.inf), (3, -math.inf), (4, 1.0)]
 
 
+def named(data: Any) -> dict[str, float]:
+    return {str(x): y for x, y in data}
+
+
+def training(data: Any, **changes: Any) -> Card:
+    given = {"losses": data, "held_out": data, "curve": data, "target": 475.0, "effective_sample_size": data}
+    return training_card(rows={"a": 1}, seconds=named(data), **(given | changes))
+
+
 @pytest.mark.parametrize(
     ("make", "width"),
     [
         (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
-        (lambda data: training_card(rows={"a": 1}, losses=data, held_out=data, curve=data, target=475.0), 900),
+        (lambda data: training(data), 900),
         (lambda data: episodes_card("x", rows={"a": 1}, returns={"r": [y for _, y in data]}, lengths={"r": [1]}), 900),
-        (lambda data: times_card("x", rows={"a": 1}, seconds={str(x): y for x, y in data}), 450),
+        (lambda data: chain_card(rows={"a": 1}, seconds=named(data), returns=named(data)), 900),
     ],
-    ids=["expert", "training", "episodes", "times"],
+    ids=["expert", "training", "episodes", "chain"],
 )
 @pytest.mark.parametrize("data", [NOTHING, ONE, STRANGE], ids=["nothing", "one point", "NaN and infinity"])
 def test_every_card_can_be_made_of_anything(make: Callable[[Any], Card], width: int, data: Any) -> None:
     card = make(data)
     assert cells(card) == [["a", "1"]]
-    assert size_of(card.picture) == (width, 290)
+    assert size_of(card.picture)[0] == width
 
 
 def test_a_quality_card_says_what_each_rule_found() -> None:

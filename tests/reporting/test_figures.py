@@ -32,11 +32,11 @@ def heights(axes: Any) -> list[int]:
     return [round(patch.get_height()) for patch in axes.patches]
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_figure_is_as_large_as_it_says(columns: int) -> None:
-    figure, axes = figures.new_figure(columns)
-    assert len(axes) == columns
-    assert drawn(figure).shape == (290, 450 * columns, 4)
+@pytest.mark.parametrize(("pictures", "columns", "rows"), [(1, 1, 1), (2, 2, 1), (3, 2, 2), (4, 2, 2)])
+def test_pictures_lie_two_side_by_side(pictures: int, columns: int, rows: int) -> None:
+    figure, axes = figures.new_figure(pictures)
+    assert len(axes) == len(figure.axes) == pictures
+    assert drawn(figure).shape == (290 * rows, 450 * columns, 4)
 
 
 def test_a_curve_goes_through_its_points() -> None:

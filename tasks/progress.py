@@ -1,0 +1,67 @@
+"""Shows in Prefect's UI how far a stage is: a progress artifact, and a line in the log now and then."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from offline_core.progress import Progress, observe
+
+LONG_SECONDS = 10.0
+"""What takes longer is shown."""
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_UPDATES = 3.0
+
+log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
+
+
+@contextmanager
+def progress_shown() -> Iterator[None]:
+    """Shows all work inside that takes long. The server is told by a thread, so that no work waits for it."""
+    with ThreadPoolExecutor(1, thread_name_prefix="progress") as teller:
+        artifacts = _Artifacts(teller)
+        with observe(artifacts.show):
+            yield
+
+
+class _Artifacts:
+    """One progress artifact for each piece of work that takes long."""
+
+    def __init__(self, teller: ThreadPoolExecutor) -> None:
+        self._teller = teller
+        self._context = contextvars.copy_context()  # says which run it is
+        self._told: Future[None] | None = None
+        self._ids: dict[str, UUID] = {}
+        self._last_line = self._last_update = -SECONDS_BETWEEN_LINES
+
+    def show(self, progress: Progress) -> None:
+        """Takes note of a report; quick."""
+        if progress.seconds < LONG_SECONDS:
+            return
+        now = time.monotonic()
+        if progress.ended or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            log.info("%s", progress)
+            self._last_line = now
+        is_idle = self._told is None or self._told.done()
+        if progress.ended or (is_idle and now - self._last_update >= SECONDS_BETWEEN_UPDATES):
+            self._told = self._teller.submit(self._context.run, self._tell, progress)
+            self._last_update = now
+
+    def _tell(self, progress: Progress) -> None:
+        percent = 100.0 * min(1.0, progress.n / progress.total) if progress.total else 100.0 * progress.ended
+        try:
+            if (known := self._ids.get(progress.what)) is not None:
+                update_progress_artifact(known, progress=percent, description=str(progress))
+            else:
+                self._ids[progress.what] = create_progress_artifact(progress=percent, description=str(progress))  # type: ignore[assignment]
+        except Exception as error:  # the work goes on without being watched
+            log.warning("Prefect's server could not be told of the progress: %s", error)
+        if progress.ended:
+            self._ids.pop(progress.what, None)  # more work of that name is another

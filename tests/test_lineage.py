@@ -1,0 +1,152 @@
+"""Lineage: three generations, what is gone or another by now, files of others; and its picture, whatever the names are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from offline_core import lineage as module
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.lineage import Lineage, Node, lineage, mermaid
+from offline_core.policies.checkpoint import read_policy_manifest, save_policy
+from offline_core.policies.policy import Policy
+from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.manifest import Operation, Parent
+from tests.storage.factories import episode, write_files
+
+
+def dataset(folder: Path, operation: str, parents: Sequence[Parent] = (), *, episodes: int = 2) -> Dataset:
+    """Version 1, or the next one, of a dataset of episodes of 7 steps each."""
+    prepare_dataset(str(folder))
+    writer = write_files(folder, [episode(i) for i in range(episodes)], "episodes")
+    done = Operation(name=operation)
+    return commit(
+        str(folder), writer.files, format="episodes", operation=done, statistics=writer.statistics, parents=list(parents)
+    )
+
+
+def policy(folder: Path, operation: str, parents: Sequence[Parent] = (), *, environment: str = "CartPole-v1") -> Parent:
+    spaces = spaces_of(EnvironmentSpec(id=environment))
+    metrics = {"episode_return_mean": 321.06}
+    uri = str(folder)
+    save_policy(Policy(*spaces), uri, operation=Operation(name=operation), parents=list(parents), metrics=metrics)
+    return read_policy_manifest(uri).parent_entry(uri)
+
+
+def chain(root: Path) -> str:
+    """expert → recorded → pruned → clone."""
+    expert = policy(root / "expert" / "best", "train_expert")
+    recorded = dataset(root / "recorded", "record_episodes", [expert], episodes=5)
+    pruned = dataset(root / "pruned", "prune_dataset", [recorded.parent_entry])
+    return policy(root / "policy" / "best", "train_policy", [pruned.parent_entry]).uri
+
+
+def drawn(graph: Lineage) -> dict[str, list[str]]:
+    """Lines of the label of each node, as Mermaid shows them."""
+    labels = re.findall(r'^  (n\d+)\W+"(.*)"\W+$', mermaid(graph), flags=re.M)
+    return {name: [unescaped(line) for line in label.split("<br/>")] for name, label in labels}
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"#(\d+);", lambda found: chr(int(found[1])), text)
+
+
+def test_a_policy_goes_back_to_the_expert(tmp_path: Path) -> None:
+    uri = chain(tmp_path)
+    graph = lineage(uri)
+    assert [node.operation for node in graph.nodes] == ["train_policy", "prune_dataset", "record_episodes", "train_expert"]
+    assert {node.state for node in graph.nodes} == {"there"}
+    assert graph.edges == [(1, 0), (2, 1), (3, 2)] and graph.is_whole
+    assert list(drawn(graph).values()) == [
+        ["policy/best", "train policy", "return 321.1"],
+        [f"{tmp_path.name}/pruned version 1", "prune dataset", "2 episodes, 14 steps"],
+        [f"{tmp_path.name}/recorded version 1", "record episodes", "5 episodes, 35 steps"],
+        ["expert/best", "train expert", "return 321.1"],
+    ]
+    assert graph.nodes[0].created_at is not None and "python" in graph.nodes[0].provenance
+
+
+def test_what_is_gone_is_shown_and_leads_no_further(tmp_path: Path) -> None:
+    uri = chain(tmp_path)
+    shutil.rmtree(tmp_path / "recorded")
+    graph = lineage(uri)
+    assert [node.state for node in graph.nodes] == ["there", "there", "gone"]
+    assert drawn(graph)["n2"] == [f"{tmp_path.name}/recorded version 1", "gone"]
+    assert "class n2 lost" in mermaid(graph)
+
+
+def test_a_checkpoint_that_was_replaced_is_not_taken_for_the_parent(tmp_path: Path) -> None:
+    uri = chain(tmp_path)
+    grandparent = dataset(tmp_path / "other", "import_dataset")
+    policy(tmp_path / "expert" / "best", "train_policy", [grandparent.parent_entry], environment="Pendulum-v1")
+    graph = lineage(uri)
+    assert graph.nodes[-1].state == "replaced" and graph.nodes[-1].operation is None
+    assert drawn(graph)["n3"] == ["expert/best", "something else is there now"]
+
+
+def test_files_of_others_are_leaves_and_are_not_read(tmp_path: Path) -> None:
+    files = Parent(kind="files", uri="/somewhere/a.json, /somewhere/b.json", fingerprint="f")
+    imported = dataset(tmp_path / "imported", "import_dataset", [files])
+    graph = lineage(imported.location.uri)
+    assert [node.state for node in graph.nodes] == ["there", "foreign"]
+
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "part.parquet").write_bytes(b"no Parquet at all")
+    assert [node.state for node in lineage(str(tmp_path / "foreign")).nodes] == ["foreign"]
+
+
+def test_any_version_and_a_shared_ancestor_once(tmp_path: Path) -> None:
+    source = dataset(tmp_path / "source", "record_episodes")
+    left = dataset(tmp_path / "left", "split_dataset", [source.parent_entry])
+    right = dataset(tmp_path / "right", "split_dataset", [source.parent_entry], episodes=3)
+    merged = dataset(tmp_path / "merged", "merge_datasets", [left.parent_entry, right.parent_entry])
+    later = dataset(tmp_path / "merged", "compact_dataset", [merged.parent_entry], episodes=4)
+    graph = lineage(merged.location.uri, 1)
+    assert len(graph.nodes) == 4 and graph.edges == [(1, 0), (2, 0), (3, 1), (3, 2)]
+    whole = lineage(later.location.uri)
+    assert [(node.version, node.operation) for node in whole.nodes[:2]] == [(2, "compact_dataset"), (1, "merge_datasets")]
+
+
+def test_a_long_history_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 3)
+    uri = chain(tmp_path)
+    graph = lineage(uri)
+    assert len(graph.nodes) == 3 and not graph.is_whole
+    assert '  more["… and more"] --> n2' in mermaid(graph)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        '"]; click n0',
+        "a|b",
+        "x;y",
+        "<b>bold",
+        "style:a_b",
+        "`code`",
+        "two\nlines",
+        "end",
+        "größe 🎲",
+        "%%",
+        "#quot;",
+        "a&lt;b",
+    ],
+)
+def test_no_name_is_more_than_text_in_a_label(name: str) -> None:
+    graph = Lineage([Node("dataset", f"/data/{name}", 3, "there", f"op {name}", 1, 2)], [])
+    first, *rest = mermaid(graph).splitlines()
+    assert first == "flowchart LR" and len(rest) == 1
+    label = re.fullmatch(r'  n0\["(.*)"\]', rest[0])
+    assert label is not None
+    assert set(re.sub(r"#\d+;|<br/>", "", label[1])) <= set("abcdefghijklmnopqrstuvwxyzöß0123456789 ,/-")
+    assert unescaped(label[1].split("<br/>")[0]) == f"data/{name} version 3"
+
+
+def test_a_long_name_shows_its_end() -> None:
+    (lines,) = drawn(Lineage([Node("dataset", f"/data/{'x' * 99}end", 1, "there")], [])).values()
+    assert lines == [f"…{'x' * 44}end version 1"]
