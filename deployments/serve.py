@@ -1,47 +1,38 @@
-"""Offers every flow to a running Prefect server, from one process and without a work pool: `python -m deployments.serve`."""
+"""Offers the deployments of prefect.yaml from one process, without a work pool: `python -m deployments.serve`."""
 
 from __future__ import annotations
 
+import argparse
+from typing import Any
+
 from prefect import serve
+from prefect.client.schemas.objects import ConcurrencyLimitConfig
+from prefect.deployments.runner import RunnerDeployment
+from prefect.schedules import Schedule
 
-from flows.check_dataset import check_dataset
-from flows.compact_dataset import compact_dataset
-from flows.convert_table import convert_table
-from flows.evaluate_policy import evaluate_policy
-from flows.expert_to_policy import expert_to_policy
-from flows.export_dataset import export_dataset
-from flows.export_policy import export_policy
-from flows.import_dataset import import_dataset
-from flows.merge_datasets import merge_datasets
-from flows.mix_datasets import mix_datasets
-from flows.prune_dataset import prune_dataset
-from flows.record_episodes import record_episodes
-from flows.split_dataset import split_dataset
-from flows.train_expert import train_expert
-from flows.train_policy import train_policy
+from deployments.definitions import PROFILES, definitions, flow_of
 
-FLOWS = (
-    expert_to_policy,
-    train_expert,
-    record_episodes,
-    import_dataset,
-    convert_table,
-    check_dataset,
-    prune_dataset,
-    compact_dataset,
-    split_dataset,
-    merge_datasets,
-    mix_datasets,
-    export_dataset,
-    train_policy,
-    evaluate_policy,
-    export_policy,
-)
+FLOWS = tuple(flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions()))
+
+
+def served(definition: dict[str, Any]) -> RunnerDeployment:
+    """A deployment of prefect.yaml for a process that serves it; its work pool, and so its environment, is not used."""
+    limit = definition.get("concurrency_limit")
+    return flow_of(definition["entrypoint"]).to_deployment(  # type: ignore[return-value]
+        name=definition["name"],
+        tags=definition["tags"],
+        parameters=definition.get("parameters"),
+        schedules=[Schedule(**schedule) for schedule in definition.get("schedules", ())],
+        concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,
+    )
 
 
 def main() -> None:
     """Serves until it is interrupted; one run at a time, for a run takes the whole machine."""
-    serve(*(flow.to_deployment(name="default") for flow in FLOWS), limit=1)  # type: ignore[arg-type]
+    parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
+    parser.add_argument("--profile", action="append", choices=PROFILES, help="Repeat for more; default if none is given.")
+    chosen = parser.parse_args().profile or ["default"]
+    serve(*(served(each) for each in definitions() if each["name"] in chosen), limit=1)
 
 
 if __name__ == "__main__":

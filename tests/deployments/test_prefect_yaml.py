@@ -1,0 +1,118 @@
+"""deployments/prefect.yaml without a server: Prefect takes nearly anything there, and ignores what it does not know."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import yaml
+from prefect.cli.deploy._models import (
+    ConcurrencyLimitSpec,
+    DeploymentConfig,
+    PrefectYamlModel,
+    RawScheduleConfig,
+    WorkPoolConfig,
+)
+from prefect.client.schemas.objects import ConcurrencyLimitConfig
+from prefect.client.schemas.schedules import CronSchedule
+from pydantic import BaseModel, ConfigDict
+
+from deployments.definitions import PREFECT_FILE, PROFILES, definitions
+from deployments.serve import FLOWS, flow_of, served
+from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
+
+DEFINITIONS = definitions()
+TRAINING = {"expert-to-policy", "train-expert", "train-policy"}
+
+
+def full_name(definition: dict[str, Any]) -> str:
+    return f"{flow_of(definition['entrypoint']).name}/{definition['name']}"
+
+
+def refuse_unknown(model: type[BaseModel], values: dict[str, Any]) -> None:
+    """Validates with a model of Prefect's that, other than Prefect itself, takes no key it does not know."""
+    type("Strict", (model,), {"model_config": ConfigDict(extra="forbid"), "__module__": model.__module__})(**values)
+
+
+@pytest.fixture(params=DEFINITIONS, ids=full_name)
+def definition(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def test_every_flow_is_there_in_every_profile_and_nothing_twice() -> None:
+    names = [full_name(each) for each in DEFINITIONS]
+    assert sorted(names) == sorted(f"{flow.name}/{profile}" for flow, profile in product(FLOWS, PROFILES))
+    assert {path.stem for path in (PREFECT_FILE.parents[1] / "flows").glob("*_*.py")} >= {flow.fn.__name__ for flow in FLOWS}
+
+
+def test_every_flow_of_the_house_is_deployed() -> None:
+    written = {path.stem for path in (PREFECT_FILE.parents[1] / "flows").glob("*.py") if "@flow(" in path.read_text()}
+    assert written == {flow.fn.__name__ for flow in FLOWS}
+
+
+def test_the_file_has_nothing_that_prefect_would_ignore() -> None:
+    content = yaml.safe_load(PREFECT_FILE.read_text())
+    assert set(content) - {"definitions"} <= set(PrefectYamlModel.model_fields)
+    assert set(content["definitions"]) == {"ray", "profiles", "schedules", "runs"}, (
+        "names for the file itself; nobody reads them"
+    )
+
+
+def test_it_has_nothing_that_prefect_would_ignore(definition: dict[str, Any]) -> None:
+    refuse_unknown(DeploymentConfig, definition)
+    refuse_unknown(WorkPoolConfig, definition["work_pool"])
+    assert set(definition["work_pool"]["job_variables"]) == {"env"}, "of a process pool"
+    for schedule in definition.get("schedules", ()):
+        RawScheduleConfig(**schedule)
+    if "concurrency_limit" in definition:
+        refuse_unknown(ConcurrencyLimitSpec, definition["concurrency_limit"])
+
+
+def test_its_parameters_fit_the_flow(definition: dict[str, Any]) -> None:
+    """Prefect's API takes names it does not know, and the values of models only when they run."""
+    flow = flow_of(definition["entrypoint"])
+    parameters = definition.get("parameters", {})
+    assert set(parameters) <= set(flow.parameters.properties)
+    flow.validate_parameters(parameters)
+
+
+def test_its_environment_is_text_of_settings_that_are_read(definition: dict[str, Any]) -> None:
+    environment = definition["work_pool"]["job_variables"]["env"]
+    assert set(environment) <= {CPUS_VARIABLE, OBJECT_STORE_VARIABLE}
+    assert all(isinstance(value, str) for value in environment.values())
+
+
+def test_nothing_starts_by_itself(definition: dict[str, Any]) -> None:
+    schedules = definition.get("schedules", [])
+    assert [schedule["active"] for schedule in schedules] == [False] * (definition["name"] == "nightly")
+    for schedule in schedules:
+        CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
+        assert schedule["slug"], "without one, Prefect cannot tell it from a new one at the next deploy"
+
+
+def test_one_training_at_a_time(definition: dict[str, Any]) -> None:
+    limit = {"limit": 1, "collision_strategy": "ENQUEUE"} if flow_of(definition["entrypoint"]).name in TRAINING else None
+    assert definition.get("concurrency_limit") == limit
+    if limit:
+        ConcurrencyLimitConfig(**limit)
+
+
+def test_profiles_do_not_write_where_others_do(definition: dict[str, Any]) -> None:
+    parameters = definition.get("parameters", {})
+    written = str(parameters.get("output") or parameters.get("root") or "")
+    if definition["name"] == "default":
+        assert not written
+    elif "check" not in definition["entrypoint"] and "evaluate" not in definition["entrypoint"]:
+        assert written.startswith(f"runs/{definition['name']}/")
+
+
+def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) -> None:
+    offered = served(definition)
+    assert f"{offered.flow_name}/{offered.name}" == full_name(definition)
+    assert offered.parameters == definition.get("parameters", {})
+    assert offered.tags == definition["tags"]
+    assert [schedule.active for schedule in offered.schedules or []] == [
+        schedule["active"] for schedule in definition.get("schedules", [])
+    ]
+    assert offered.concurrency_limit == definition.get("concurrency_limit", {}).get("limit")
