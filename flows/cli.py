@@ -5,6 +5,7 @@ Heavy imports happen inside the verbs, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -283,5 +284,21 @@ def main() -> None:
     try:
         app()
     except OfflineError as error:
-        typer.secho(f"\n{type(error).__name__}: {error}", fg="red", err=True)
-        sys.exit(1)
+        _fail(f"{type(error).__name__}: {error}")
+    except Exception as error:
+        if not _is_unreachable(error):
+            raise
+        _fail(
+            f"No Prefect server answers at {os.environ.get('PREFECT_API_URL')} (PREFECT_API_URL). Start it ('prefect server "
+            "start'), or unset the variable to do without; what was done is found when you run the same again."
+        )
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Prefect's client, or what it is built on, does not reach its server."""
+    return type(error).__module__.startswith("http") or str(error).startswith("Failed to reach API")
+
+
+def _fail(message: str) -> None:
+    typer.secho(f"\n{message}", fg="red", err=True)
+    sys.exit(1)

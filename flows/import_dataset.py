@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.events import announce
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.report import ImportResult
 from tasks.import_dataset import import_dataset as import_dataset_task
@@ -17,9 +18,13 @@ def import_dataset(
 ) -> ImportResult:
     """Imports recordings of RLlib, tables, Minari and D4RL files, CSV and more as the next version of a dataset.
 
+    Whoever waits for it is told.
+
     Args:
         source: A file, a folder, a pattern with * or **, or a list of them.
         output: Folder of the dataset to write.
         config: The format, what the columns mean, how rows become episodes.
     """
-    return import_dataset_task(config, source=source, output=output)
+    result = import_dataset_task(config, source=source, output=output)
+    announce(result.dataset, "dataset.imported")
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.events import announce
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult
 from tasks.prune_dataset import prune_dataset as prune_dataset_task
@@ -16,7 +17,7 @@ def prune_dataset(
     version: int | None = None,
     config: PruningConfig = PruningConfig(),
 ) -> PruningResult:
-    """Copies the episodes that meet some conditions into the next version of a dataset.
+    """Copies the episodes that meet some conditions into the next version of a dataset, and tells whoever waits for it.
 
     Args:
         dataset: Folder of the dataset to read.
@@ -24,4 +25,6 @@ def prune_dataset(
         version: Version to read; the latest if none is given.
         config: Which episodes to keep.
     """
-    return prune_dataset_task(config, dataset=dataset, output=output, version=version)
+    result = prune_dataset_task(config, dataset=dataset, output=output, version=version)
+    announce(result.dataset, "dataset.pruned")
+    return result

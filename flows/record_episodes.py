@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from prefect import flow
 
-from offline_core.ray_session import ray_session
+from flows.events import announce
+from flows.seeds import seed_of
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.dataset import DatasetRef
+from offline_core.recording.result import RecordingResult
 from tasks.record_episodes import record_episodes as record_episodes_task
 
 
 @flow(name="record-episodes", flow_run_name="record-{config.episodes}x{config.rounds}-{config.format}")
 def record_episodes(
     policy: str = "runs/expert/best", output: str = "runs/recording", config: RecordingConfig = RecordingConfig()
-) -> DatasetRef:
-    """Records complete episodes of a policy as the next version of a dataset.
+) -> RecordingResult:
+    """Records complete episodes of a policy as the next version of a dataset, and tells whoever waits for it.
 
     Args:
         policy: Checkpoint of the policy to play.
         output: Folder of the dataset.
         config: How many episodes, by how many recorders, in which format.
     """
-    with ray_session():
-        return record_episodes_task(config, policy=policy, output=output)
+    config = config.model_copy(update={"seed": seed_of(config.seed)})
+    result = record_episodes_task(config, policy=policy, output=output)
+    announce(result.dataset, "dataset.recorded")
+    return result

@@ -6,7 +6,7 @@ from prefect import flow
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.ray_session import ray_session
+from offline_core.ray_session import ray_scope
 from tasks.train_policy import train_policy as train_policy_task
 
 
@@ -25,5 +25,5 @@ def train_policy(
         version: Version to read; the latest if none is given.
         config: Algorithm, network, optimizer, evaluation and compute.
     """
-    with ray_session():
+    with ray_scope():
         return train_policy_task(config, dataset=dataset, output=output, version=version)

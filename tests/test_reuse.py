@@ -75,13 +75,18 @@ STEPS: dict[str, Callable[[Path], BaseModel]] = {
 }
 
 
+def write_rows(root: Path) -> None:
+    """Steps of two episodes, as other people may have them, in `rows.parquet`."""
+    rows = {"eps_id": ["a"] * 3 + ["b"] * 2, "t": [0, 1, 2, 0, 1], "actions": [0, 1, 0, 1, 1], "rewards": [1.0] * 5}
+    rows |= {"obs": [[0.1 * i, 0.2] for i in range(5)], "terminateds": [False, False, True, False, True]}
+    pl.DataFrame(rows).write_parquet(root / "rows.parquet")
+
+
 @pytest.fixture
 def root(tmp_path: Path, cartpole_policy: str) -> Path:
     (tmp_path / "policy").symlink_to(cartpole_policy)
     dataset_of(tmp_path / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
-    rows = {"eps_id": ["a"] * 3 + ["b"] * 2, "t": [0, 1, 2, 0, 1], "actions": [0, 1, 0, 1, 1], "rewards": [1.0] * 5}
-    rows |= {"obs": [[0.1 * i, 0.2] for i in range(5)], "terminateds": [False, False, True, False, True]}
-    pl.DataFrame(rows).write_parquet(tmp_path / "rows.parquet")
+    write_rows(tmp_path)
     return tmp_path
 
 

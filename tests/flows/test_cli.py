@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,12 @@ def test_inspect_shows_foreign_folders_too(rllib_recordings: Path, tmp_path: Pat
     shown = offline("inspect", str(rllib_recordings / "cartpole_episodes"), cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "Box(" in shown.stdout and "Discrete(2)" in shown.stdout and "60" in shown.stdout
+
+
+def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    environment = os.environ | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_HOME": str(tmp_path)}
+    command = [*OFFLINE, "evaluate", "nowhere"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if line.strip()]
+    assert line.startswith("No Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL). Start it")

@@ -1,0 +1,50 @@
+"""What each operation makes of the same input, pinned. Who changes it raises the operation's version, lest old results be reused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import nested
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.reader import episodes
+from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.test_reuse import STEPS, write_rows
+
+GOLDEN = {
+    # step: (name and version of the operation, what it makes)
+    "import": ("import_dataset 2", "03177d7d588c"),
+    "convert": ("convert_table 1", "971ad5cb1150"),
+    "prune": ("prune_dataset 1", "d895b5ea4a29"),
+    "compact": ("compact_dataset 1", "971ad5cb1150"),
+    "split": ("split_dataset 1", "5102b4b4f85e"),
+    "merge": ("merge_datasets 1", "971ad5cb1150"),
+    "mix": ("mix_datasets 2", "9be1f8d02ef2"),
+}
+
+
+def content(uri: str) -> str:
+    """12 hex digits for all that is in the episodes of a dataset, and their order."""
+    sha256 = hashlib.sha256()
+    for episode in episodes(open_dataset(uri)):
+        trees = (episode.observations, episode.actions, episode.rewards, *episode.extras.values())
+        arrays = [array for tree in trees for array in nested.leaves(tree)]
+        sha256.update(f"{episode.eps_id} {episode.terminated} {episode.truncated} {[a.dtype.str for a in arrays]}".encode())
+        for array in arrays:
+            sha256.update(array.tobytes())
+    return sha256.hexdigest()[:12]
+
+
+@pytest.mark.parametrize("step", ["import", "convert", "prune", "compact", "split", "merge", "mix"])
+def test_the_same_input_gives_the_same(tmp_path: Path, step: str) -> None:
+    dataset_of(tmp_path / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
+    write_rows(tmp_path)
+    run: Callable[[Path], object] = STEPS[step]
+    run(tmp_path)
+    made = str(tmp_path / "out" / ("held_out" if step == "split" else ""))
+    operation = open_dataset(made).manifest.operation
+    assert (f"{operation.name} {operation.version}", content(made)) == GOLDEN[step]
