@@ -1,4 +1,4 @@
-"""What each operation makes of the same input, pinned. Who changes it raises the operation's version, lest old results be reused."""
+"""What each operation makes of the same input. Who changes it raises its version, lest old results be reused."""
 
 from __future__ import annotations
 
