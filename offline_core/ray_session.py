@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ClusterError, ConfigError, OfflineError, first_line
+from offline_core.ray_address import check_address
 
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
@@ -77,20 +78,31 @@ def _connected() -> Iterator[None]:
     # Ray's C++ says on our terminal what Ray also raises, or what is no news; what only it says is in its log files.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     address = os.environ.get("RAY_ADDRESS")
-    where = _own_ray() if address in (None, "", "local") else {"address": address}
+    joins = address not in (None, "", "local")
+    if joins:
+        check_address(str(address))
+    where = {"address": address} if joins else _own_ray()
     # In a thread that lasts as long as Ray does: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler of whoever runs us, who could not cancel in good order any more.
     with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
         try:
-            keeper.submit(
-                ray.init,
-                **where,
-                log_to_driver=False,  # what actors print stays in Ray's own log files; what they raise is raised here
-                logging_level=logging.ERROR,
-            ).result()
+            keeper.submit(_init, where).result()
             yield
         finally:
             keeper.submit(ray.shutdown).result()
+
+
+def _init(where: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        # What actors print stays in Ray's own log files; what they raise is raised here.
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        raise ClusterError(
+            f"Ray ({where['address']}) did not take us in: {first_line(error)}. Its log files say more; they are in "
+            "/tmp/ray/session_latest/logs."
+        ) from error
 
 
 def _own_ray() -> dict[str, Any]:

@@ -1,0 +1,257 @@
+"""Ray as flows meet it: begun when needed, ended with its scope, joined by address or refused in seconds, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from offline_core.errors import ClusterError, ConfigError
+from offline_core.ray_session import own_cpus, own_object_store_bytes, ray_session
+
+REFUSED_WITHIN_SECONDS = 15.0
+GONE_WITHIN_SECONDS = 20.0
+
+SMALL_RAY = {"OFFLINE_RAY_CPUS": "3", "OFFLINE_RAY_OBJECT_STORE_BYTES": str(100 * 2**20)}
+
+PROGRAM = """
+import os, signal, sys, threading
+import psutil, ray
+from offline_core.ray_session import ray_scope, ray_session
+
+class Cancelled(BaseException):
+    pass
+
+def cancel(number, frame):
+    raise Cancelled
+
+def tell():
+    print("processes", *[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+
+"""
+
+
+def start(program: str, **environment: str) -> subprocess.Popen[str]:
+    """The program in a process of its own, which prints `processes` and the ids of all it started when it calls `tell`."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + textwrap.dedent(program)],
+        env=os.environ | SMALL_RAY | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes below the program, as soon as it tells them."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("processes"):
+            return [psutil.Process(int(pid)) for pid in line.split()[1:]]
+    raise AssertionError(process.communicate()[1])
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code and all that it has still said."""
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output + errors
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    assert len(processes) > 3, "there was no Ray"
+    _, alive = psutil.wait_procs(processes, timeout=GONE_WITHIN_SECONDS)
+    assert not [process.as_dict(["name", "status"]) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_scope_in_which_nobody_needs_ray_does_not_start_it() -> None:
+    program = """
+    with ray_scope(), ray_scope():
+        tell()
+    """
+    process = start(program)
+    assert told(process) == []
+    assert ended(process) == (0, "")
+
+
+def test_ray_starts_with_the_first_session_and_ends_with_the_scope() -> None:
+    program = """
+    with ray_scope():
+        with ray_scope():
+            def step():
+                with ray_session():
+                    print(ray.get_runtime_context().get_job_id(), int(ray.cluster_resources()["CPU"]))
+            thread = threading.Thread(target=step)  # as of a task that was submitted; Ray outlives it
+            thread.start()
+            thread.join()
+            step()
+            tell()
+        assert ray.is_initialized(), "the inner scope is no scope of its own"
+    assert not ray.is_initialized()
+    with ray_session():
+        pass
+    assert not ray.is_initialized(), "without a scope, a session ends with its block"
+    """
+    process = start(program)
+    assert process.stdout is not None
+    first, second = process.stdout.readline(), process.stdout.readline()
+    assert first == second == "01000000 3\n"
+    processes = told(process)
+    code, said = ended(process)
+    assert code == 0 and "Error" not in said
+    assert_gone(processes)
+
+
+def test_usage_statistics_are_off() -> None:
+    program = """
+    from ray._common.usage import usage_lib
+    with ray_session():
+        print("enabled", usage_lib.usage_stats_enabled(), ray.get(ray.remote(usage_lib.usage_stats_enabled).remote()))
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_USAGE_STATS_ENABLED"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + textwrap.dedent(program)], env=environment | SMALL_RAY, capture_output=True, text=True
+    )
+    assert done.stdout == "enabled False False\n", done.stderr
+
+
+ENDS = {
+    "exception": ("raise ValueError", None, 1),
+    "cancelled": ("signal.pause()", signal.SIGTERM, 7),
+    "killed": ("signal.pause()", signal.SIGKILL, -signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize(("last", "number", "code"), ENDS.values(), ids=ENDS)
+def test_nothing_of_our_own_ray_is_left(last: str, number: signal.Signals | None, code: int) -> None:
+    program = f"""
+    signal.signal(signal.SIGTERM, cancel)
+    try:
+        with ray_scope():
+            with ray_session():
+                ray.get(ray.remote(lambda: 1).remote())
+            tell()
+            {last}
+    except Cancelled:
+        sys.exit(7 + ray.is_initialized())
+    """
+    process = start(program)
+    processes = told(process)
+    if number is not None:
+        process.send_signal(number)
+    assert ended(process)[0] == code
+    assert_gone(processes)
+
+
+def test_cancelled_while_ray_starts() -> None:
+    program = """
+    signal.signal(signal.SIGTERM, cancel)
+    start = ray._private.worker.connect
+    def connect(*args, **kwargs):
+        tell()
+        return start(*args, **kwargs)
+    ray._private.worker.connect = connect
+    try:
+        with ray_session():
+            signal.pause()
+    except Cancelled:
+        sys.exit(7 + ray.is_initialized())
+    """
+    process = start(program)
+    processes = told(process)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 7
+    assert_gone(processes)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OFFLINE_RAY_CPUS", "many"),
+        ("OFFLINE_RAY_CPUS", "0"),
+        ("OFFLINE_RAY_OBJECT_STORE_BYTES", "1e9"),
+        ("OFFLINE_RAY_OBJECT_STORE_BYTES", "1000"),
+    ],
+)
+def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with (
+        pytest.raises(ConfigError, match=rf"{variable} has to be a whole number of at least .* found '{value}'"),
+        ray_session(),
+    ):
+        pass
+
+
+def test_without_settings_there_is_room_for_a_reader_and_others_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in SMALL_RAY:
+        monkeypatch.delenv(variable, raising=False)
+    assert own_cpus() >= 2
+    assert 75 * 2**20 <= own_object_store_bytes() <= psutil.virtual_memory().total / 3
+
+
+@contextmanager
+def listening(answer: bytes) -> Iterator[int]:
+    """A server that says the same to everybody, or nothing."""
+    server = socket.create_server(("", 0))
+    stopped = threading.Event()
+
+    def serve() -> None:
+        callers = []
+        while not stopped.is_set():
+            try:
+                callers.append(server.accept()[0])
+                callers[-1].sendall(answer)
+            except OSError:
+                continue
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        stopped.set()
+        server.close()
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, address: str) -> str:
+    """What is raised, in time, where `RAY_ADDRESS` is `address`."""
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    begin = time.monotonic()
+    with pytest.raises(ClusterError) as raised, ray_session():
+        pass
+    assert time.monotonic() - begin < REFUSED_WITHIN_SECONDS
+    assert address in str(raised.value)
+    return str(raised.value)
+
+
+def test_an_address_where_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    assert "nothing answers there" in refusal(monkeypatch, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("no-such-host.invalid:6379", "there is no host no-such-host.invalid"),
+        ("nonsense", "that is no address"),
+        ("ray://127.0.0.1:10001", "for a client outside of the cluster"),
+    ],
+)
+def test_addresses_that_cannot_be(monkeypatch: pytest.MonkeyPatch, address: str, message: str) -> None:
+    assert message in refusal(monkeypatch, address)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], ids=["mute", "another service"])
+def test_something_that_is_not_ray(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    with listening(answer) as port:
+        assert "it does not answer as Ray does" in refusal(monkeypatch, f"127.0.0.1:{port}")
