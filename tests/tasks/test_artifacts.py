@@ -1,0 +1,127 @@
+"""Cards beside the data: where they lie, when they stay, and that nobody trips over them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray.data
+import yaml
+
+from offline_core.errors import QualityError
+from offline_core.pruning.config import CompactionConfig, PruningConfig, SplitConfig
+from offline_core.quality.config import QualityConfig
+from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.location import Location
+from offline_core.storage.reader import episodes
+from tasks import artifacts
+from tasks.check_dataset import check_dataset
+from tasks.compact_dataset import compact_dataset
+from tasks.prune_dataset import prune_dataset
+from tasks.split_dataset import split_dataset
+from tests.storage.factories import episode, write_dataset
+
+Published = list[dict[str, Any]]
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+    """What the tasks, called as functions, would have told Prefect."""
+    found: Published = []
+    monkeypatch.setattr(
+        artifacts, "create_markdown_artifact", lambda markdown, **rest: found.append({"text": markdown, **rest})
+    )
+    yield found
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "source", [episode(i) for i in range(8)])
+
+
+def yaml_of(text: str) -> Any:
+    return yaml.safe_load(text.partition("```yaml\n")[2].partition("\n```")[0])
+
+
+def test_a_card_is_in_prefect_with_its_picture_and_beside_the_version_without(
+    published: Published, source: Dataset, tmp_path: Path
+) -> None:
+    config = PruningConfig(keep_top_fraction=0.5)
+    result = prune_dataset.fn(config, dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    [artifact] = published
+    assert artifact["key"] == "pruning-card" and "data:image/png;base64," in artifact["text"]
+    card = tmp_path / "pruned" / "_cards" / "000001.md"
+    assert card.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    for text in (artifact["text"], card.read_text()):
+        assert "| Episodes kept | 4 of 8 |" in text
+        assert yaml_of(text) == {"prune_dataset": {"keep_top_fraction": 0.5}}
+        assert "source version 1<br/>test<br/>8 episodes, 56 steps" in text.replace("#46;", ".").replace("#95;", "_")
+        assert f"pyarrow {open_dataset(result.dataset.uri).manifest.provenance['pyarrow']}" in text
+    assert "](000001.png)" in card.read_text()
+
+
+def test_a_reused_result_says_so_and_leaves_the_files_of_the_run_that_made_it(
+    published: Published, source: Dataset, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        result = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    assert result.reused
+    made = open_dataset(result.dataset.uri).manifest.created_at
+    assert f"| Reused | yes, made {made:%Y-%m-%d %H:%M} UTC |" in published[1]["text"]
+    assert "Reused" not in published[0]["text"]
+    assert "Reused" not in (tmp_path / "pruned" / "_cards" / "000001.md").read_text()
+    assert [path.name for path in sorted((tmp_path / "pruned" / "_cards").iterdir())] == ["000001.md", "000001.png"]
+
+
+def test_both_sides_of_a_split_get_the_card(published: Published, source: Dataset, tmp_path: Path) -> None:
+    split_dataset.fn(SplitConfig(held_out_fraction=0.25), dataset=source.location.uri, output=str(tmp_path))
+    assert len(published) == 1
+    texts = {(tmp_path / side / "_cards" / "000001.md").read_text() for side in ("train", "held_out")}
+    assert len(texts) == 1
+
+
+def test_a_check_leaves_its_card_even_if_it_stops_the_run(published: Published, tmp_path: Path) -> None:
+    bad = write_dataset(tmp_path / "bad", [episode(0, rewards=np.full(7, np.nan))])
+    with pytest.raises(QualityError):
+        check_dataset.fn(QualityConfig(), dataset=bad.location.uri)
+    assert published[0]["key"] == "quality-card"
+    assert "fail" in (tmp_path / "bad" / "_checks" / "000001.md").read_text()
+
+
+def test_a_file_where_the_folder_of_cards_has_to_be_is_no_failure(
+    published: Published, source: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pruned").mkdir()
+    (tmp_path / "pruned" / "_cards").write_text("in the way")
+    with caplog.at_level(logging.WARNING, "offline_core"):
+        result = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    assert result.dataset.episodes == 8 and len(published) == 1
+    assert "The card is not kept beside the data" in caplog.text and "A file is where a folder has to be" in caplog.text
+
+
+def test_readers_do_not_see_cards(published: Published, source: Dataset, tmp_path: Path, ray_up: None) -> None:
+    """Ours, ours without the manifest, and Ray's, which RLlib uses."""
+    result = compact_dataset.fn(CompactionConfig(), dataset=source.location.uri, output=str(tmp_path / "copy"))
+    check_dataset.fn(QualityConfig(), dataset=result.dataset.uri)
+    folder = tmp_path / "copy"
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".parquet", ".json", ".md", ".png"}
+    ids = [each.eps_id for each in episodes(open_dataset(str(folder)))]
+    assert len(ids) == 8
+    assert ray.data.read_parquet(str(folder)).count() == 8
+    for manifest in (folder / "_versions").iterdir():
+        manifest.unlink()
+    (folder / "_versions").rmdir()
+    assert [each.eps_id for each in episodes(open_dataset(str(folder)))] == ids
+
+
+def test_hostile_names_stay_names(published: Published, tmp_path: Path) -> None:
+    hostile = tmp_path / "a|b `c` \"d\" 'e' <img src=x> ![f](g) üñí"
+    source = write_dataset(hostile, [episode(i) for i in range(4)])
+    compact_dataset.fn(CompactionConfig(), dataset=source.location.uri, output=str(hostile / "copy"))
+    text = (hostile / "copy" / "_cards" / "000001.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert all(row.replace("\\|", "").count("|") == 3 for row in rows)
+    assert "<img" not in text.replace("\\<", "") and "![f]" not in text and Location.of(str(hostile)).is_folder()

@@ -1,0 +1,87 @@
+"""What people see of a long stage: an artifact that moves, lines in the log; and that a server that is gone stops nothing."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID, uuid4
+
+import pytest
+
+from offline_core.progress import Progress, observe, progress
+from tasks import progress as module
+from tasks.progress import progress_shown
+
+
+class Server:
+    """Takes artifacts as Prefect's server does."""
+
+    def __init__(self) -> None:
+        self.told: dict[UUID, list[tuple[float, str]]] = {}
+        self.is_gone = False
+
+    def create(self, *, progress: float, description: str) -> UUID:
+        if self.is_gone:
+            raise ConnectionError("nobody there")
+        identity = uuid4()
+        self.told[identity] = [(progress, description)]
+        return identity
+
+    def update(self, identity: UUID, *, progress: float, description: str) -> None:
+        if self.is_gone:
+            raise ConnectionError("nobody there")
+        self.told[identity].append((progress, description))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """All work counts as long, and each report is told."""
+    server = Server()
+    monkeypatch.setattr(module, "create_progress_artifact", server.create)
+    monkeypatch.setattr(module, "update_progress_artifact", server.update)
+    monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr("offline_core.progress.SECONDS_BETWEEN_REPORTS", 0.0)
+    return server
+
+
+def test_each_piece_of_work_has_an_artifact_that_ends_at_its_end(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "offline_core"), progress_shown():
+        for what in ("load", "train", "train"):
+            with progress(4, what=what, unit="step") as bar:
+                bar.to(2)
+                bar.to(4)
+    assert len(server.told) == 3
+    for states in server.told.values():
+        assert states[-1][0] == 100.0
+        assert "4 of 4 steps" in states[-1][1] and "done after" in states[-1][1]
+    assert [message for message in caplog.messages if message.startswith("load: 4 of 4 steps")]
+
+
+def test_short_work_leaves_nothing(monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(module, "LONG_SECONDS", 10.0)
+    with caplog.at_level(logging.INFO, "offline_core"), progress_shown(), progress(4, what="load", unit="step") as bar:
+        bar.to(4)
+    assert not server.told and not caplog.messages
+
+
+def test_work_that_stops_half_way_stays_half_way(server: Server) -> None:
+    with pytest.raises(KeyError), progress_shown(), progress(4, what="load", unit="step") as bar:
+        bar.to(2)
+        raise KeyError
+    [states] = server.told.values()
+    assert states[-1][0] == 50.0 and "ended after" in states[-1][1]
+
+
+def test_a_total_that_nobody_knows_is_all_at_the_end(server: Server) -> None:
+    with progress_shown(), progress(None, what="check", unit="step") as bar:
+        bar.to(7)
+    [states] = server.told.values()
+    assert states[-1][0] == 100.0 and "7 steps" in states[-1][1]
+
+
+def test_a_server_that_is_gone_stops_nothing(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Progress] = []
+    server.is_gone = True
+    with observe(seen.append), progress_shown(), progress(4, what="load", unit="step") as bar:
+        bar.to(4)
+    assert seen[-1].ended
+    assert "Prefect's server could not be told of the progress: nobody there" in caplog.text
