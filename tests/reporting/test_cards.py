@@ -88,7 +88,7 @@ def test_the_picture_is_inside_the_text() -> None:
     found = re.search(r"!\[Expert\]\(data:image/png;base64,([^)]+)\)", card.markdown())
     assert found is not None
     assert base64.b64decode(found[1]) == card.picture
-    assert size_of(card.picture) == (450, 290)
+    assert size_of(card.picture) == (450, 300)
 
 
 def test_a_card_without_a_picture_has_none_in_its_text() -> None:
@@ -140,7 +140,7 @@ def test_the_files_of_a_card_belong_together() -> None:
 def test_a_training_shows_weights_only_if_it_has_some() -> None:
     line = [(1, 0.5), (2, 0.25)]
     four, three = training(line), training(line, effective_sample_size=[])
-    assert size_of(four.picture) == size_of(three.picture) == (900, 580)
+    assert size_of(four.picture) == size_of(three.picture) == (900, 600)
     assert four.picture != three.picture
 
 
@@ -206,7 +206,7 @@ def test_a_quality_card_says_what_each_rule_found() -> None:
         ["⚠ warn: open_episodes", "1 of 2 episodes neither terminate nor are truncated."],
         ["✗ fail: non_finite", "3 of 9 steps hold NaN; obs|x: 3."],
     ]
-    assert size_of(card.picture) == (900, 290)
+    assert size_of(card.picture) == (900, 300)
 
 
 def test_another_curve_is_another_picture() -> None:

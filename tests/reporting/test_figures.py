@@ -36,7 +36,7 @@ def heights(axes: Any) -> list[int]:
 def test_pictures_lie_two_side_by_side(pictures: int, columns: int, rows: int) -> None:
     figure, axes = figures.new_figure(pictures)
     assert len(axes) == len(figure.axes) == pictures
-    assert drawn(figure).shape == (290 * rows, 450 * columns, 4)
+    assert drawn(figure).shape == (300 * rows, 450 * columns, 4)
 
 
 def test_a_curve_goes_through_its_points() -> None:
