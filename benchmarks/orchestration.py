@@ -1,0 +1,132 @@
+"""What Prefect adds to the core: its own seconds, the reuse of a finished chain, and a queue of runs on one pool.
+
+    python -m benchmarks.orchestration [--runs 50] [--repeats 3]
+
+The chain is expert-to-policy, small, in processes of its own: core alone, with a server of its own, with a server that is
+up, one after the other, `repeats` times. Run on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import yaml
+
+from benchmarks.figure import figure, seconds
+from tests.e2e.orchestra import FINAL, REPOSITORY, Orchestra, checkout, wait_until
+
+CHAIN = {
+    "expert": {"total_steps": 20_000, "target_return": 60, "evaluation_episodes": 5},
+    "recording": {"episodes": 40},
+    "pruning": {"keep_top_fraction": 0.5},
+    "training": {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 5}},
+    "evaluation": {"episodes": 5},
+}
+CORE = """
+import sys, yaml
+from offline_core.config import parse
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
+from offline_core.quality.check import check_dataset
+from offline_core.quality.config import QualityConfig
+from offline_core.ray_session import ray_scope
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+
+root, values = sys.argv[1], yaml.safe_load(open(sys.argv[2]))
+with ray_scope():
+    expert = train_expert(parse(ExpertConfig, values["expert"]), output=f"{root}/expert")
+    recording = parse(RecordingConfig, values["recording"])
+    recorded = record_episodes(recording, policy=expert.checkpoint, output=f"{root}/recording").dataset
+    pruned = prune_dataset(parse(PruningConfig, values["pruning"]), dataset=recorded.uri, output=f"{root}/pruned").dataset
+    check_dataset(QualityConfig(), dataset=pruned.uri)
+    trained = train_policy(parse(TrainingConfig, values["training"]), dataset=pruned.uri, output=f"{root}/policy")
+    evaluate_policy(parse(EvaluationConfig, values["evaluation"]), policy=trained.checkpoint)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=50, help="runs in the queue")
+    parser.add_argument("--repeats", type=int, default=3, help="of each way to run the chain")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="offline-bench-") as folder:
+        place = Path(folder)
+        (place / "chain.yaml").write_text(yaml.safe_dump(CHAIN))
+        with Orchestra.started(home=place / "server", root=checkout(place / "checkout")) as orchestra:
+            chain(place, orchestra, repeats=arguments.repeats)
+            queue(orchestra, runs=arguments.runs)
+
+
+def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
+    """Prefect's share of a run, and how fast a run is that finds everything made."""
+    own = {"PREFECT_HOME": str(place / "embedded")}
+    up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "embedded")}
+    settings = str(place / "chain.yaml")
+    first = seconds(_offline, str(place / "first"), settings, own)
+    took: dict[str, list[float]] = {"core": [], "embedded": [], "server": [], "reuse": [], "reuse embedded": []}
+    for i in range(repeats):
+        took["core"].append(seconds(_run, [sys.executable, "-c", CORE, str(place / f"core-{i}"), settings], {}))
+        took["embedded"].append(seconds(_offline, str(place / f"embedded-{i}"), settings, own))
+        took["server"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
+        took["reuse"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
+        took["reuse embedded"].append(seconds(_offline, str(place / f"embedded-{i}"), settings, own))
+    medians = {name: statistics.median(values) for name, values in took.items()}
+    figure("core.seconds", medians["core"], "s")
+    figure(
+        "overhead.embedded.seconds",
+        medians["embedded"] - medians["core"],
+        "s",
+        first_run_ever=round(first - medians["core"], 1),
+    )
+    figure("overhead.server.seconds", medians["server"] - medians["core"], "s")
+    figure("reuse.seconds", medians["reuse"], "s", embedded=round(medians["reuse embedded"], 1))
+
+
+def queue(orchestra: Orchestra, *, runs: int) -> None:
+    """Many runs at once on one pool: how many come to a good end, and in what time."""
+    root = str(orchestra.root / "runs")
+    orchestra.wait_for(orchestra.submit("expert-to-policy/smoke", {"root": root}), "COMPLETED")
+    start = time.perf_counter()
+    parameters = {"policy": f"{root}/policy/best"}
+    names = [
+        orchestra.submit("evaluate-policy/smoke", parameters | {"config": {"episodes": 5, "seed": seed}})
+        for seed in range(runs)
+    ]
+
+    def ended() -> Counter[str] | None:
+        states = Counter(orchestra.flow_run(name)["state_type"] for name in names)
+        return states if states.keys() <= set(FINAL) else None
+
+    states = wait_until(ended, seconds=60.0 * runs, what="the queue")
+    took = time.perf_counter() - start
+    figure("queue.completed", states["COMPLETED"], "runs", submitted=runs, seconds=round(took, 1), states=dict(states))
+
+
+def _offline(root: str, settings: str, variables: dict[str, str]) -> None:
+    _run([sys.executable, "-c", "from flows.cli import main; main()", "expert-to-policy", root, "-c", settings], variables)
+
+
+def _run(command: list[str], variables: dict[str, str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | variables
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stderr[-2000:]}")
+
+
+if __name__ == "__main__":
+    main()
