@@ -242,13 +242,13 @@ def export_policy(
 
 @app.command()
 def inspect(
-    dataset: Annotated[str, typer.Argument(help="Folder of the dataset.")],
+    place: Annotated[str, typer.Argument(help="Folder of the dataset or policy.")],
     version: Version = None,
 ) -> None:
-    """Show a dataset: versions, files, spaces, statistics and what it was made from."""
-    from flows.inspection import print_dataset
+    """Show a dataset (versions, files, spaces, statistics) or a policy, and what it was made from."""
+    from flows.inspection import print_what_is_there
 
-    print_dataset(dataset, version)
+    print_what_is_there(place, version)
 
 
 def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Shows people what a dataset is."""
+"""Shows people what a dataset or a policy is."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
 from offline_core.config import parse
-from offline_core.errors import OfflineError
+from offline_core.episodes import space_from_json
+from offline_core.lineage import Lineage, label, lineage
+from offline_core.policies.checkpoint import POLICY_FILE, read_policy_manifest
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.plan import QUANTILES, plan_pruning
 from offline_core.quality.check import last_report
 from offline_core.quality.result import QualityReport
-from offline_core.storage.dataset import Dataset, open_dataset, versions
-from offline_core.storage.manifest import Parent, Summary
+from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Summary
 from offline_core.storage.reader import schema_of, spaces_of
 from offline_core.storage.statistics import ColumnStatistics
 
 MAX_FILES = 20
 MAX_DIMENSIONS_SHOWN = 32
+
+
+def print_what_is_there(uri: str, version: int | None) -> None:
+    """A policy or a dataset, whichever it is."""
+    if Location.of(uri).child(POLICY_FILE).is_file():
+        print_policy(uri)
+    else:
+        print_dataset(uri, version)
 
 
 def print_dataset(uri: str, version: int | None) -> None:
@@ -38,7 +50,7 @@ def print_dataset(uri: str, version: int | None) -> None:
         "shown", f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC"
     )
     facts.add_row("format", manifest.format)
-    facts.add_row("made by", f"{manifest.operation.name} {_code(dataset)}")
+    facts.add_row("made by", f"{manifest.operation.name} {_code(manifest.provenance)}")
     if dataset.is_foreign:
         facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")
     else:
@@ -66,7 +78,24 @@ def print_dataset(uri: str, version: int | None) -> None:
         console.print("Statistics of columns are not known yet; 'offline check' makes them.")
     if report:
         console.print(_findings_table(report))
-    console.print(_lineage(dataset.ref.uri, manifest.version, manifest.operation.name, manifest.parents))
+    console.print(_tree(lineage(uri, manifest.version)))
+
+
+def print_policy(uri: str) -> None:
+    """Network, spaces, scores and lineage of a policy."""
+    console, policy = _console(), read_policy_manifest(uri)
+    facts = Table(show_header=False, box=None)
+    facts.add_row("policy", Location.of(uri).uri)
+    facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")
+    facts.add_row("made by", f"{policy.operation.name} {_code(policy.provenance)}")
+    facts.add_row("environment", policy.environment.id if policy.environment else "not said")
+    facts.add_row("observations", str(space_from_json(policy.observation_space)))
+    facts.add_row("actions", str(space_from_json(policy.action_space)))
+    facts.add_row("network", policy.network.model_dump_json())
+    for name, value in policy.metrics.items():
+        facts.add_row(name.replace("_", " "), f"{value:,.4g}")
+    console.print(facts)
+    console.print(_tree(lineage(uri)))
 
 
 def print_plan(uri: str, version: int | None, values: dict[str, Any]) -> None:
@@ -123,34 +152,18 @@ def _findings_table(report: QualityReport) -> Table:
     return table
 
 
-def _lineage(uri: str, version: int | None, operation: str, parents: list[Parent]) -> Tree:
-    tree = Tree(f"{uri}{'' if version is None else f' version {version}'} [dim]({operation})[/dim]")
-    for parent in parents:
-        tree.add(_ancestors(parent))
+def _tree(graph: Lineage, number: int = 0) -> Tree:
+    """What a node of the graph is, and below it what it was made from."""
+    tree = Tree(escape(", ".join(label(graph.nodes[number]))))
+    for parent, child in graph.edges:
+        if child == number:
+            tree.add(_tree(graph, parent))
     return tree
-
-
-def _ancestors(parent: Parent) -> Tree:
-    """The parent's own lineage, as far as it is still there."""
-    if parent.kind == "files":
-        return Tree(f"{parent.uri} [dim](files)[/dim]")
-    try:
-        if parent.kind == "checkpoint":
-            from offline_core.policies.checkpoint import read_policy_manifest
-
-            policy = read_policy_manifest(parent.uri)
-            changed = "" if policy.fingerprint == parent.fingerprint else ", since replaced by another"
-            return _lineage(parent.uri, None, f"policy, {policy.operation.name}{changed}", policy.parents)
-        manifest = open_dataset(parent.uri, parent.version).manifest
-        return _lineage(parent.uri, parent.version, manifest.operation.name, manifest.parents)
-    except OfflineError:
-        return Tree(f"{parent.uri} [dim](gone; fingerprint {parent.fingerprint})[/dim]")
 
 
 def _summary(summary: Summary) -> str:
     return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
 
 
-def _code(dataset: Dataset) -> str:
-    versions_of = dataset.manifest.provenance
-    return f"(code {versions_of.get('git', versions_of['offline-rl-pipeline'])})"
+def _code(provenance: Mapping[str, str]) -> str:
+    return f"(code {provenance.get('git', provenance['offline-rl-pipeline'])})"

@@ -82,8 +82,8 @@ def mermaid(graph: Lineage) -> str:
     lines = ["flowchart LR"]
     for number, node in enumerate(graph.nodes):
         opening, closing = {"dataset": ("[", "]"), "checkpoint": ("([", "])"), "files": ("[/", "/]")}[node.kind]
-        label = "<br/>".join(map(_escaped, _label(node)))
-        lines.append(f'  n{number}{opening}"{label}"{closing}')
+        text = "<br/>".join(map(_escaped, label(node)))
+        lines.append(f'  n{number}{opening}"{text}"{closing}')
     lines += [f"  n{parent} --> n{child}" for parent, child in graph.edges]
     if not graph.is_whole:
         lines += ['  more["… and more"] --> ' + f"n{len(graph.nodes) - 1}"]
@@ -137,7 +137,8 @@ def _manifest(named: _Named) -> Manifest | PolicyManifest | None:
     return open_dataset(named.uri, named.version).manifest
 
 
-def _label(node: Node) -> list[str]:
+def label(node: Node) -> list[str]:
+    """What a node is, in a few short lines."""
     name = "/".join(node.uri.rstrip("/").split("/")[-2:])
     if len(name) > MAX_NAME:
         name = f"…{name[1 - MAX_NAME :]}"

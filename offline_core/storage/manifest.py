@@ -136,7 +136,7 @@ class Manifest(_Record):
     def fingerprint(self) -> str:
         """Identifies the content and how it was made, not where it lies or when: 16 hex digits of a SHA-256."""
         files = [(file.path, file.sha256) for file in self.files]
-        return digest([self.format, self.identity, files])
+        return digest([self.format, *_done(self.operation, self.parents), files])
 
     @property
     def identity(self) -> str:
@@ -149,7 +149,11 @@ def identity_of(operation: Operation, parents: Sequence[Parent]) -> str:
 
     What was done once need not be done again: whoever finds a result of the same identity may use it instead.
     """
-    return digest([operation.model_dump(mode="json"), [(parent.kind, parent.fingerprint) for parent in parents]])
+    return digest(_done(operation, parents))
+
+
+def _done(operation: Operation, parents: Sequence[Parent]) -> list[Any]:
+    return [operation.model_dump(mode="json"), [(parent.kind, parent.fingerprint) for parent in parents]]
 
 
 def digest(value: Any) -> str:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.inspection import print_dataset
+from flows.inspection import print_dataset, print_what_is_there
+from offline_core.learning.train import train_policy
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
+from tests.learning.test_train import balancing_episodes, config, dataset_of
 from tests.storage.factories import episode, write_dataset
 
 
@@ -24,3 +26,18 @@ def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path,
     print_dataset(pruned.dataset.uri, None)
     shown = capsys.readouterr().out
     assert "obs[3]" in shown and "action_logp" in shown
+
+
+def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(10, 20), environment=None)
+    pruned = prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=data, output=str(tmp_path / "pruned")).dataset
+    trained = train_policy(config(), dataset=pruned.uri, output=str(tmp_path / "policy"))
+    print_what_is_there(trained.checkpoint, None)
+    shown = capsys.readouterr().out
+    assert "train_policy" in shown and "Discrete(2)" in shown
+    lines = [line.strip("└─ │") for line in shown.splitlines()[-3:]]
+    assert [line.partition(",")[0] for line in lines] == ["policy/best", _named("pruned", tmp_path), _named("data", tmp_path)]
+
+
+def _named(name: str, root: Path) -> str:
+    return f"{root.name}/{name} version 1"
