@@ -25,6 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from pydantic import SecretStr
 
 from deployments.definitions import PROFILES, Profile
+from deployments.server import readable_errors
 from flows.events import RESOURCE, DatasetEvent
 from offline_core.errors import ConfigError
 
@@ -157,7 +158,7 @@ def main() -> None:
     webhook_url = os.environ.get(chosen.webhook_url_env) if chosen.webhook_url_env else None
     if chosen.webhook_url_env and not webhook_url:
         parser.error(f"the environment variable {chosen.webhook_url_env} is not set; it has to hold the webhook's URL")
-    with get_client(sync_client=True) as client:
+    with readable_errors(), get_client(sync_client=True) as client:
         for automation in wanted(
             client, profile=chosen.profile, silence_seconds=chosen.silence_seconds, webhook_url=webhook_url
         ):

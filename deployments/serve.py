@@ -11,6 +11,7 @@ from prefect.deployments.runner import RunnerDeployment
 from prefect.schedules import Schedule
 
 from deployments.definitions import PROFILES, definitions, flow_of
+from deployments.server import readable_errors
 
 FLOWS = tuple(flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions()))
 
@@ -32,7 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
     parser.add_argument("--profile", action="append", choices=PROFILES, help="Repeat for more; default if none is given.")
     chosen = parser.parse_args().profile or ["default"]
-    serve(*(served(each) for each in definitions() if each["name"] in chosen), limit=1)
+    with readable_errors():
+        serve(*(served(each) for each in definitions() if each["name"] in chosen), limit=1)
 
 
 if __name__ == "__main__":

@@ -57,17 +57,16 @@ def wait_until(ask: Callable[[], T | None], *, seconds: float, what: str) -> T:
     raise TimeoutError(f"After {seconds:.0f} s still waiting for {what}.")
 
 
-def end(pid: int, *, seconds: float = 20.0) -> None:
+def end(process: subprocess.Popen[bytes], *, seconds: float = 20.0) -> None:
     """Ends a process as Ctrl-C does; after some seconds it, and whatever it started, is killed."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         process.send_signal(signal.SIGINT)
         _, alive = psutil.wait_procs(family, timeout=seconds)
         for member in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
-        psutil.wait_procs(alive, timeout=5)
+    process.wait()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +81,7 @@ class Orchestra:
     ui_url: str
     environment: dict[str, str]
     """Of every process that belongs to it."""
+    workers: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
 
     @classmethod
     @contextlib.contextmanager
@@ -96,7 +96,8 @@ class Orchestra:
             stack.callback(end, orchestra.start("server", "server", "start", "--port", orchestra.api_url.split(":")[2][:-4]))
             orchestra.wait_for_health()
             orchestra.prefect("work-pool", "create", POOL, "--type", "process")
-            stack.callback(end, orchestra.start_worker())
+            stack.callback(orchestra.end_workers)
+            orchestra.start_worker()
             orchestra.deploy()
             yield orchestra
 
@@ -110,14 +111,15 @@ class Orchestra:
             "PREFECT_API_URL": f"{url}/api",
             "PREFECT_WORKER_QUERY_SECONDS": "1",  # instead of 10, lest every test wait for the worker to look
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "2",  # instead of 60
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # instead of 180, and the least there is
             "RAY_USAGE_STATS_ENABLED": "0",
             "COLUMNS": "160",
             **settings,
         }
         return cls(home=home, root=root, api_url=f"{url}/api", ui_url=url, environment=environment)
 
-    def start(self, name: str, *arguments: str) -> int:
-        """Starts `prefect ARGUMENTS` in the background, its output in home/NAME.log. Returns its pid."""
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Starts `prefect ARGUMENTS` in the background, its output in home/NAME.log."""
         with open(self.home / f"{name}.log", "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "prefect", *arguments],
@@ -126,11 +128,16 @@ class Orchestra:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C at pytest's terminal is pytest's
-            ).pid
+            )
 
-    def start_worker(self, name: str = "worker") -> int:
-        """Starts a worker of the pool. Returns its pid."""
-        return self.start(name, "worker", "start", "--pool", POOL, "--name", name)
+    def start_worker(self) -> None:
+        """Starts a worker of the pool."""
+        self.workers.append(self.start("worker", "worker", "start", "--pool", POOL))
+
+    def end_workers(self) -> None:
+        """Ends all workers, and what they run."""
+        for worker in self.workers:
+            end(worker)
 
     def wait_for_health(self) -> None:
         """Returns when the server answers."""
@@ -180,10 +187,28 @@ class Orchestra:
         """A flow run as the server knows it."""
         return dict(self.ask("GET", f"/flow_runs/{run}"))
 
-    def task_runs(self, run: str) -> dict[str, str]:
-        """State type by the name of the task's function, such as train_expert."""
+    def task_runs(self, run: str, *, attempt: int = 1) -> dict[str, str]:
+        """State type by the name of the task's function, such as train_expert, in the flow run's n-th attempt."""
         found = self.ask("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
-        return {each["task_key"].rpartition("-")[0]: each["state_type"] for each in found}
+        return {
+            each["task_key"].rpartition("-")[0]: each["state_type"] for each in found if each["flow_run_run_count"] == attempt
+        }
+
+    def wait_for_task(self, run: str, task: str, *, attempt: int = 1) -> None:
+        """Returns while the task runs.
+
+        Raises:
+            AssertionError: it, or the flow run, was over before it could be seen.
+            TimeoutError: it did not start in time.
+        """
+
+        def is_running() -> bool:
+            state = self.task_runs(run, attempt=attempt).get(task)
+            assert state not in FINAL, f"{task} is {state} already; give it more to do."
+            assert state or self.flow_run(run)["state_type"] not in FINAL, self.logs(run)
+            return state == "RUNNING"
+
+        wait_until(is_running, seconds=RUN_SECONDS, what=f"{task} of run {run} to begin")
 
     def wait_for(self, run: str, *states: str, seconds: float = RUN_SECONDS) -> dict[str, Any]:
         """The flow run once its state is one of `states`, by type (COMPLETED, RUNNING …).
@@ -201,6 +226,47 @@ class Orchestra:
             return None
 
         return wait_until(arrived, seconds=seconds, what=f"run {run} to be {' or '.join(states)}")
+
+    def pid_of(self, run: str) -> int:
+        """The process that executes the flow run."""
+        return int(self.flow_run(run)["infrastructure_pid"].rpartition(":")[2])
+
+    def processes(self, text: str) -> list[psutil.Process]:
+        """Processes with `text` in their command line that these tests started, directly or not: their environment says so."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("PREFECT_HOME") == str(self.home) and text in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def wait_for_no_ray(self, *, seconds: float = 20.0) -> None:
+        """Returns when no process of Ray's is left, actors included.
+
+        Raises:
+            AssertionError: some are; names them.
+        """
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: not self.processes("ray"), seconds=seconds, what="Ray to be gone")
+        assert not (left := self.processes("ray")), [" ".join(process.cmdline())[:120] for process in left]
+
+    def wait_for_worker(self, run: str, *, attempt: int = 1) -> None:
+        """Returns when the worker is done with the n-th attempt of a run, which may be some seconds after the run ended.
+
+        After a crash it imports the flow to look for hooks and only then reports the crash a second time; a retry that has
+        begun by then is taken for crashed.
+        """
+        query = {
+            "filter": {
+                "event": {"name": ["prefect.worker.executed-flow-run"]},
+                "related": {"id": [f"prefect.flow-run.{run}"]},
+            }
+        }
+        wait_until(
+            lambda: self.ask("POST", "/events/filter", query)["total"] >= attempt,
+            seconds=60,
+            what=f"the worker to be done with run {run}",
+        )
 
     def logs(self, run: str, last: int = 40) -> str:
         """The last lines that the run logged."""
