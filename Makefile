@@ -26,8 +26,14 @@ check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check ## check, and all tests
+test: check ## check, and all tests but the slow ones; this is what CI runs
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser
 	$(BIN)/python -m pytest
+
+browser: ## Install the Chromium that tests of forms drive, where root and apt are there
+	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.pipeline
@@ -35,6 +41,7 @@ bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.learning
 	$(BIN)/python -m benchmarks.learned
 	$(BIN)/python -m benchmarks.warm_start
+	$(BIN)/python -m benchmarks.orchestration
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .
@@ -43,4 +50,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-.PHONY: help install demo check test bench format clean
+.PHONY: help install demo check test test-all browser bench format clean
