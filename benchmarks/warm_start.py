@@ -54,7 +54,7 @@ def main() -> None:
 def medium_recording(root: str, seed: int) -> str:
     """100 episodes of a half-trained policy, actions sampled."""
     medium = expert(f"{root}/medium", 100 + seed, target_return=300).checkpoint
-    return record_episodes(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").uri
+    return record_episodes(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").dataset.uri
 
 
 def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:

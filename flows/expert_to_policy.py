@@ -89,7 +89,7 @@ def expert_to_policy(
         with stage("record episodes"):
             recorded = record_episodes(
                 recording.model_copy(update=seeded), policy=expert_result.checkpoint, output=place.child("recording").uri
-            )
+            ).dataset
         with stage("prune"):
             pruned = prune_dataset(pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri)
         with stage("check"):

@@ -80,7 +80,7 @@ def _trouble(address: str) -> str:
     alive = {node_id.hex() for node_id, node in nodes.items() if node.state == 0}
     if not alive & services.find_node_ids():
         return (
-            f"no node of it runs on this machine, as one has to where flows run. Start one with 'ray start --address={address}' "
+            f"no node of it runs on this machine, as one must where flows run. Start one with 'ray start --address={address}' "
             "(and --num-cpus=0 if it is to do no work), or run the flow on one of its machines"
         )
     return ""

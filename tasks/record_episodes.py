@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.dataset import DatasetRef, open_dataset
+from offline_core.recording.result import RecorderShare, RecordingResult
 from tasks.artifacts import publish_datasets
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
 
 @stage("record-episodes")
-def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
+def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> RecordingResult:
     """Plays the policy and commits one dataset version; leaves histograms of return and length as an artifact."""
     from offline_core.recording import record as core
 
     with progress_shown():
-        ref = core.record_episodes(config, policy=policy, output=output)
-    statistics = open_dataset(ref.uri, ref.version).manifest.statistics
-    rows = {
-        "Dataset": f"{ref.uri} version {ref.version}",
-        "Policy": policy,
-        "Episodes": ref.episodes,
-        "Steps": ref.steps,
-        "Mean return": statistics.returns.mean,
-        "Bytes": ref.bytes,
+        result = core.record_episodes(config, policy=policy, output=output)
+    ref, statistics = result.dataset, result.statistics
+    rows: dict[str, object] = {
+        "Dataset": ref,
+        "Policy": f"{policy}, fingerprint {result.policy}",
+        "Environment": result.environment,
+        "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
+        "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
         "Bytes per step": ref.bytes / ref.steps,
+        "Seconds": result.seconds,
+        **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
     }
     publish_datasets(
         "Recording",
@@ -34,6 +35,11 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
         key="recording-card",
         operation="record_episodes",
         config=config,
-        reused=False,
+        reused=result.reused,
     )
-    return ref
+    return result
+
+
+def _share(recorder: RecorderShare) -> str:
+    speed = recorder.steps / max(recorder.seconds, 1e-9)
+    return f"{recorder.episodes:,} episodes, {recorder.steps:,} steps on {recorder.node}, {speed:,.0f} steps a second"

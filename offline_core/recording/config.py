@@ -16,7 +16,13 @@ class RecordingConfig(Config):
     rounds: int = Field(1, ge=1, le=100_000, description="How often that many episodes are recorded.")
     format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
     explore: bool = Field(True, description="Sample actions from the policy; otherwise always take the most likely one.")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed, recorders and copies: same data.")
+    seed: int | None = Field(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        title="Seed",
+        description="Same seed, recorders and copies: same data, made once. None: another one each time.",
+    )
     num_recorders: int = Field(2, ge=1, le=10_000, description="Actors that play in parallel.")
     cpus_per_recorder: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each; fractions share a core.")
     envs_per_recorder: int = Field(
@@ -25,7 +31,9 @@ class RecordingConfig(Config):
     keep_action_distribution: bool = Field(
         True, description="Record action_logp and action_dist_inputs, which off-policy estimates need."
     )
-    max_recorder_restarts: int = Field(3, ge=0, le=1_000, description="How often a recorder that died is replaced.")
+    max_recorder_restarts: int = Field(
+        3, ge=0, le=1_000, description="How often the same episodes are begun again because their recorder died."
+    )
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the policy was trained."
     )

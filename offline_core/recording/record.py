@@ -1,21 +1,23 @@
-"""Records episodes of a policy: shares the work out, watches over it, and commits one dataset version at the end."""
+"""Records episodes of a policy: shares the work out, and commits one dataset version at the end."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+import secrets
+import time
+from typing import TYPE_CHECKING
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
-from offline_core.errors import ConfigError, RecorderError
+from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.progress import progress
-from offline_core.ray_session import fetch, ray_session
+from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
-from offline_core.storage.dataset import DatasetRef, commit, prepare_dataset
+from offline_core.recording.result import RecorderShare, RecordingResult
+from offline_core.storage.dataset import Dataset, commit, find_version, prepare_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
 
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5
+MAX_SEED = 2**31 - 1
 
 _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts"}
 """Parameters that do not change what is recorded, and so are no part of what identifies it."""
 
 
-def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
+def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> RecordingResult:
     """Plays `policy` for `rounds` times `episodes` complete episodes and commits them as the next version of `output`.
 
     The version appears when all rounds are done: whole, or not at all. After a failure the files already written are
-    leftovers that no manifest lists; the same recording writes them again under the same names.
+    leftovers that no manifest lists; the same recording writes them again under the same names. If the same was recorded
+    before, nothing is played.
 
     Arguments:
         policy: URI of a checkpoint.
@@ -42,88 +45,78 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Dat
 
     Raises:
         CheckpointError: there is no policy to play.
-        ConfigError: the environment cannot be made or does not fit the policy.
+        ConfigError: the environment cannot be made or does not fit the policy, or a recorder fits on no node.
         StorageError: the output cannot be written; checked before anything is played.
-        RecorderError: a recorder died more often than `max_recorder_restarts`.
+        ClusterError: there is no Ray at `RAY_ADDRESS`.
+        RecorderError: the same work lost its recorder more often than `max_recorder_restarts`, or there is no node left.
     """
-    manifest, player = read_policy_manifest(policy), load_policy(policy)
-    environment = config.environment or manifest.environment
+    start = time.perf_counter()
+    seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
+    config = config.model_copy(update={"seed": seed})
+    manifest = read_policy_manifest(policy)
+    operation = Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST))
+    parents = [manifest.parent_entry(policy)]
+    if found := find_version(output, operation, parents):
+        return _result(found, reused=True)
+    player, environment = load_policy(policy), config.environment or manifest.environment
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
     prepare_dataset(output)
     with ray_session():
-        written = _record_all(config, player, manifest.fingerprint, environment, Location.of(output).uri)
+        written, shares = _play_all(config, seed, player, manifest.fingerprint, environment, Location.of(output).uri)
     dataset = commit(
         output,
         [file for part in written for file in part.files],
         format=config.format,
-        operation=Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST)),
+        operation=operation,
         statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
-        parents=[manifest.parent_entry(policy)],
+        parents=parents,
         environment=environment,
         observation_space=spaces[0],
         action_space=spaces[1],
+        report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
     )
     log.info("Recorded %s", dataset.ref)
-    return dataset.ref
+    return _result(dataset)
 
 
-def _record_all(
-    config: RecordingConfig, policy: Policy, identity: str, environment: EnvironmentSpec, output: str
-) -> list[Written]:
+def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:
+    manifest = dataset.manifest
+    assert manifest.environment is not None
+    return RecordingResult(
+        dataset=dataset.ref,
+        policy=manifest.parents[0].fingerprint,
+        environment=manifest.environment.id,
+        statistics=manifest.statistics,
+        recorders=manifest.report.get("recorders", []),  # earlier versions of this program did not write them down
+        seconds=manifest.report.get("seconds", 0.0),
+        reused=reused,
+    )
+
+
+def _play_all(
+    config: RecordingConfig, seed: int, policy: Policy, identity: str, environment: EnvironmentSpec, output: str
+) -> tuple[list[Written], list[RecorderShare]]:
     """The policy itself goes to the recorders, so that all play the same one whatever becomes of its checkpoint."""
     import ray
 
-    from offline_core.recording.recorder import Recorder
+    from offline_core.recording.crew import Crew, room_for_recorders
 
+    cpus = config.cpus_per_recorder
+    if not (room := room_for_recorders(cpus)):
+        most = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+        raise ConfigError(f"A recorder wants {cpus:g} CPUs and no node of Ray has more than {most:g}; lower cpus_per_recorder.")
     work = assignments(rounds=config.rounds, episodes=config.episodes, num_recorders=config.num_recorders)
-    actor = ray.remote(
-        num_cpus=config.cpus_per_recorder,
-        max_restarts=config.max_recorder_restarts,
-        max_task_retries=config.max_recorder_restarts,
-        concurrency_groups={"progress": 1},
-    )(Recorder)
-    count = min(config.num_recorders, len(work), _how_many_fit(config))
-    policy_reference = ray.put(policy)
-    recorders = [actor.remote(policy_reference, identity, environment, config, output) for _ in range(count)]
+    crew = Crew(
+        (ray.put(policy), identity, environment, config, seed, output),
+        count=min(config.num_recorders, len(work), room),
+        cpus=cpus,
+        max_losses=config.max_recorder_restarts,
+    )
     try:
-        # What an assignment gives does not depend on who plays it.
-        pending = results = [recorders[i % count].record.remote(item) for i, item in enumerate(work)]
-        total = config.rounds * config.episodes
-        with progress(total, what="record", unit="episode") as bar:
-            while pending:
-                done, pending = ray.wait(pending, timeout=POLL_SECONDS, fetch_local=False)
-                fetch(done)  # the first error ends the recording
-                bar.to(sum(_progress(recorder) for recorder in recorders))
-            bar.to(total)
-        return list(fetch(results))
-    except ray.exceptions.RayActorError as error:
-        raise RecorderError(
-            f"A recorder died {config.max_recorder_restarts + 1} times while recording to {output}; nothing was committed. "
-            f"Too little memory is the usual reason: lower envs_per_recorder or num_recorders. Ray says: {error}"
-        ) from error
+        results = crew.play(work)
+        return [results[assignment] for assignment in work], crew.shares
     finally:
-        for recorder in recorders:
-            ray.kill(recorder)
-
-
-def _how_many_fit(config: RecordingConfig) -> int:
-    import ray
-
-    cpus = ray.cluster_resources().get("CPU", 0.0)
-    if cpus < config.cpus_per_recorder:
-        raise ConfigError(
-            f"A recorder wants {config.cpus_per_recorder:g} CPUs and Ray has {cpus:g}; lower cpus_per_recorder to that at most."
-        )
-    return int(cpus // config.cpus_per_recorder)
-
-
-def _progress(recorder: Any) -> int:
-    import ray
-
-    try:
-        return int(ray.get(recorder.episodes.remote(), timeout=POLL_SECONDS))
-    except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
-        return 0  # starting, or being replaced
+        crew.close()

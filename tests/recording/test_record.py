@@ -15,13 +15,19 @@ import pytest
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
 from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import open_dataset, versions
+from offline_core.recording.record import record_episodes as record_with_result
+from offline_core.recording.result import RecordingResult
+from offline_core.storage.dataset import DatasetRef, open_dataset, versions
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import FilesConfig
 
 pytestmark = pytest.mark.usefixtures("ray_up")
+
+
+def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
+    return record_with_result(config, policy=policy, output=output).dataset
+
 
 SMALL = RecordingConfig(episodes=20, rounds=2, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=4)
 
@@ -58,6 +64,25 @@ def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: 
     one, other = (list(episodes(open_dataset(ref.uri))) for ref in (first, table))
     assert sorted(one, key=lambda e: e.eps_id) == sorted(other, key=lambda e: e.eps_id)
     assert record("d", seed=1).fingerprint != first.fingerprint
+
+
+def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, cartpole_policy: str) -> None:
+    def record(**update: object) -> RecordingResult:
+        return record_with_result(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path))
+
+    first = record()
+    assert not first.reused and first.environment == "CartPole-v1"
+    assert sum(share.episodes for share in first.recorders) == first.statistics.episodes == 40
+    assert sum(share.steps for share in first.recorders) == first.dataset.steps
+    assert 0 < max(share.seconds for share in first.recorders) < first.seconds
+    again = record(cpus_per_recorder=1.0)
+    assert again == first.model_copy(update={"reused": True})
+    assert not record(explore=False).reused
+    one, other = record(seed=None), record(seed=None)
+    assert one.dataset.fingerprint != other.dataset.fingerprint
+    seed = open_dataset(str(tmp_path), one.dataset.version).manifest.operation.config["seed"]
+    assert record(seed=seed).dataset == one.dataset
+    assert versions(str(tmp_path)) == [1, 2, 3, 4]
 
 
 def test_another_recording_is_another_version(tmp_path: Path, cartpole_policy: str) -> None:
@@ -177,7 +202,7 @@ def test_more_recorders_than_fit_share_the_cpus_and_play_the_same(tmp_path: Path
         for c in (2.0, 0.5)
     )
     assert few_cpus.fingerprint == plenty.fingerprint
-    with pytest.raises(ConfigError, match="lower cpus_per_recorder"):
+    with pytest.raises(ConfigError, match="no node of Ray has more than"):
         record_episodes(
             many.model_copy(update={"cpus_per_recorder": 100.0}), policy=cartpole_policy, output=str(tmp_path / "x")
         )
