@@ -40,7 +40,7 @@ def curve(
             f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8
         )
     axes.set(xlabel=x, ylabel=y)
-    axes.xaxis.get_major_locator().set_params(integer=True, nbins=5)  # updates, steps
+    axes.locator_params(axis="x", integer=True, nbins=5)  # updates, steps
     axes.grid(alpha=0.3)
 
 
@@ -76,7 +76,7 @@ def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     drawn = axes.barh(names, [values[name] if np.isfinite(values[name]) else 0.0 for name in names], color="tab:blue")
     axes.bar_label(drawn, [_short(values[name]) for name in names], padding=3, fontsize=8)
     axes.margins(x=0.2)
-    axes.xaxis.get_major_locator().set_params(nbins=4)
+    axes.locator_params(axis="x", nbins=4)
     axes.set(xlabel=x)
 
 

@@ -1,0 +1,196 @@
+"""What people see in the browser: every form, filled in and refusing; runs started from forms; cards with their pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from deployments.definitions import definitions, flow_of
+from tests.e2e.orchestra import Orchestra, wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OFFLINE = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+ASKED_OF_THE_MAKER = {"sr-client-cfg.amplitude.com"}
+"""The one request that the new UI makes on every page; here it finds no such host, and nothing is missing for that."""
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+SCREENSHOTS = bool(os.environ.get("OFFLINE_SCREENSHOTS"))
+"""Whether the pictures of the documents are made anew."""
+MAX_SCREENSHOT_BYTES = 200_000
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
+    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
+]
+
+DEPLOYMENTS = {f"{flow_of(each['entrypoint']).name}/{each['name']}": each for each in definitions()}
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A browser that reaches this machine only; fails at the end if somebody unexpected was asked for."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    asked: set[str | None] = set()
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OFFLINE])
+        opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+        opened.on("request", lambda request: asked.add(urlsplit(request.url).hostname))
+        yield opened
+        browser.close()
+    assert asked - {"127.0.0.1", None} <= ASKED_OF_THE_MAKER
+
+
+@pytest.fixture(scope="module")
+def chain(orchestra: Orchestra, page: Page) -> str:
+    """A run of the whole chain that was submitted from its form, and completed."""
+    return submitted(page, orchestra, "expert-to-policy/smoke")
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestra, page: Page, name: str) -> None:
+    deployment = open_form(page, orchestra, name)
+    wanted = wanted_values(deployment)
+    assert wanted and not not_shown(page, wanted)
+
+    before = runs_of(orchestra, deployment["id"])
+    message = refused(page)
+    assert "Value must be" in message or "is not valid" in message
+    assert page.url.split("?")[0].endswith("/run"), "nothing was submitted"
+    assert runs_of(orchestra, deployment["id"]) == before
+
+
+@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if name.endswith("/smoke")])
+def test_a_run_submitted_from_its_form_completes(orchestra: Orchestra, page: Page, name: str) -> None:
+    """In the order of prefect.yaml, in which each finds what it reads."""
+    submitted(page, orchestra, name)
+
+
+def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, page: Page, chain: str) -> None:
+    cards = {each["key"]: each for each in artifacts(orchestra, chain) if each["key"]}
+    assert len(cards) == 7
+    for key, card in cards.items():
+        page.goto(f"{orchestra.ui_url}/v2/artifacts/artifact/{card['id']}")
+        picture = page.locator('img[src^="data:image/png"]')
+        picture.scroll_into_view_if_needed()
+        assert picture.evaluate("image => image.complete && image.naturalWidth") > 0, key
+        assert picture.evaluate("image => image.clientWidth") > 400, key
+        graph = page.locator('svg[aria-roledescription="flowchart-v2"]')
+        graph.wait_for()
+        assert "train expert" in graph.inner_text(), key
+    screenshot(page, orchestra, f"/v2/artifacts/artifact/{cards['expert-to-policy-card']['id']}", "card", height=1500)
+
+
+def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
+    screenshot(page, orchestra, "/v2/runs", "runs", height=1000)
+    deployment = orchestra.ask("GET", "/deployments/name/train-expert/smoke")
+    screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1000)
+
+
+def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
+    """Opens the form of a deployment. Returns the deployment."""
+    deployment: dict[str, Any] = orchestra.ask("GET", f"/deployments/name/{name}")
+    page.goto(f"{orchestra.ui_url}/v2/deployments/deployment/{deployment['id']}/run")
+    for parameter in deployment["parameter_openapi_schema"]["properties"]:
+        page.locator("form").get_by_text(f"{parameter} (Optional)", exact=True).first.wait_for()
+    return deployment
+
+
+def submitted(page: Page, orchestra: Orchestra, name: str) -> str:
+    """Submits the form of a deployment as it is, and waits until the run is completed. Returns the run's id."""
+    deployment = open_form(page, orchestra, name)
+    before = runs_of(orchestra, deployment["id"])
+    page.get_by_role("button", name="Submit", exact=True).click()
+    [run] = wait_until(lambda: runs_of(orchestra, deployment["id"]) - before, seconds=30, what=f"a run from the form of {name}")
+    orchestra.wait_for(run, "COMPLETED")
+    return run
+
+
+def runs_of(orchestra: Orchestra, deployment: str) -> set[str]:
+    """The ids of the runs that somebody asked for; those of a schedule come by themselves."""
+    asked = {"flow_runs": {"deployment_id": {"any_": [deployment]}}}
+    return {run["id"] for run in orchestra.ask("POST", "/flow_runs/filter", asked) if not run["auto_scheduled"]}
+
+
+def artifacts(orchestra: Orchestra, run: str) -> list[dict[str, Any]]:
+    return list(orchestra.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}))
+
+
+def wanted_values(deployment: dict[str, Any]) -> list[str | float]:
+    """Every text and number that a run would have: those of the deployment, and what it leaves at the default."""
+    schema, given = deployment["parameter_openapi_schema"]["properties"], deployment["parameters"]
+    return leaves([given.get(name, parameter.get("default")) for name, parameter in schema.items()])
+
+
+def leaves(value: Any) -> list[str | float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [leaf for each in value for leaf in leaves(each)]
+    return [] if value is None or isinstance(value, bool) else [value]
+
+
+def not_shown(page: Page, values: list[str | float]) -> list[str | float]:
+    """Those that are in no field, no choice and no JSON editor of the form."""
+    form = page.locator("form")
+    fields: list[str] = form.locator("input, textarea").evaluate_all("fields => fields.map(field => field.value)")
+    editors = "\n".join(form.locator(".cm-line").all_inner_texts())
+    texts = {*fields, *form.inner_text().splitlines()}
+    numbers = {float(text) for text in [*fields, *re.findall(r"-?\d[-+.e\d]*", editors)] if is_number(text)}
+    return [value for value in values if not (value in texts or value in numbers or (str(value) in editors))]
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def refused(page: Page) -> str:
+    """Types a number that a field does not take, and submits. Returns what the form has to say about it."""
+    form = page.locator("form")
+    field, wrong = form.locator('input[type="number"][min]').first, "-1e30"
+    if not field.count():
+        form.get_by_role("tab", name="int").first.click()
+        field, wrong = form.locator('input[type="number"]').first, "1.5"
+    before = form.inner_text().splitlines()
+    field.fill(wrong)
+    page.get_by_role("button", name="Submit", exact=True).click()
+
+    def said() -> str:
+        new = [line for line in form.inner_text().splitlines() if line not in before]
+        return "\n".join(new) or str(field.evaluate("field => field.validationMessage"))
+
+    return wait_until(said, seconds=20, what="what the form has to say")
+
+
+def screenshot(page: Page, orchestra: Orchestra, path: str, name: str, *, height: int) -> None:
+    """What the page looks like; kept as docs/images/NAME.png if SCREENSHOTS."""
+    page.set_viewport_size({"width": 1280, "height": height})
+    page.goto(f"{orchestra.ui_url}{path}")
+    page.wait_for_load_state("networkidle")
+    page.evaluate("() => Promise.all(document.getAnimations().map(animation => animation.finished))")
+    data = page.screenshot()
+    assert len(data) <= MAX_SCREENSHOT_BYTES
+    if SCREENSHOTS:
+        IMAGES.mkdir(exist_ok=True)
+        (IMAGES / f"{name}.png").write_bytes(data)
