@@ -12,6 +12,7 @@ from prefect.schedules import Schedule
 
 from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
+from offline_core.provenance import provenance
 
 FLOWS = tuple(flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions()))
 
@@ -21,6 +22,7 @@ def served(definition: dict[str, Any]) -> RunnerDeployment:
     limit = definition.get("concurrency_limit")
     return flow_of(definition["entrypoint"]).to_deployment(  # type: ignore[return-value]
         name=definition["name"],
+        version=provenance().get("git"),
         tags=definition["tags"],
         parameters=definition.get("parameters"),
         schedules=[Schedule(**schedule) for schedule in definition.get("schedules", ())],

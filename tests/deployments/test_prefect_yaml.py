@@ -16,10 +16,12 @@ from prefect.cli.deploy._models import (
 )
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.utilities.importtools import import_object
 from pydantic import BaseModel, ConfigDict
 
 from deployments.definitions import PREFECT_FILE, PROFILES, definitions
 from deployments.serve import FLOWS, flow_of, served
+from offline_core.provenance import provenance
 from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
 
 DEFINITIONS = definitions()
@@ -57,6 +59,13 @@ def test_the_file_has_nothing_that_prefect_would_ignore() -> None:
     assert set(content["definitions"]) == {"ray", "profiles", "schedules", "runs"}, (
         "names for the file itself; nobody reads them"
     )
+
+
+def test_the_version_is_that_of_the_code() -> None:
+    (step,) = yaml.safe_load(PREFECT_FILE.read_text())["build"]
+    (function,) = step
+    assert import_object(function) is provenance and step[function] == {"id": "code"}
+    assert {each["version"] for each in DEFINITIONS} == {"{{ code.git }}"}
 
 
 def test_it_has_nothing_that_prefect_would_ignore(definition: dict[str, Any]) -> None:

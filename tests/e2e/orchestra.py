@@ -90,20 +90,29 @@ class Orchestra:
 
         `settings` are further environment variables of all of them.
         """
-        home.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            orchestra = cls.served(home=home, root=root, **settings)
-            stack.callback(end, orchestra.start("server", "server", "start", "--port", orchestra.api_url.split(":")[2][:-4]))
-            orchestra.wait_for_health()
+        with cls.with_server(home=home, root=root, **settings) as orchestra:
             orchestra.prefect("work-pool", "create", POOL, "--type", "process")
-            stack.callback(orchestra.end_workers)
             orchestra.start_worker()
             orchestra.deploy()
             yield orchestra
 
     @classmethod
-    def served(cls, *, home: Path, root: Path, **settings: str) -> Orchestra:
-        """On a free port; nothing is started yet."""
+    @contextlib.contextmanager
+    def with_server(cls, *, home: Path, root: Path, **settings: str) -> Iterator[Orchestra]:
+        """Starts a server alone, and ends it and all workers that were started meanwhile."""
+        home.mkdir(parents=True, exist_ok=True)
+        orchestra = cls.at_free_port(home=home, root=root, **settings)
+        with contextlib.ExitStack() as stack:
+            stack.callback(
+                end, orchestra.start("server", "prefect", "server", "start", "--port", orchestra.ui_url.rpartition(":")[2])
+            )
+            stack.callback(orchestra.end_workers)
+            orchestra.wait_for_health()
+            yield orchestra
+
+    @classmethod
+    def at_free_port(cls, *, home: Path, root: Path, **settings: str) -> Orchestra:
+        """Nothing is started yet."""
         url = f"http://127.0.0.1:{free_port()}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RAY_"))}
         environment = kept | {
@@ -118,11 +127,11 @@ class Orchestra:
         }
         return cls(home=home, root=root, api_url=f"{url}/api", ui_url=url, environment=environment)
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Starts `prefect ARGUMENTS` in the background, its output in home/NAME.log."""
+    def start(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Starts `python -m MODULE ARGUMENTS` in the background, its output in home/NAME.log."""
         with open(self.home / f"{name}.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=self.root,
                 env=self.environment,
                 stdout=log,
@@ -132,7 +141,7 @@ class Orchestra:
 
     def start_worker(self) -> None:
         """Starts a worker of the pool."""
-        self.workers.append(self.start("worker", "worker", "start", "--pool", POOL))
+        self.workers.append(self.start("worker", "prefect", "worker", "start", "--pool", POOL))
 
     def end_workers(self) -> None:
         """Ends all workers, and what they run."""

@@ -6,6 +6,7 @@ from itertools import product
 
 from deployments.definitions import PROFILES
 from deployments.serve import FLOWS
+from offline_core.provenance import provenance
 from offline_core.storage.dataset import open_dataset
 from tests.e2e.orchestra import Orchestra
 
@@ -16,6 +17,8 @@ def test_everything_is_deployed_and_nothing_scheduled(orchestra: Orchestra) -> N
     names = {f"{flows[each['flow_id']]}/{each['name']}" for each in deployments}
     assert names == {f"{flow.name}/{profile}" for flow, profile in product(FLOWS, PROFILES)}
     assert not [schedule for each in deployments for schedule in each["schedules"] if schedule["active"]]
+    git = provenance()["git"].removesuffix("+dirty")
+    assert {each["version"].removesuffix("+dirty") for each in deployments} == {git}
     assert all(each["enforce_parameter_schema"] for each in deployments)
 
 

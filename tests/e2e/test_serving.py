@@ -1,0 +1,28 @@
+"""`python -m deployments.serve`: the same deployments from one process, and neither pool nor worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offline_core.policies.checkpoint import read_policy_manifest
+from tests.e2e.orchestra import Orchestra, checkout, end, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_what_is_served_runs(tmp_path: Path) -> None:
+    with Orchestra.with_server(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
+        serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
+        try:
+            wait_until(
+                lambda: orchestra.ask("POST", "/deployments/count", {}) == 15,
+                seconds=120,
+                what="all smoke deployments to be served",
+            )
+            orchestra.wait_for(orchestra.submit("train-expert/smoke"), "COMPLETED")
+        finally:
+            end(serving)
+        assert serving.returncode == 0, (orchestra.home / "serve.log").read_text()
+        assert read_policy_manifest(str(orchestra.root / "runs" / "smoke" / "expert" / "best")).operation.name == "train_expert"
