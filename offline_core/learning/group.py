@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ import ray
 import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from offline_core.errors import ConfigError, LearningError, OfflineError
+from offline_core.errors import ConfigError, LearnersLostError, OfflineError
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
@@ -30,38 +33,55 @@ from offline_core.storage.location import Location
 def learn_together(run: Run, *, start: float) -> TrainingResult:
     """Trains with `compute.learners` processes that all see the same global batches; see `learn`.
 
+    What all of them need (the feeder with its data, Ray Train's controller) is on the node of this process, so that losing
+    any other node is no more than losing the learners on it.
+
     Raises:
         ConfigError: Ray does not have the CPUs or GPUs.
-        LearningError: learners were lost more often than `compute.max_failures`; the last state is whole.
+        LearnersLostError: learners were lost, or found no room, more than `compute.max_failures` times.
         OfflineError: as `learn` does.
     """
     compute = run.config.compute
     _check_resources(compute)
-    feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1)(Feeder).remote(run)
+    run = replace(run, output=Location.of(run.output).uri)  # learners have other working directories
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1, scheduling_strategy=here)(
+        Feeder
+    ).remote(run)
     fetch(feeder.chunk.remote(0, 0))  # errors of the data are the user's, not a lost learner
     with tempfile.TemporaryDirectory(prefix="offline-train-") as scratch:  # Ray Train's own files, none of them ours
         trainer = TorchTrainer(
             _learner,
             train_loop_config={"run": run, "feeder": feeder, "start": start},
             scaling_config=_scaling(compute),
-            run_config=RunConfig(
-                name="learners", storage_path=scratch, failure_config=FailureConfig(max_failures=compute.max_failures)
-            ),
+            run_config=RunConfig(name="learners", storage_path=scratch, failure_config=_failures(compute)),
             torch_config=TorchConfig(backend="nccl" if compute.gpus_per_learner else "gloo"),
         )
         try:
-            with _progress(run):
+            with _progress(run), _own_sigint_handler():
                 outcome = trainer.fit().return_value
         except Exception as error:
-            if (failure := fetch(feeder.failure.remote())) is not None:
-                raise failure from None
-            raise LearningError(
-                f"Learners were lost more than {compute.max_failures} times; the last time: {error}. The training can go on "
-                f"from its last state: call it again with the same parameters and the output {run.output}."
+            with contextlib.suppress(ray.exceptions.RayActorError):  # the feeder may be lost as well
+                if (failure := fetch(feeder.failure.remote())) is not None:
+                    raise failure from None
+            raise LearnersLostError(
+                f"Learners were lost, or found no room, more than {compute.max_failures} times; the last time: {error}. The "
+                f"training can go on from its last state: call it again with the same parameters and the output {run.output}."
             ) from error
     if (failure := fetch(feeder.failure.remote())) is not None:
         raise failure
     return outcome  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _own_sigint_handler() -> Iterator[None]:
+    """Ray Train leaves one behind that ends the process as if all were well."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def _check_resources(compute: ComputeConfig) -> None:
@@ -106,6 +126,11 @@ def _scaling(compute: ComputeConfig) -> ScalingConfig:
         resources_per_worker=resources,
         placement_strategy=compute.placement,
     )
+
+
+def _failures(compute: ComputeConfig) -> FailureConfig:
+    """Learners that find no room for a minute count as lost too: a cluster that has shrunk would let them wait for ever."""
+    return FailureConfig(max_failures=compute.max_failures, controller_failure_limit=compute.max_failures)
 
 
 def _learner(settings: dict[str, Any]) -> TrainingResult | None:
