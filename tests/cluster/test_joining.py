@@ -1,0 +1,72 @@
+"""Clusters that are there and cannot be joined from here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+from offline_core.errors import ClusterError
+from offline_core.ray_address import check_address
+from tests.cluster.two_nodes import OBJECT_STORE_BYTES, ROOT
+
+REFUSED_WITHIN_SECONDS = 15.0
+
+HEAD = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+
+HEAD_PROGRAM = f"""
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={HEAD})
+print(cluster.address, flush=True)
+input()
+cluster.shutdown()
+"""
+
+
+def refusal(address: str) -> str:
+    begin = time.monotonic()
+    with pytest.raises(ClusterError) as raised:
+        check_address(address)
+    assert time.monotonic() - begin < REFUSED_WITHIN_SECONDS
+    return str(raised.value)
+
+
+def test_a_cluster_with_no_node_on_this_machine() -> None:
+    cluster = Cluster(initialize_head=True, head_node_args=HEAD)
+    try:
+        check_address(cluster.address)
+        raylet = psutil.Process(cluster.head_node.all_processes["raylet"][0].process.pid)
+        raylet.kill()
+        raylet.wait(timeout=20)
+        assert "no node of it runs on this machine" in refusal(cluster.address)
+    finally:
+        cluster.shutdown()
+
+
+def test_a_cluster_that_wants_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = "a" * 32
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD_PROGRAM],
+        cwd=ROOT,
+        env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": right},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert head.stdout is not None
+        address = head.stdout.readline().strip()
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 32)
+        assert "it wants a token that we do not have" in refusal(address)
+        monkeypatch.setenv("RAY_AUTH_TOKEN", right)
+        check_address(address)
+        monkeypatch.delenv("RAY_AUTH_MODE")
+        assert "Set RAY_AUTH_MODE=token" in refusal(address), "nobody told it that there are tokens"
+    finally:
+        head.communicate("\n", timeout=30)
