@@ -46,11 +46,11 @@ def received() -> Iterator[list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def automated(orchestra: Orchestra, received: list[dict[str, Any]]) -> Iterator[Orchestra]:
-    """With all automations; those that start runs are off afterwards."""
+    """With all automations; they are off afterwards."""
     automate(orchestra, received[0]["url"])
     yield orchestra
-    for name in CHAIN:
-        orchestra.prefect("automation", "pause", name)
+    for each in orchestra.ask("POST", "/automations/filter", {}):
+        orchestra.ask("PATCH", f"/automations/{each['id']}", {"enabled": False})
 
 
 def automate(orchestra: Orchestra, url: str) -> str:

@@ -25,7 +25,8 @@ def test_everything_is_deployed_and_nothing_scheduled(orchestra: Orchestra) -> N
 def test_the_chain_runs_from_the_command_line(orchestra: Orchestra) -> None:
     watched = orchestra.prefect("deployment", "run", "expert-to-policy/smoke", "--watch")
     assert "Completed" in watched.stdout
-    (run,) = orchestra.ask("POST", "/flow_runs/filter", {"flow_runs": {"name": {"like_": "expert-to-policy"}}})
+    query = {"flows": {"name": {"any_": ["expert-to-policy"]}}, "sort": "START_TIME_DESC", "limit": 1}
+    (run,) = orchestra.ask("POST", "/flow_runs/filter", query)
     assert run["state_type"] == "COMPLETED"
     assert set(orchestra.task_runs(run["id"]).values()) == {"COMPLETED"}
     cards = orchestra.artifacts(run["id"])
