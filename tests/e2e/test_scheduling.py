@@ -23,7 +23,7 @@ def expert(orchestra: Orchestra) -> str:
 def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
     """With SQLAlchemy 2.1, Prefect 3.8 schedules nothing and says so nowhere but in the server's log."""
     deployment = orchestra.ask("GET", "/deployments/name/check-dataset/nightly")["id"]
-    orchestra.prefect("deployment", "schedule", "create", "check-dataset/nightly", "--interval", "15", "--accept")
+    orchestra.prefect("deployment", "schedule", "create", "check-dataset/nightly", "--interval", "15", "-y")
     schedules = orchestra.ask("GET", f"/deployments/{deployment}/schedules")
     (made,) = [each["id"] for each in schedules if "interval" in each["schedule"]]
 
@@ -38,7 +38,7 @@ def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
             for each in wait_until(ended, seconds=120, what="two scheduled runs to end")[:2]
         )
     finally:
-        orchestra.prefect("deployment", "schedule", "delete", "check-dataset/nightly", made, "--accept")
+        orchestra.prefect("deployment", "schedule", "delete", "check-dataset/nightly", made, "-y")
     assert (second - first) % timedelta(seconds=15) < timedelta(seconds=1)
 
 
