@@ -12,7 +12,7 @@ from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.dataset import open_dataset
+from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
 from tests.cluster.two_nodes import TwoNodes, said, two_nodes, until
@@ -61,13 +61,29 @@ def test_a_node_is_lost_while_recording(tmp_path: Path, slow_policy: tuple[str, 
         for path in notes.iterdir():
             path.unlink()
         process = recording(cluster, policy, notes, tmp_path / "disturbed")
-        raylet = cluster.second_raylet.pid
-        until(lambda: any(is_child(int(path.name), raylet) for path in notes.iterdir()), process)
+        second_is_playing(cluster, notes, process)
         cluster.kill_second()
         disturbed = said(process)
     assert disturbed["dataset"]["fingerprint"] == whole["dataset"]["fingerprint"]
     found = [episode.eps_id for episode in episodes(open_dataset(disturbed["dataset"]["uri"]))]
     assert len(found) == EPISODES == len(set(found))
+
+
+@pytest.mark.slow
+def test_the_only_node_with_room_is_lost(tmp_path: Path, slow_policy: tuple[str, Path]) -> None:
+    with two_nodes(head_cpus=0) as cluster:
+        process = recording(cluster, *slow_policy, tmp_path / "out")
+        second_is_playing(cluster, slow_policy[1], process)
+        cluster.kill_second()
+        errors = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert "RecorderError: No node that Ray has left has 1 CPUs for a recorder" in errors
+    assert versions(str(tmp_path / "out")) == []
+
+
+def second_is_playing(cluster: TwoNodes, notes: Path, process: subprocess.Popen[str]) -> None:
+    raylet = cluster.second_raylet.pid
+    until(lambda: any(is_child(int(path.name), raylet) for path in notes.iterdir()), process)
 
 
 def is_child(pid: int, parent: int) -> bool:

@@ -57,12 +57,12 @@ class TwoNodes:
 
 
 @contextlib.contextmanager
-def two_nodes(*, cpus: int = 2) -> Iterator[TwoNodes]:
-    """Starts the cluster with so many CPUs on each node, and ends it."""
-    settings = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=settings | {"include_dashboard": False})
+def two_nodes(*, head_cpus: int = 2) -> Iterator[TwoNodes]:
+    """Starts the cluster, with two CPUs on the second node, and ends it."""
+    settings = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=settings | {"num_cpus": head_cpus})
     try:
-        yield TwoNodes(cluster, cluster.add_node(node_ip_address=SECOND, **settings))
+        yield TwoNodes(cluster, cluster.add_node(node_ip_address=SECOND, num_cpus=2, **settings))
     finally:
         cluster.shutdown()
 
