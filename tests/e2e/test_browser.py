@@ -29,6 +29,9 @@ OFFLINE = (
 ASKED_OF_THE_MAKER = {"sr-client-cfg.amplitude.com"}
 """The one request that the new UI makes on every page; here it finds no such host, and nothing is missing for that."""
 
+PICTURE = """document.querySelector('img[src^="data:image/png"]')"""
+GRAPH = """document.querySelector('svg[aria-roledescription="flowchart-v2"]')"""
+
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SCREENSHOTS = bool(os.environ.get("OFFLINE_SCREENSHOTS"))
 """Whether the pictures of the documents are made anew."""
@@ -67,8 +70,7 @@ def chain(orchestra: Orchestra, page: Page) -> str:
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestra, page: Page, name: str) -> None:
     deployment = open_form(page, orchestra, name)
-    wanted = wanted_values(deployment)
-    assert wanted and not not_shown(page, wanted)
+    assert wanted_values(deployment)
 
     before = runs_of(orchestra, deployment["id"])
     message = refused(page)
@@ -86,16 +88,11 @@ def test_a_run_submitted_from_its_form_completes(orchestra: Orchestra, page: Pag
 def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, page: Page, chain: str) -> None:
     cards = {each["key"]: each for each in artifacts(orchestra, chain) if each["key"]}
     assert len(cards) == 7
-    for key, card in cards.items():
+    for card in cards.values():
         page.goto(f"{orchestra.ui_url}/v2/artifacts/artifact/{card['id']}")
-        picture = page.locator('img[src^="data:image/png"]')
-        picture.scroll_into_view_if_needed()
-        assert picture.evaluate("image => image.complete && image.naturalWidth") > 0, key
-        assert picture.evaluate("image => image.clientWidth") > 400, key
-        graph = page.locator('svg[aria-roledescription="flowchart-v2"]')
-        graph.wait_for()
-        assert "train expert" in graph.inner_text(), key
-    screenshot(page, orchestra, f"/v2/artifacts/artifact/{cards['expert-to-policy-card']['id']}", "card", height=1500)
+        page.wait_for_function(f"{PICTURE}?.naturalWidth > 0 && {PICTURE}.clientWidth > 400")
+        page.wait_for_function(f"{GRAPH}?.textContent.includes('train expert')")
+    screenshot(page, orchestra, f"/v2/artifacts/artifact/{cards['expert-to-policy-card']['id']}", "card", height=1250)
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
@@ -105,11 +102,13 @@ def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: 
 
 
 def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
-    """Opens the form of a deployment. Returns the deployment."""
+    """Opens the form of a deployment, and waits until it shows the parameters with their values. Returns the deployment."""
     deployment: dict[str, Any] = orchestra.ask("GET", f"/deployments/name/{name}")
     page.goto(f"{orchestra.ui_url}/v2/deployments/deployment/{deployment['id']}/run")
     for parameter in deployment["parameter_openapi_schema"]["properties"]:
         page.locator("form").get_by_text(f"{parameter} (Optional)", exact=True).first.wait_for()
+    wanted = wanted_values(deployment)
+    wait_until(lambda: not not_shown(page, wanted), seconds=20, what=f"{wanted} in the form of {name}")
     return deployment
 
 
