@@ -182,7 +182,12 @@ class Orchestra:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """What the server answers, parsed; `path` as in "/flow_runs/filter"."""
-        answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=30)
+
+        def answered() -> httpx.Response | None:
+            answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=30)
+            return None if answer.status_code == 503 else answer  # SQLite is busy; Prefect's own client asks again, too
+
+        answer = wait_until(answered, seconds=60, what=f"{method} {path} to be served")
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 

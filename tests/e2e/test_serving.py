@@ -24,5 +24,4 @@ def test_what_is_served_runs(tmp_path: Path) -> None:
             orchestra.wait_for(orchestra.submit("train-expert/smoke"), "COMPLETED")
         finally:
             end(serving)
-        assert serving.returncode == 0, (orchestra.home / "serve.log").read_text()
         assert read_policy_manifest(str(orchestra.root / "runs" / "smoke" / "expert" / "best")).operation.name == "train_expert"
