@@ -198,11 +198,13 @@ def _each(engine: str, function: Callable[[Item], Result], items: Sequence[Item]
 
     numbers = ray.data.from_items(list(range(len(items))), override_num_blocks=len(items))
     results: dict[int, Result] = {}
-    for row in numbers.map(tried).iter_rows():
-        [result] = row["result"]
-        if isinstance(result, OfflineError):
-            raise result
-        results[row["number"]] = result
+    with progress(len(items), what=what, unit="part") as bar:
+        for row in numbers.map(tried).iter_rows():
+            [result] = row["result"]
+            if isinstance(result, OfflineError):
+                raise result
+            results[row["number"]] = result
+            bar.update(1)
     yield from (results[number] for number in range(len(items)))
 
 

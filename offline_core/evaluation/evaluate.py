@@ -10,6 +10,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 from offline_core.storage.kept import keep, kept
 from offline_core.storage.location import Location
@@ -42,7 +43,15 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     if found := kept(place, identity, EvaluationResult):
         return found
     seed = derive_seed(config.seed, "evaluate_policy")
-    played = rollouts(load_policy(policy), environment, episodes=config.episodes, seed=seed, explore=config.explore)
+    with progress(config.episodes, what="evaluate", unit="episode") as bar:
+        played = rollouts(
+            load_policy(policy),
+            environment,
+            episodes=config.episodes,
+            seed=seed,
+            explore=config.explore,
+            on_ended=bar.update,
+        )
     result = EvaluationResult(
         uri=place.uri,
         checkpoint=policy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +35,21 @@ class Rollouts:
 
 
 def rollouts(
-    policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int, explore: bool = False, max_envs: int = 128
+    policy: Policy,
+    environment: EnvironmentSpec,
+    *,
+    episodes: int,
+    seed: int,
+    explore: bool = False,
+    max_envs: int = 128,
+    on_ended: Callable[[int], object] | None = None,
 ) -> Rollouts:
     """Plays exactly `episodes` episodes; which copy plays how many is fixed before the first step.
 
     The same (policy, environment, episodes, seed, explore) gives the same returns.
+
+    Arguments:
+        on_ended: is given the number of episodes that ended, whenever some do.
 
     Raises:
         ConfigError: the environment cannot be made, or this policy cannot play in it.
@@ -69,6 +80,8 @@ def rollouts(
                 counts = done & (quota > 0)
                 finished.append((returns[counts], lengths[counts]))
                 quota -= counts
+                if on_ended:
+                    on_ended(int(counts.sum()))
                 returns[done] = 0.0
                 lengths[done] = 0
     finally:
