@@ -12,7 +12,8 @@ from offline_core.errors import ConfigError
 class Config(BaseModel):
     """Parameters of one stage: frozen, checked on construction, unknown names refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # Arguments of an environment may be infinite: as JSON's null one could not be told from the other.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
 
 
 class EnvironmentSpec(Config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,15 +20,19 @@ from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import convert_table
 from offline_core.conversion.exporting import ExportConfig, export_dataset
 from offline_core.conversion.importing import import_dataset
-from offline_core.errors import BusyError
+from offline_core.environments import spaces_of
+from offline_core.errors import BusyError, CheckpointError, OfflineError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest, save_policy
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
+from offline_core.policies.policy import Policy
 from offline_core.pruning.compact import compact_dataset
 from offline_core.pruning.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
 from offline_core.pruning.merge import merge_datasets
@@ -37,9 +42,11 @@ from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.recording.mixing import MixtureConfig, mix_datasets
 from offline_core.storage.dataset import versions
+from offline_core.storage.manifest import Operation
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation_episodes": 2, "network": {"hidden_sizes": [8]}}
+OPERATION = Operation(name="untrained")
 IMPORT = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}})
 TRAINING = {"network": {"hidden_sizes": [8]}, "optimizer": {"max_epochs": 1}, "evaluation": {"episodes": 2}}
 
@@ -84,7 +91,7 @@ def write_rows(root: Path) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, cartpole_policy: str) -> Path:
-    (tmp_path / "policy").symlink_to(cartpole_policy)
+    shutil.copytree(cartpole_policy, tmp_path / "policy")
     dataset_of(tmp_path / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
     write_rows(tmp_path)
     return tmp_path
@@ -145,3 +152,60 @@ def test_a_place_is_written_to_by_one_at_a_time_and_free_when_that_one_dies(root
             assert caught.value.may_pass
         other.kill()
     assert not expert(root).reused  # type: ignore[attr-defined]
+
+
+def test_another_environment_is_another_evaluation_even_of_the_same_weights(root: Path) -> None:
+    """Where a policy was trained decides where it plays, and is no part of its weights."""
+    place = root / "moved"
+    config, short = EvaluationConfig(episodes=2), EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 3})
+    save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=EnvironmentSpec())
+    first = evaluate_policy(config, policy=str(place))
+    save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=short)
+    second = evaluate_policy(config, policy=str(place))
+    assert not second.reused and max(second.lengths) == 3 < max(first.lengths)
+    assert evaluate_policy(config.model_copy(update={"environment": short}), policy=str(place)).reused, "None meant that one"
+
+
+@pytest.mark.parametrize("step", ["check", "evaluate"])
+def test_what_is_gone_is_an_error_and_not_an_old_result(root: Path, step: str) -> None:
+    STEPS[step](root)
+    for file in [*(root / "data").rglob("*.parquet"), *(root / "policy").glob("weights-*")]:
+        file.unlink()
+    with pytest.raises(OfflineError, match=r"gone|not there"):
+        STEPS[step](root)
+
+
+def test_a_copy_does_not_lead_back_to_where_it_was_made(root: Path) -> None:
+    policy(root)
+    shutil.copytree(root / "out", root / "copy")
+    copied = train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "copy"))
+    assert not copied.reused and copied.checkpoint == str(root / "copy" / "best")
+
+
+def test_data_read_in_another_order_is_another_training(root: Path) -> None:
+    streamed = parse(TrainingConfig, TRAINING | {"data": {"resident_bytes": 0}})
+    kept = policy(root)
+    other = train_policy(streamed, dataset=dataset(root), output=str(root / "out"))
+    assert not kept.reused and not other.reused  # type: ignore[attr-defined]
+    assert train_policy(streamed, dataset=dataset(root), output=str(root / "out")).reused
+
+
+def test_an_expression_is_not_told_by_its_text(root: Path) -> None:
+    ids = pl.read_parquet(sorted((root / "data").rglob("*.parquet")))["eps_id"].to_list()
+    kept = [
+        prune_dataset(
+            PruningConfig(), dataset=dataset(root), output=str(root / "out"), where=pl.col("eps_id").is_in(pl.Series(some))
+        )
+        for some in (ids[:3], ids[3:10], ids[:3])
+    ]
+    assert [result.after.episodes for result in kept] == [3, 7, 3]
+    assert kept[2].dataset == kept[0].dataset, "made again, and the same"
+
+
+def test_a_policy_that_was_replaced_meanwhile_is_not_taken_for_the_one_before(root: Path) -> None:
+    place = str(root / "replaced")
+    save_policy(Policy(*spaces_of(EnvironmentSpec())), place, operation=OPERATION)
+    before = read_policy_manifest(place)
+    save_policy(Policy(*spaces_of(EnvironmentSpec()), NetworkConfig(hidden_sizes=[8])), place, operation=OPERATION)
+    with pytest.raises(CheckpointError, match="are gone"):
+        load_policy(place, before)

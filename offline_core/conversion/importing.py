@@ -19,7 +19,7 @@ from offline_core.ray_session import ray_session
 from offline_core.storage.dataset import Dataset, commit, find_version, is_dataset, open_dataset, prepare_dataset
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
-from offline_core.storage.sources.fingerprint import files_of, fingerprint
+from offline_core.storage.sources.fingerprint import changes_show, fingerprint
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
@@ -48,7 +48,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         check_for_episodes(config)
     parent = _parent(paths, config.source)  # before anything is read: who changes files meanwhile makes others of them
     operation = Operation(name="import_dataset", version=2, config=config.model_dump(mode="json", exclude=_HOW_FAST))
-    if _can_be_told_apart(files or readers) and (found := find_version(output, operation, [parent])):
+    if changes_show(files or readers) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
     root = prepare_dataset(output)
@@ -112,11 +112,6 @@ def _opened(paths: Sequence[str], config: SourceConfig) -> tuple[list[Location],
 def _parent(paths: Sequence[str], config: SourceConfig) -> Parent:
     files, readers = _opened(paths, config)
     return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers))
-
-
-def _can_be_told_apart(readers: Sequence[StepReader | Location]) -> bool:
-    """Whether a change of what they read would show: it lies in files, and not in places that only a reader knows."""
-    return all(files_of(reader) for reader in readers)
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from offline_core.errors import ConfigError, StorageError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.evaluation.rollouts import rollouts
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 from offline_core.storage.kept import keep, kept
@@ -37,15 +37,16 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     environment = config.environment or manifest.environment
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
+    config = config.model_copy(update={"environment": environment})
     operation = Operation(name="evaluate_policy", config=config.model_dump(mode="json"))
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
-    if found := kept(place, identity, EvaluationResult):
+    if found := kept(place, identity, EvaluationResult, fingerprint=fingerprint_of):
         return found
     seed = derive_seed(config.seed, "evaluate_policy")
     with progress(config.episodes, what="evaluate", unit="episode") as bar:
         played = rollouts(
-            load_policy(policy),
+            load_policy(policy, manifest),
             environment,
             episodes=config.episodes,
             seed=seed,
@@ -62,7 +63,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         seconds=time.perf_counter() - start,
     )
     try:
-        keep(place, identity, result)
+        keep(place, identity, result, made={policy: manifest.fingerprint})
     except StorageError as error:  # a policy may lie where nobody may write, and the caller has the result
         log.warning("The evaluation is not kept beside the policy: %s", error)
     mean, std = played.metrics["episode_return_mean"], played.metrics["episode_return_std"]

@@ -22,7 +22,7 @@ from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifes
 from offline_core.policies.policy import Policy
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
-from offline_core.storage.kept import RESULT_FILE, keep, kept
+from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
 
@@ -53,7 +53,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
     """
     started = time.perf_counter()
     parents, location = _parents(config), Location.of(output)
-    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json"))
+    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json", exclude={"initial_policy"}))
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
         return found
@@ -62,6 +62,9 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
     with contextlib.closing(env), contextlib.ExitStack() as stack:
         policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
         stack.enter_context(location.make_folder().locked())
+        if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
+            return found  # another run made it meanwhile
+        forget(place)
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []

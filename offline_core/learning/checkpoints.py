@@ -10,22 +10,21 @@ from offline_core.config import EnvironmentSpec
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
+from offline_core.storage.manifest import Operation, Parent
 
 
 class Checkpoints:
     """Writes weights of one run, with where they come from, to folders below `folder`."""
 
     def __init__(
-        self, policy: Policy, folder: Location, operation: Operation, environment: EnvironmentSpec | None, source: Dataset
+        self, policy: Policy, folder: Location, operation: Operation, environment: EnvironmentSpec | None, parents: list[Parent]
     ) -> None:
         self.folder = folder
         self._policy = copy.deepcopy(policy)  # weights are written while the policy itself goes on learning
         self._operation = operation
         self._environment = environment
-        self._parents = [source.parent_entry]
+        self._parents = parents
 
     def save(self, name: str, weights: Weights, metrics: dict[str, float]) -> str:
         """Writes (or replaces) one checkpoint; its URI."""

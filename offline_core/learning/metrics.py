@@ -32,8 +32,10 @@ class MetricsLog:
 
     def add(self, step: int, record: dict[str, Any]) -> None:
         """Numbers after `step` updates."""
-        self.records.append({"updates": step, **record})
-        self._show(self.records[-1])
+        line = {"updates": step, **record}
+        self.records.append(line)
+        self._show(line)
+        self.records.sort(key=lambda line: line["updates"])  # evaluations come late, and later still after a new start
         self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
 
     def _show(self, record: dict[str, Any]) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,15 +31,18 @@ from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
+from offline_core.storage.manifest import Operation, Parent, identity_of
 
 log = logging.getLogger(__name__)
 
 _HOW_FAST = {
     "data": {"prelearners", "cpus_per_prelearner", "prefetch", "resident_bytes"},
+    "evaluation": {"held_out"},
     "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
 }
-"""Parameters that do not change what is learned, and so are no part of where a policy comes from."""
+"""Parameters that do not change what is learned, or are told otherwise, and so are no part of where a policy comes from."""
+
+_OF_STREAMS = {"row_groups_per_read", "window_steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,20 @@ class Run:
         """What made the policy: without parameters that had no say in it."""
         settings = self.config.model_dump(mode="json", exclude=_HOW_FAST)
         settings = {name: value for name, value in settings.items() if name == self.config.algorithm or name not in ALGORITHMS}
-        return Operation(name="train_policy", version=2, config=settings | {"streamed": self.streamed})
+        settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
+        if not self.streamed:
+            settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
+        return Operation(name="train_policy", version=3, config=settings | {"streamed": self.streamed})
+
+    @property
+    def parents(self) -> list[Parent]:
+        """What is learned from, and what decides with it when it is enough."""
+        return [dataset.parent_entry for dataset in (self.source, self.held_out) if dataset is not None]
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides what is learned, but for where the data stays: a run goes on as it began."""
-        held_out = None if self.held_out is None else self.held_out.ref.fingerprint
-        operation = replace(self, streamed=False).operation.model_dump(mode="json")
-        facts = [operation, self.source.ref.fingerprint, held_out, str(self.environment)]
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        """Stands for all that decides what is learned: see `identity_of`."""
+        return identity_of(self.operation, self.parents)
 
     @property
     def total_updates(self) -> int:
@@ -150,7 +156,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 learner,
                 evaluations,
                 None if held_out is None else lambda: learner.loss_on(next(held_out.chunks(0))),
-                Checkpoints(policy, folder, run.operation, run.environment, run.source),
+                Checkpoints(policy, folder, run.operation, run.environment, run.parents),
                 states,
                 metrics,
                 run.target_return,
@@ -159,6 +165,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 streamed=run.streamed,
                 total_updates=run.total_updates,
             )
+            stack.callback(supervisor.close)
         position = Position()
         if found is not None:
             state, tensors = found

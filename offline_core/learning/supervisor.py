@@ -108,6 +108,9 @@ class RunSupervisor:
         if not self.ended or self.evaluations is None:
             self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
             self._collect(wait=True)
+
+    def close(self) -> None:
+        """The run is over, however it ended."""
         self._bar.close()
 
     def _report(self, watched: Metrics) -> None:

@@ -20,7 +20,7 @@ from offline_core.learning.source import is_streamed, training_spaces, wants_pre
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
 from offline_core.ray_session import ray_session
-from offline_core.storage.kept import RESULT_FILE, keep, kept
+from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.reading import reading
 
@@ -59,6 +59,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         target_return=_target(config, environment),
         output=output,
     )
+    run = replace(run, streamed=is_streamed(source, config.data, run.spaces))
     place = Location.of(output).child(RESULT_FILE)
     if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
         return found
@@ -69,8 +70,10 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
     read = [source] if run.held_out is None else [source, run.held_out]
     with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
-        state = States(Location.of(output), run=run.identity).latest()
-        run = replace(run, streamed=state[0].streamed if state else is_streamed(source, config.data, run.spaces))
+        if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
+            return found  # another run made it meanwhile
+        forget(place)
+        run = _as_it_began(run)
         if config.compute.learners or any(wants_prelearners(dataset, config.data) for dataset in read):
             stack.enter_context(ray_session())
         for dataset_read in read:
@@ -89,6 +92,12 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result
+
+
+def _as_it_began(run: Run) -> Run:
+    """With the data read as in the state that is there to go on from: it may fit into the memory now, or no longer."""
+    ways = (run, replace(run, streamed=not run.streamed))
+    return next((way for way in ways if States(Location.of(run.output), run=way.identity).latest()), run)
 
 
 def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:

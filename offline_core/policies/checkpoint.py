@@ -123,13 +123,16 @@ def fingerprint_of(uri: str) -> str | None:
     return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
 
 
-def load_policy(uri: str) -> Policy:
+def load_policy(uri: str, manifest: PolicyManifest | None = None) -> Policy:
     """The policy at `uri`, in evaluation mode.
+
+    Arguments:
+        manifest: what was read of it before; then it is that very policy, and an error if another has taken its place.
 
     Raises:
         CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.
     """
-    manifest = read_policy_manifest(uri)
+    manifest = manifest or read_policy_manifest(uri)
     try:
         weights = Location.of(uri).child(manifest.weights_file).read()
     except StorageError as error:

@@ -68,7 +68,8 @@ def prune_dataset(
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
     operation = Operation(name="prune_dataset", config=config.model_dump(mode="json"))
-    if found := find_version(output, operation, [source.parent_entry]):
+    # An expression's text leaves things out, so two of them may look alike; what they keep does not.
+    if not isinstance(where, pl.Expr) and (found := find_version(output, operation, [source.parent_entry])):
         return _result(found, source, reused=True)
     index = episode_index(source, index_names(config, of_episodes))
     names = _projection(source, config)

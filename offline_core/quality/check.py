@@ -19,7 +19,7 @@ from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityRep
 from offline_core.quality.rule import Rule
 from offline_core.quality.sameness import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
-from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.dataset import Dataset, missing_files, open_dataset
 from offline_core.storage.manifest import Operation, Statistics, Summary, identity_of
 from offline_core.storage.statistics import StatisticsBuilder
 
@@ -46,10 +46,11 @@ def check_dataset(
     """
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
-    parents = [dataset.parent_entry for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation(name="check_dataset", config=config.model_dump(mode="json"))
-    identity = identity_of(operation, parents) if rules is None else None
-    if identity and (before := last_report(opened)) and before.identity == identity:
+    looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
+    operation = Operation(name="check_dataset", config=config.model_dump(mode="json", exclude={"held_out"}))
+    identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
+    before = last_report(opened) if identity else None
+    if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(missing_files, looked_at)):
         return before.model_copy(update={"reused": True})
     chosen = default_rules(config, held_out) if rules is None else rules
     builder = StatisticsBuilder()

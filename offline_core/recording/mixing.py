@@ -69,18 +69,19 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_or_import(uri, None, output=output) for uri in config.datasets}
     policies = {uri: read_policy_manifest(uri) for uri in config.policies}
-    environments = [source.manifest.environment for source in sources.values()]
-    environments += [config.environment or policy.environment for policy in policies.values()]
-    operation = Operation(name="mix_datasets", version=2, config=config.model_dump(mode="json"))
+    played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
+    where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
+    operation = Operation(name="mix_datasets", version=2, config=config.model_dump(mode="json") | {"environment": where})
     parents = [
         *(source.parent_entry for source in sources.values()),
         *(policy.parent_entry(uri) for uri, policy in policies.items()),
     ]
     if found := find_version(output, operation, parents):
         return _result(found, config, reused=True)
+    environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
     streams |= {
-        uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed))
+        uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed, manifest=policies[uri]))
         for uri, weight in config.policies.items()
     }
     steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()

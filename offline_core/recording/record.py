@@ -52,15 +52,16 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     """
     start = time.perf_counter()
     seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
-    config = config.model_copy(update={"seed": seed})
     manifest = read_policy_manifest(policy)
+    environment = config.environment or manifest.environment
+    if environment is None:
+        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    config = config.model_copy(update={"seed": seed, "environment": environment})
     operation = Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST))
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
         return _result(found, reused=True)
-    player, environment = load_policy(policy), config.environment or manifest.environment
-    if environment is None:
-        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
     prepare_dataset(output)

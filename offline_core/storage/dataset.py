@@ -35,6 +35,7 @@ from offline_core.errors import (
     VersionExistsError,
     VersionNotFoundError,
 )
+from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
 from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
 
@@ -118,11 +119,14 @@ def is_dataset(uri: str) -> bool:
 def prepare_dataset(uri: str) -> Location:
     """The folder that a dataset is about to be written to: created if need be, marked as one of ours, shown to be writable.
 
+    What writers that were killed left there is removed, see `remove_leftovers`.
+
     Raises:
         StorageError: no permission, no space, or a file is in the way.
     """
     location = Location.of(uri)
     location.child(VERSIONS).make_folder()
+    remove_leftovers(location)
     return location
 
 
@@ -210,12 +214,17 @@ def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> D
     found = _newest(uri, lambda manifest: manifest.identity == identity)
     if found is None:
         return None
-    present = found.location.sizes()
-    if missing := [file.path for file in found.manifest.files if present.get(file.path) != file.bytes]:
+    if missing := missing_files(found):
         log.warning("%s lacks %d of its files, %s first: it is made again.", found.ref, len(missing), missing[0])
         return None
     log.info("Found, and not made again: %s", found.ref)
     return found
+
+
+def missing_files(dataset: Dataset) -> list[str]:
+    """Files of this version that are not there, or of another size."""
+    present = dataset.location.sizes()
+    return [file.path for file in dataset.manifest.files if present.get(file.path) != file.bytes]
 
 
 def _newest(uri: str, is_wanted: Callable[[Manifest], bool]) -> Dataset | None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from offline_core.errors import StorageError
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -21,15 +21,28 @@ BESIDE = frozenset({RESULT_FILE, "card.md", "card.png"})
 Result = TypeVar("Result", bound=BaseModel)
 
 
-def keep(place: Location, identity: str, result: BaseModel, *, made: Mapping[str, str] | None = None) -> None:
+def keep(
+    place: Location,
+    identity: str,
+    result: BaseModel,
+    *,
+    made: Mapping[str, str] | None = None,
+    at: Location | None = None,
+) -> None:
     """Writes the result to the file `place`, replacing what was there.
 
     Arguments:
         identity: of the step, see `identity_of`.
         made: fingerprints by URI of what the step left, and without which the result is worth nothing.
+        at: where the file will be moved to; None: it stays.
     """
     # Infinity and NaN are written as JavaScript's words for them, which `json` reads as well.
-    values = {"identity": identity, "made": dict(made or {}), "result": result.model_dump(mode="python")}
+    values = {
+        "place": (at or place).uri,
+        "identity": identity,
+        "made": dict(made or {}),
+        "result": result.model_dump(mode="python"),
+    }
     place.write(json.dumps(values, indent=2, default=str).encode())
 
 
@@ -37,6 +50,8 @@ def kept(
     place: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None] | None = None
 ) -> Result | None:
     """The result of the same step, with `reused` set; None if there is none, or if something it made is not there any more.
+
+    Nor is there one in a copy, or after a move: its URIs would lead back to where it was made.
 
     Arguments:
         model: of the result; it has a field `reused`.
@@ -46,7 +61,7 @@ def kept(
         return None
     try:
         values = json.loads(place.read())
-        if values["identity"] != identity:
+        if (values["place"], values["identity"]) != (place.uri, identity):
             return None
         result = model.model_validate(values["result"] | {"reused": True})
         gone = [uri for uri, expected in values["made"].items() if fingerprint is None or fingerprint(uri) != expected]
@@ -58,3 +73,10 @@ def kept(
         return None
     log.info("Found, and not made again: %s", place.uri)
     return result
+
+
+def forget(place: Location) -> None:
+    """Deletes the result at `place`, if there is one: what it tells of is about to be replaced."""
+    if place.is_file():
+        with storage_errors("delete", place.uri):
+            place.filesystem.delete_file(place.path)

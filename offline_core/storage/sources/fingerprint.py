@@ -18,13 +18,21 @@ FileFacts = tuple[str, int, int | None]
 
 def files_of(reader: StepReader | Location) -> list[FileFacts]:
     """The files that a reader reads, or those below its folder; none if it reads something else."""
-    uris = reader.paths if isinstance(reader, RayRead) else (reader.uri,)
-    return [facts for uri in uris for facts in _facts(uri)]
+    return [facts for uri in _uris(reader) for facts in _facts(uri)]
+
+
+def changes_show(readers: Sequence[StepReader | Location]) -> bool:
+    """Whether the fingerprint would tell: all that they read lies in files, and not in places that only a reader knows."""
+    return all(_facts(uri) for reader in readers for uri in _uris(reader))
 
 
 def fingerprint(readers: Sequence[StepReader | Location]) -> str:
     """16 hex digits; changes with the files."""
     return digest([(reader.uri, files_of(reader)) for reader in readers])
+
+
+def _uris(reader: StepReader | Location) -> Sequence[str]:
+    return reader.paths if isinstance(reader, RayRead) else (reader.uri,)
 
 
 def _facts(uri: str) -> list[FileFacts]:
