@@ -288,15 +288,26 @@ def main() -> None:
     except Exception as error:
         if not _is_unreachable(error):
             raise
-        _fail(
-            f"No Prefect server answers at {os.environ.get('PREFECT_API_URL')} (PREFECT_API_URL). Start it ('prefect server "
-            "start'), or unset the variable to do without; what was done is found when you run the same again."
-        )
+        _fail(_no_server())
 
 
 def _is_unreachable(error: Exception) -> bool:
     """Prefect's client, or what it is built on, does not reach its server."""
     return type(error).__module__.startswith("http") or str(error).startswith("Failed to reach API")
+
+
+def _no_server() -> str:
+    """Where there is no server, and what to do: by Prefect's own settings, which it also reads from profiles and files."""
+    from prefect.settings import get_current_settings
+
+    again = "what was done is found when you run the same again."
+    if (url := get_current_settings().api.url) is None:
+        return f"The Prefect server that this run had brought with it does not answer; {again}"
+    name = "PREFECT_API_URL"
+    variable = "unset the variable" if name in os.environ else f"unset {name} where 'prefect config view' says that it is set"
+    return (
+        f"No Prefect server answers at {url} ({name}). Start it ('prefect server start'), or {variable} to do without; {again}"
+    )
 
 
 def _fail(message: str) -> None:

@@ -25,7 +25,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.reporting.cards import chain_card
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
-from tasks.artifacts import publish
+from tasks.artifacts import publish, telling
 from tasks.check_dataset import check_dataset
 from tasks.evaluate_policy import evaluate_policy
 from tasks.prune_dataset import prune_dataset
@@ -63,7 +63,7 @@ def expert_to_policy(
     """Trains an expert, records it, prunes and checks the recording, clones a policy from it and evaluates the clone.
 
     Args:
-        root: Folder for everything the run makes.
+        root: Folder for everything the run makes; one run at a time may have it.
         seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
             and the same when a run is retried.
         expert: The environment, and how the expert learns to master it.
@@ -83,35 +83,6 @@ def expert_to_policy(
         yield
         seconds[name] = time.perf_counter() - start
 
-    with stage("all"), ray_scope():
-        with stage("train expert"):
-            expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
-        with stage("record episodes"):
-            recorded = record_episodes(
-                recording.model_copy(update=seeded), policy=expert_result.checkpoint, output=place.child("recording").uri
-            ).dataset
-        with stage("prune"):
-            pruned = prune_dataset(pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri)
-        with stage("check"):
-            checked = check_dataset(quality, dataset=pruned.dataset.uri, version=pruned.dataset.version)
-        with stage("train policy"):
-            trained = train_policy(
-                training.model_copy(update=seeded),
-                dataset=pruned.dataset.uri,
-                version=pruned.dataset.version,
-                output=place.child("policy").uri,
-            )
-        with stage("evaluate"):
-            evaluated = evaluate_policy(evaluation.model_copy(update=seeded), policy=trained.checkpoint)
-    result = ExpertToPolicyResult(
-        expert=expert_result,
-        recording=recorded,
-        pruning=pruned,
-        quality=checked,
-        training=trained,
-        evaluation=evaluated,
-        seconds=seconds,
-    )
     parameters = {
         "expert": expert,
         "recording": recording,
@@ -120,35 +91,68 @@ def expert_to_policy(
         "training": training,
         "evaluation": evaluation,
     }
-    summarize(result, root=place.uri, parameters=parameters)
+    with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
+        with stage("all"), ray_scope():
+            with stage("train expert"):
+                expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
+            with stage("record episodes"):
+                recorded = record_episodes(
+                    recording.model_copy(update=seeded), policy=expert_result.checkpoint, output=place.child("recording").uri
+                ).dataset
+            with stage("prune"):
+                pruned = prune_dataset(
+                    pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri
+                )
+            with stage("check"):
+                checked = check_dataset(quality, dataset=pruned.dataset.uri, version=pruned.dataset.version)
+            with stage("train policy"):
+                trained = train_policy(
+                    training.model_copy(update=seeded),
+                    dataset=pruned.dataset.uri,
+                    version=pruned.dataset.version,
+                    output=place.child("policy").uri,
+                )
+            with stage("evaluate"):
+                evaluated = evaluate_policy(evaluation.model_copy(update=seeded), policy=trained.checkpoint)
+        result = ExpertToPolicyResult(
+            expert=expert_result,
+            recording=recorded,
+            pruning=pruned,
+            quality=checked,
+            training=trained,
+            evaluation=evaluated,
+            seconds=seconds,
+        )
+        summarize(result, root=place.uri, parameters=parameters)
     return result
 
 
 @task(name="summarize")
 def summarize(result: ExpertToPolicyResult, *, root: str, parameters: Mapping[str, BaseModel]) -> None:
     """Leaves one card for the whole chain as an artifact, and in `root`."""
-    returns = {
-        "expert": result.expert.metrics["episode_return_mean"],
-        "recorded": result.pruning.before.returns.mean,
-        "kept": result.pruning.after.returns.mean,
-        "policy": result.evaluation.metrics["episode_return_mean"],
-    }
-    rows = {
-        "Environment": result.evaluation.environment,
-        "Expert": f"return {returns['expert']:.1f}",
-        "Recorded": result.pruning.source,
-        "Kept": result.pruning.dataset,
-        "Quality": result.quality.verdict,
-        "Policy": f"{result.training.checkpoint}, {result.training.updates:,} updates",
-        "Policy's return": f"{returns['policy']:.1f}",
-        "Seconds": result.seconds["all"],
-    }
-    stages = {name: value for name, value in result.seconds.items() if name != "all"}
-    publish(
-        chain_card(rows=rows, seconds=stages, returns=returns),
-        key="expert-to-policy-card",
-        operation="expert_to_policy",
-        config=parameters,
-        about=(result.training.checkpoint, None),
-        beside=[Location.of(root).child("card")],
-    )
+    with telling():
+        returns = {
+            "expert": result.expert.metrics["episode_return_mean"],
+            "recorded": result.pruning.before.returns.mean,
+            "kept": result.pruning.after.returns.mean,
+            "policy": result.evaluation.metrics["episode_return_mean"],
+        }
+        rows = {
+            "Environment": result.evaluation.environment,
+            "Expert": f"return {returns['expert']:.1f}",
+            "Recorded": result.pruning.source,
+            "Kept": result.pruning.dataset,
+            "Quality": result.quality.verdict,
+            "Policy": f"{result.training.checkpoint}, {result.training.updates:,} updates",
+            "Policy's return": f"{returns['policy']:.1f}",
+            "Seconds": result.seconds["all"],
+        }
+        stages = {name: value for name, value in result.seconds.items() if name != "all"}
+        publish(
+            chain_card(rows=rows, seconds=stages, returns=returns),
+            key="expert-to-policy-card",
+            operation="expert_to_policy",
+            config=parameters,
+            about=(result.training.checkpoint, None),
+            beside=[Location.of(root).child("card")],
+        )

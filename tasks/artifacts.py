@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from prefect.artifacts import create_markdown_artifact
@@ -21,6 +22,15 @@ from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Inside, a card is made and published. What goes wrong with it is a warning: what it tells of is done, and stays done."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("The work is done, but its card could not be made or told: %s: %s", type(error).__name__, error)
 
 
 def publish(
@@ -54,9 +64,9 @@ def publish(
         versions=made.provenance if made else provenance(),
     )
     card = dataclasses.replace(card, ran=ran, lineage=mermaid(graph))
-    create_markdown_artifact(card.markdown(), key=key, description=card.title)
     for place in beside:
         _put(card, place, replace=not reused)
+    create_markdown_artifact(card.markdown(), key=key, description=card.title)  # last: its server may be gone
 
 
 def publish_datasets(

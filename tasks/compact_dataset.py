@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offline_core.pruning.compact import CompactionResult
 from offline_core.pruning.config import CompactionConfig
-from tasks.artifacts import publish_datasets
+from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -16,19 +16,20 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
 
     with progress_shown():
         result = core.compact_dataset(config, dataset=dataset, output=output, version=version)
-    rows = {
-        "From": result.source,
-        "To": result.dataset,
-        "Files": f"{result.files_before:,} before, {result.files_after:,} after",
-    }
-    publish_datasets(
-        "Compaction",
-        {"compacted": result.dataset},
-        made=[result.dataset],
-        rows=rows,
-        key="compaction-card",
-        operation="compact_dataset",
-        config=config,
-        reused=result.reused,
-    )
+    with telling():
+        rows = {
+            "From": result.source,
+            "To": result.dataset,
+            "Files": f"{result.files_before:,} before, {result.files_after:,} after",
+        }
+        publish_datasets(
+            "Compaction",
+            {"compacted": result.dataset},
+            made=[result.dataset],
+            rows=rows,
+            key="compaction-card",
+            operation="compact_dataset",
+            config=config,
+            reused=result.reused,
+        )
     return result

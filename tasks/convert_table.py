@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.storage.dataset import DatasetRef
-from tasks.artifacts import publish_datasets
+from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -17,18 +17,19 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
 
     with progress_shown():
         result = core.convert_table(config, dataset=dataset, output=output, version=version)
-    rows: dict[str, object] = {"From": result.source, "To": result.dataset, "Format": config.format}
-    rows["Bytes per step"] = f"{_per_step(result.source):.1f} before, {_per_step(result.dataset):.1f} after"
-    publish_datasets(
-        "Conversion",
-        {"converted": result.dataset},
-        made=[result.dataset],
-        rows=rows,
-        key="conversion-card",
-        operation="convert_table",
-        config=config,
-        reused=result.reused,
-    )
+    with telling():
+        rows: dict[str, object] = {"From": result.source, "To": result.dataset, "Format": config.format}
+        rows["Bytes per step"] = f"{_per_step(result.source):.1f} before, {_per_step(result.dataset):.1f} after"
+        publish_datasets(
+            "Conversion",
+            {"converted": result.dataset},
+            made=[result.dataset],
+            rows=rows,
+            key="conversion-card",
+            operation="convert_table",
+            config=config,
+            reused=result.reused,
+        )
     return result
 
 

@@ -6,7 +6,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.reporting.cards import episodes_card, returns_rows
 from offline_core.storage.location import Location
-from tasks.artifacts import publish
+from tasks.artifacts import publish, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -18,21 +18,22 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
 
     with progress_shown():
         result = core.evaluate_policy(config, policy=policy)
-    rows = {
-        "Policy": policy,
-        "Environment": result.environment,
-        **returns_rows(result.metrics),
-        "Actions": "sampled" if config.explore else "greedy",
-        "Seconds": result.seconds,
-    }
-    card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
-    publish(
-        card,
-        key="evaluation-card",
-        operation="evaluate_policy",
-        config=config,
-        about=(policy, None),
-        beside=[Location.of(result.uri.removesuffix(".json"))],
-        reused=result.reused,
-    )
+    with telling():
+        rows = {
+            "Policy": policy,
+            "Environment": result.environment,
+            **returns_rows(result.metrics),
+            "Actions": "sampled" if config.explore else "greedy",
+            "Seconds": result.seconds,
+        }
+        card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
+        publish(
+            card,
+            key="evaluation-card",
+            operation="evaluate_policy",
+            config=config,
+            about=(policy, None),
+            beside=[Location.of(result.uri.removesuffix(".json"))],
+            reused=result.reused,
+        )
     return result

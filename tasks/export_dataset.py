@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline_core.conversion.exporting import ExportConfig, ExportResult
 from offline_core.reporting.card import Card
 from offline_core.storage.location import Location
-from tasks.artifacts import publish
+from tasks.artifacts import publish, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -17,15 +17,16 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
 
     with progress_shown():
         result = core.export_dataset(config, dataset=dataset, output=output, version=version)
-    rows = {"From": result.source, "To": result.output, "Format": result.format}
-    place = Location.of(output)
-    publish(
-        Card("Export", rows | {"Episodes": result.episodes, "Steps": result.steps}),
-        key="export-card",
-        operation="export_dataset",
-        config=config,
-        about=(result.source.uri, result.source.version),
-        beside=[place.child("card")] if place.is_folder() else [],  # a writer of the user's own may make a single file
-        reused=result.reused,
-    )
+    with telling():
+        rows = {"From": result.source, "To": result.output, "Format": result.format}
+        place = Location.of(output)
+        publish(
+            Card("Export", rows | {"Episodes": result.episodes, "Steps": result.steps}),
+            key="export-card",
+            operation="export_dataset",
+            config=config,
+            about=(result.source.uri, result.source.version),
+            beside=[place.child("card")] if place.is_folder() else [],  # a writer of the user's own may make a single file
+            reused=result.reused,
+        )
     return result

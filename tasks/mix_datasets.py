@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offline_core.recording.mixing import MixtureConfig, MixtureResult
-from tasks.artifacts import publish_datasets
+from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -15,16 +15,17 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
 
     with progress_shown():
         result = core.mix_datasets(config, output=output)
-    rows: dict[str, object] = {uri: f"{steps:,} steps" for uri, steps in result.steps.items()}
-    rows |= {"To": result.dataset, "All steps asked for": result.is_complete}
-    publish_datasets(
-        "Mixture",
-        {"mixed": result.dataset},
-        made=[result.dataset],
-        rows=rows,
-        key="mixture-card",
-        operation="mix_datasets",
-        config=config,
-        reused=result.reused,
-    )
+    with telling():
+        rows: dict[str, object] = {uri: f"{steps:,} steps" for uri, steps in result.steps.items()}
+        rows |= {"To": result.dataset, "All steps asked for": result.is_complete}
+        publish_datasets(
+            "Mixture",
+            {"mixed": result.dataset},
+            made=[result.dataset],
+            rows=rows,
+            key="mixture-card",
+            operation="mix_datasets",
+            config=config,
+            reused=result.reused,
+        )
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.result import RecorderShare, RecordingResult
-from tasks.artifacts import publish_datasets
+from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -16,27 +16,28 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
 
     with progress_shown():
         result = core.record_episodes(config, policy=policy, output=output)
-    ref, statistics = result.dataset, result.statistics
-    rows: dict[str, object] = {
-        "Dataset": ref,
-        "Policy": f"{policy}, fingerprint {result.policy}",
-        "Environment": result.environment,
-        "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
-        "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
-        "Bytes per step": ref.bytes / ref.steps,
-        "Seconds": result.seconds,
-        **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
-    }
-    publish_datasets(
-        "Recording",
-        {"recorded": ref},
-        made=[ref],
-        rows=rows,
-        key="recording-card",
-        operation="record_episodes",
-        config=config,
-        reused=result.reused,
-    )
+    with telling():
+        ref, statistics = result.dataset, result.statistics
+        rows: dict[str, object] = {
+            "Dataset": ref,
+            "Policy": f"{policy}, fingerprint {result.policy}",
+            "Environment": result.environment,
+            "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
+            "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
+            "Bytes per step": ref.bytes / ref.steps,
+            "Seconds": result.seconds,
+            **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
+        }
+        publish_datasets(
+            "Recording",
+            {"recorded": ref},
+            made=[ref],
+            rows=rows,
+            key="recording-card",
+            operation="record_episodes",
+            config=config,
+            reused=result.reused,
+        )
     return result
 
 

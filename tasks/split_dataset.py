@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offline_core.pruning.config import SplitConfig
 from offline_core.pruning.split import SplitResult
-from tasks.artifacts import publish_datasets
+from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -16,15 +16,16 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
 
     with progress_shown():
         result = core.split_dataset(config, dataset=dataset, output=output, version=version)
-    rows = {"From": result.source, "To train on": result.train, "Held out": result.held_out, "Seed": config.seed}
-    publish_datasets(
-        "Split",
-        {"train": result.train, "held out": result.held_out},
-        made=[result.train, result.held_out],
-        rows=rows,
-        key="split-card",
-        operation="split_dataset",
-        config=config,
-        reused=result.reused,
-    )
+    with telling():
+        rows = {"From": result.source, "To train on": result.train, "Held out": result.held_out, "Seed": config.seed}
+        publish_datasets(
+            "Split",
+            {"train": result.train, "held out": result.held_out},
+            made=[result.train, result.held_out],
+            rows=rows,
+            key="split-card",
+            operation="split_dataset",
+            config=config,
+            reused=result.reused,
+        )
     return result

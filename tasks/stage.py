@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -37,6 +38,14 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
 
 
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:
-    """Whether the error that ended a try is one of those that may pass."""
+    """Whether what ended a try may pass: a place or a server that does not answer, something that Ray lost."""
     error = state.data
-    return error.may_pass if isinstance(error, OfflineError) else isinstance(error, (ConnectionError, TimeoutError))
+    rays = sys.modules.get("ray.exceptions")  # nothing is of Ray's if nobody has imported it so far
+    while rays and isinstance(error, rays.RayTaskError):
+        error = error.cause  # Ray only hands it on
+    if isinstance(error, OfflineError):
+        return error.may_pass
+    if rays and isinstance(error, rays.RayActorError):
+        return not error.actor_init_failed  # what cannot begin will not begin the next time
+    lost = [rays.NodeDiedError, rays.WorkerCrashedError, rays.OutOfMemoryError, rays.ObjectLostError] if rays else []
+    return isinstance(error, (ConnectionError, TimeoutError, *lost))

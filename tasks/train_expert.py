@@ -6,7 +6,7 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.reporting.cards import expert_card, returns_rows
 from offline_core.storage.location import Location
-from tasks.artifacts import publish
+from tasks.artifacts import publish, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -18,22 +18,23 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
 
     with progress_shown():
         result = core.train_expert(config, output=output)
-    rows = {
-        "Environment": config.environment.id,
-        "Checkpoint": result.checkpoint,
-        **returns_rows(result.metrics),
-        "Target": "none" if result.target_return is None else result.target_return,
-        "Target reached": result.reached_target,
-        "Environment steps": result.env_steps,
-        "Seconds": result.seconds,
-    }
-    publish(
-        expert_card(rows=rows, curve=result.curve, target=result.target_return),
-        key="expert-card",
-        operation="train_expert",
-        config=config,
-        about=(result.checkpoint, None),
-        beside=[Location.of(output).child("card")],
-        reused=result.reused,
-    )
+    with telling():
+        rows = {
+            "Environment": config.environment.id,
+            "Checkpoint": result.checkpoint,
+            **returns_rows(result.metrics),
+            "Target": "none" if result.target_return is None else result.target_return,
+            "Target reached": result.reached_target,
+            "Environment steps": result.env_steps,
+            "Seconds": result.seconds,
+        }
+        publish(
+            expert_card(rows=rows, curve=result.curve, target=result.target_return),
+            key="expert-card",
+            operation="train_expert",
+            config=config,
+            about=(result.checkpoint, None),
+            beside=[Location.of(output).child("card")],
+            reused=result.reused,
+        )
     return result

@@ -8,7 +8,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.reporting.cards import returns_rows, training_card
 from offline_core.storage.location import Location
-from tasks.artifacts import publish
+from tasks.artifacts import publish, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage
 
@@ -20,43 +20,44 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
 
     with progress_shown():
         result = core.train_policy(config, dataset=dataset, output=output, version=version)
-    rows = {
-        "Algorithm": config.algorithm,
-        "Checkpoint": result.checkpoint,
-        "Dataset": result.dataset,
-        **returns_rows(result.metrics),
-        "Target": "none" if result.target_return is None else result.target_return,
-        "Target reached": result.reached_target,
-        **{name.replace("_", " ").capitalize(): value for name, value in result.watched.items()},
-        "Updates": result.updates,
-        "Epochs": result.epochs,
-        "Steps per second": int(result.steps_per_second),
-        "Bottleneck": result.bottleneck,
-        "Seconds in all": result.seconds,
-    }
-    card = training_card(
-        rows=rows,
-        losses=result.losses,
-        held_out=result.held_out_losses,
-        curve=result.curve,
-        target=result.target_return,
-        effective_sample_size=_series(Location.of(output), "effective_sample_size"),
-        seconds={
-            "loading": result.load_seconds,
-            "waiting for data": result.data_wait_seconds,
-            "gathering batches": result.gather_seconds,
-            "updating": result.update_seconds,
-        },
-    )
-    publish(
-        card,
-        key="policy-card",
-        operation="train_policy",
-        config=config,
-        about=(result.checkpoint, None),
-        beside=[Location.of(output).child("card")],
-        reused=result.reused,
-    )
+    with telling():
+        rows = {
+            "Algorithm": config.algorithm,
+            "Checkpoint": result.checkpoint,
+            "Dataset": result.dataset,
+            **returns_rows(result.metrics),
+            "Target": "none" if result.target_return is None else result.target_return,
+            "Target reached": result.reached_target,
+            **{name.replace("_", " ").capitalize(): value for name, value in result.watched.items()},
+            "Updates": result.updates,
+            "Epochs": result.epochs,
+            "Steps per second": int(result.steps_per_second),
+            "Bottleneck": result.bottleneck,
+            "Seconds in all": result.seconds,
+        }
+        card = training_card(
+            rows=rows,
+            losses=result.losses,
+            held_out=result.held_out_losses,
+            curve=result.curve,
+            target=result.target_return,
+            effective_sample_size=_series(Location.of(output), "effective_sample_size"),
+            seconds={
+                "loading": result.load_seconds,
+                "waiting for data": result.data_wait_seconds,
+                "gathering batches": result.gather_seconds,
+                "updating": result.update_seconds,
+            },
+        )
+        publish(
+            card,
+            key="policy-card",
+            operation="train_policy",
+            config=config,
+            about=(result.checkpoint, None),
+            beside=[Location.of(output).child("card")],
+            reused=result.reused,
+        )
     return result
 
 

@@ -87,10 +87,18 @@ def test_inspect_shows_foreign_folders_too(rllib_recordings: Path, tmp_path: Pat
     assert "Box(" in shown.stdout and "Discrete(2)" in shown.stdout and "60" in shown.stdout
 
 
-def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    environment = os.environ | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_HOME": str(tmp_path)}
+@pytest.mark.parametrize("place", ["variable", "profile"])
+def test_a_prefect_server_that_does_not_answer_is_named(place: str, tmp_path: Path) -> None:
+    url = "http://127.0.0.1:9/api"
+    environment = os.environ | {"PREFECT_HOME": str(tmp_path)}
+    if place == "variable":
+        environment["PREFECT_API_URL"] = url
+    else:
+        (tmp_path / "profiles.toml").write_text(f'active = "far"\n[profiles.far]\nPREFECT_API_URL = "{url}"\n')
     command = [*OFFLINE, "evaluate", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     [line] = [line for line in done.stderr.splitlines() if line.strip()]
-    assert line.startswith("No Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL). Start it")
+    assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it")
+    assert ("unset the variable" in line) == (place == "variable")
+    assert ("'prefect config view' says" in line) == (place == "profile")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,17 +18,18 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.objects import Artifact, FlowRun
 
 from flows.evaluate_policy import evaluate_policy
-from flows.expert_to_policy import expert_to_policy
+from flows.expert_to_policy import expert_to_policy, summarize
 from flows.train_policy import train_policy
 from offline_core.config import EnvironmentSpec, parse
 from offline_core.episodes import Episode
-from offline_core.errors import CheckpointError
+from offline_core.errors import BusyError, CheckpointError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.pruning.config import PruningConfig
 from offline_core.recording.config import RecordingConfig
 from offline_core.storage.dataset import open_dataset
+from offline_core.storage.location import Location
 from offline_core.storage.reader import episodes
 from tests.learning.test_train import balancing_episodes, dataset_of
 
@@ -45,8 +49,18 @@ def latest_run() -> FlowRun:
         return client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)[0]
 
 
-def test_from_nothing_to_a_policy(tmp_path: Path) -> None:
-    """The whole chain as one flow run: each stage leaves its result on disk and its card, with a picture, in Prefect."""
+def test_from_nothing_to_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole chain as one flow run: each stage leaves its result on disk and its card, with a picture, in Prefect.
+
+    Its root is its own up to the last card, and free afterwards.
+    """
+
+    def summarize_alone(*arguments: Any, **named: Any) -> None:
+        with pytest.raises(BusyError), Location.of(str(tmp_path)).locked():
+            pass
+        summarize(*arguments, **named)
+
+    monkeypatch.setattr("flows.expert_to_policy.summarize", summarize_alone)
     result = expert_to_policy(
         root=str(tmp_path),
         seed=3,
@@ -65,27 +79,42 @@ def test_from_nothing_to_a_policy(tmp_path: Path) -> None:
     assert kept.manifest.parents[0].fingerprint == result.recording.fingerprint
     assert result.quality.dataset == result.training.dataset == result.pruning.dataset
     assert result.quality.verdict != "fail"
+    with Location.of(str(tmp_path)).locked():
+        pass
 
     run = latest_run()
     assert run.state is not None and run.state.is_completed()
     assert run.name == "expert-to-policy-CartPole-v1-3"
     cards = {card.key: str(card.data) for card in artifacts_of(run.id) if card.key}  # progress has none
-    stages = {
-        "expert-card",
-        "recording-card",
-        "pruning-card",
-        "quality-card",
-        "policy-card",
-        "evaluation-card",
-        "expert-to-policy-card",
+    rows = {
+        "expert-card": "| Environment steps |",
+        "recording-card": "| Bytes per step |",
+        "pruning-card": "| Episodes kept | 54 of 60 |",
+        "quality-card": f"| Verdict | {result.quality.verdict} |",
+        "policy-card": "| Bottleneck |",
+        "evaluation-card": "| Steps per episode |",
+        "expert-to-policy-card": "| Policy's return |",
     }
-    assert cards.keys() == stages
+    assert cards.keys() == rows.keys()
     for key, text in cards.items():
         picture = re.search(r"data:image/png;base64,([^)]+)", text)
         assert picture is not None, key
         image = Image.open(io.BytesIO(base64.b64decode(picture.group(1))))
         assert image.width >= 400 and len(image.getcolors(1 << 20)) > 3, key
-        assert "| Seconds" in text or "Verdict" in text or "| Dataset" in text, key
+        assert rows[key] in text, key
+
+
+def test_two_chains_cannot_have_one_root_at_once(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    hold = "import sys; from offline_core.storage.location import Location as L\n"
+    hold += "with L.of(sys.argv[1]).make_folder().locked(): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError, match=r"Another run is writing to .*/runs\. Wait until it is done, or choose another"):
+            expert_to_policy(root=str(root))
+        assert latest_run().state.is_failed()
+        other.communicate()
+    assert {path.name for path in root.iterdir()} <= {".lock"}
 
 
 def test_a_target_that_is_never_reached_ends_with_the_best_there_was(tmp_path: Path) -> None:

@@ -102,6 +102,37 @@ def test_a_file_where_the_folder_of_cards_has_to_be_is_no_failure(
     assert "The card is not kept beside the data" in caplog.text and "A file is where a folder has to be" in caplog.text
 
 
+def test_a_source_that_is_gone_costs_the_card_and_not_the_stage(
+    published: Published, source: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    for path in source.paths:
+        Path(path).unlink()
+    with caplog.at_level(logging.WARNING, "offline_core"):
+        found = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    assert found.reused and found.dataset == made.dataset
+    assert len(published) == 1
+    assert "The work is done, but its card could not be made or told: StorageError: Cannot read" in caplog.text
+
+
+def test_a_server_that_is_gone_costs_the_artifact_and_not_the_stage(
+    source: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nobody_there(*_: object, **__: object) -> None:
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", nobody_there)
+    bad = write_dataset(tmp_path / "bad", [episode(0, rewards=np.full(7, np.nan))])
+    with caplog.at_level(logging.WARNING, "offline_core"):
+        result = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+        with pytest.raises(QualityError):  # which is no fault of the card
+            check_dataset.fn(QualityConfig(), dataset=bad.location.uri)
+    assert result.dataset.episodes == 8
+    assert caplog.text.count("its card could not be made or told: ConnectionError: nobody there") == 2
+    assert (tmp_path / "pruned" / "_cards" / "000001.md").is_file()
+    assert (tmp_path / "bad" / "_checks" / "000001.md").is_file()
+
+
 def test_readers_do_not_see_cards(published: Published, source: Dataset, tmp_path: Path, ray_up: None) -> None:
     """Ours, ours without the manifest, and Ray's, which RLlib uses."""
     result = compact_dataset.fn(CompactionConfig(), dataset=source.location.uri, output=str(tmp_path / "copy"))
