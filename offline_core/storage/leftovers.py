@@ -1,0 +1,66 @@
+"""What killed writers leave: temporary files and folders, which nobody reads and nobody else would remove."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+
+from offline_core.storage.location import TEMPORARY, Location
+
+log = logging.getLogger(__name__)
+
+MIN_AGE_DAYS = 7
+"""Longer than a writer may take from one write to the next."""
+
+_NAME = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{32}")
+
+
+def remove_leftovers(root: Location, *, recursive: bool = True) -> None:
+    """Deletes what has a temporary name in the folder `root`, and in which nothing has changed for `MIN_AGE_DAYS`.
+
+    Never raises: what cannot be deleted is a warning.
+
+    Arguments:
+        recursive: look into the folders below as well.
+    """
+    before = time.time() - MIN_AGE_DAYS * 24 * 3600
+    removed = freed_bytes = 0
+    for path in _temporary(root.path, recursive=recursive):
+        try:
+            changed, size = _last_change_and_bytes(path)
+            if changed > before:
+                continue
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except FileNotFoundError:  # who wrote it is done, or somebody else removes it
+            continue
+        except OSError as error:
+            log.warning("Cannot remove %s, which a killed run left: %s. Remove it by hand.", path, error)
+            continue
+        removed, freed_bytes = removed + 1, freed_bytes + size
+    if removed:
+        log.info("Removed what killed runs left at %s: %d files and folders, %s bytes", root.uri, removed, f"{freed_bytes:,}")
+
+
+def _temporary(root: str, *, recursive: bool) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        found = [name for name in (*folders, *files) if _NAME.fullmatch(name)]
+        yield from (path for name in found if not os.path.islink(path := os.path.join(folder, name)))
+        folders[:] = [name for name in folders if recursive and name not in found]
+
+
+def _last_change_and_bytes(path: str) -> tuple[float, int]:
+    """Of a file, or of a folder and all that is in it."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_mtime, status.st_size
+    with os.scandir(path) as entries:
+        inside = [_last_change_and_bytes(entry.path) for entry in entries]
+    return max([status.st_mtime, *(changed for changed, _ in inside)]), sum(size for _, size in inside)
