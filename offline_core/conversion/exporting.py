@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError
@@ -13,9 +14,9 @@ from offline_core.errors import ConfigError
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.episode_sink import EpisodeSink
-from offline_core.storage.kept import BESIDE, RESULT_FILE, keep, kept
+from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, digest, identity_of
+from offline_core.storage.manifest import Operation, identity_of
 from offline_core.storage.reader import row_groups
 
 log = logging.getLogger(__name__)
@@ -55,38 +56,60 @@ class ExportResult(BaseModel):
 def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
     """Writes all episodes of a dataset to `output`, whole or not at all.
 
+    An older export there is replaced. What a writer of the user's own does is its own affair: it is always called.
+
     Raises:
         ConfigError: there is no such format, or it does not take the arguments.
         DataError: the format cannot hold an episode; the message names it.
-        StorageError: something is there already, or the place cannot be written.
+        StorageError: something else is there already, or the place cannot be written.
+        BusyError: another run was first.
     """
     source = open_or_import(dataset, version, output=output)
+    location, place = Location.of(output), _place(config, output)
     operation = Operation(name="export_dataset", config=config.model_dump(mode="json"))
     identity = identity_of(operation, [source.parent_entry])
-    place = Location.of(output).child(RESULT_FILE)
-    if found := kept(place, identity, ExportResult, fingerprint=_fingerprint):
+    if place and (found := kept(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found
-    written = steps = 0
-    total = source.manifest.statistics.episodes
-    with _sink(config, source, output) as sink, progress(total, what="export", unit="episode") as bar:
+    statistics = source.manifest.statistics
+    result = ExportResult(
+        source=source.ref,
+        output=location.uri,
+        format=config.format,
+        episodes=statistics.episodes,
+        steps=statistics.steps,
+    )
+
+    def complete(temporary: Location) -> None:
+        keep(temporary.child(RESULT_FILE), identity, result, made=_sizes(temporary), at=place)
+
+    with (
+        _sink(config, source, location.uri, complete) as sink,
+        progress(statistics.episodes, what="export", unit="episode") as bar,
+    ):
         for group in row_groups(source):
             episodes = group.episodes()
             sink.write(episodes)
-            written, steps = written + len(episodes), steps + sum(map(len, episodes))
             bar.update(len(episodes))
-    log.info("Exported %s to %s as %s", source.ref, output, config.format)
-    result = ExportResult(source=source.ref, output=output, format=config.format, episodes=written, steps=steps)
-    if Location.of(output).is_folder():  # a writer of the user's own may make a single file
-        keep(place, identity, result, made={output: _fingerprint(output)})
+    log.info("Exported %s to %s as %s", source.ref, location.uri, config.format)
     return result
 
 
-def _fingerprint(output: str) -> str:
-    """Of the names and sizes of the files, but for the ones beside the export that tell about it."""
-    return digest(sorted((name, size) for name, size in Location.of(output).sizes().items() if name not in BESIDE))
+def _place(config: ExportConfig, output: str) -> Location | None:
+    """Where the result is kept: in the folder that is replaced as a whole, if the writer is one of ours."""
+    match config.format:
+        case "minari":
+            return Location.of(output).child(f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/{RESULT_FILE}")
+        case "lerobot":
+            return Location.of(output).child(RESULT_FILE)
+    return None
 
 
-def _sink(config: ExportConfig, source: Dataset, output: str) -> EpisodeSink:
+def _sizes(folder: Location) -> dict[str, str]:
+    """Bytes of the files, by their names in the folder; none if there is no folder."""
+    return {name: str(size) for name, size in folder.sizes().items()} if folder.is_folder() else {}
+
+
+def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable[[Location], None]) -> EpisodeSink:
     try:
         match config.format:
             case "minari":
@@ -95,11 +118,11 @@ def _sink(config: ExportConfig, source: Dataset, output: str) -> EpisodeSink:
                 arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": source.manifest.environment} | config.arguments
                 if isinstance(arguments["environment"], dict):
                     arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
-                return MinariSink(output, **arguments)
+                return MinariSink(output, complete=complete, **arguments)
             case "lerobot":
                 from offline_core.storage.exports.lerobot import LeRobotSink
 
-                return LeRobotSink(output, **config.arguments)
+                return LeRobotSink(output, complete=complete, **config.arguments)
             case name if ":" in name:
                 return TypeAdapter(ImportString).validate_python(name)(output, **config.arguments)  # type: ignore[no-any-return]
     except (TypeError, ValidationError) as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
+import posixpath
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -10,42 +14,113 @@ from collections.abc import Callable, Sequence
 from pyarrow import fs
 
 from offline_core.episodes import Episode
-from offline_core.errors import EpisodeError, LocationError, StorageError
+from offline_core.errors import BusyError, EpisodeError, LocationError, StorageError
+from offline_core.storage.kept import BESIDE, RESULT_FILE
+from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import TEMPORARY, Location, storage_errors
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
+"""What a rename says when somebody else has renamed in the meantime."""
 
 
 class NewFolder:
     """What a sink writes to, on a local disk; a context manager whose clean end makes it visible, once `finish` was called.
 
+    A folder that is there already is replaced if it is an older export: `complete`, called when all else is written, left
+    the names of the files in its `result.json`, see `keep`, and no others are there.
+
     Raises:
         LocationError: the place is not on a local disk.
-        StorageError: something is there already, or the place cannot be written.
+        StorageError: something else is there already, or the place cannot be written.
+        BusyError: another run was first.
     """
 
-    def __init__(self, location: Location, *, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, location: Location, *, finish: Callable[[], None], complete: Callable[[Location], None] | None = None
+    ) -> None:
         if not isinstance(location.filesystem, fs.LocalFileSystem):
             raise LocationError(f"{location.uri} is not on a local disk; write there first and copy the folder.")
         self.location = location
         self.finish = finish
-        self.temporary = location.parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+        self.complete = complete
+        self.path = os.path.realpath(location.path)  # of a link, what it leads to is replaced
+        self.temporary = _beside(self.path)
 
     def __enter__(self) -> Location:
-        if self.location.is_file() or self.location.is_folder():
-            raise StorageError(f"{self.location.uri} exists already and is not overwritten; choose another place or remove it.")
+        self._older = self._replaceable()
         with storage_errors("write", self.location.uri):
             self.temporary.filesystem.create_dir(self.temporary.path, recursive=True)
+        remove_leftovers(self.temporary.parent, recursive=False)
         return self.temporary
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.finish()
+                if self.complete is not None:
+                    self.complete(self.temporary)
                 for name in self.temporary.files():
                     self.temporary.child(name).sync()
-                with storage_errors("write", self.location.uri):
-                    os.rename(self.temporary.path, self.location.path)
+                self._appear()
         finally:
             shutil.rmtree(self.temporary.path, ignore_errors=True)  # gone already if all went well
+
+    def _appear(self) -> None:
+        if self._replaceable() != self._older:
+            raise self._busy()
+        aside = _beside(self.path).path
+        with storage_errors("write", self.location.uri):
+            try:
+                if self._older is not None:
+                    os.utime(self.path)  # or it might be old enough to be taken for a leftover
+                    os.rename(self.path, aside)
+                os.rename(self.temporary.path, self.path)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.rename(aside, self.path)
+                if error.errno in _TAKEN:
+                    raise self._busy() from error
+                raise
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+
+    def _replaceable(self) -> int | None:
+        """What tells the export that lies there from another; None if nothing is there.
+
+        Raises:
+            StorageError: it is no export.
+        """
+        with storage_errors("look at", self.location.uri):
+            if not os.path.lexists(self.path):
+                return None
+            number = os.stat(self.path).st_ino
+        strange = _strange_files(self.location)
+        if strange == []:
+            return number
+        why = "is no export of a dataset" if strange is None else f"holds {strange[0]}, which no export wrote"
+        raise StorageError(
+            f"{self.location.uri} exists already and is not overwritten: it {why}. Choose another output, or move it away."
+        )
+
+    def _busy(self) -> BusyError:
+        return BusyError(f"Another run replaced {self.location.uri} in the meantime. Run again, or give two runs two outputs.")
+
+
+def _beside(path: str) -> Location:
+    return Location.of(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
+
+
+def _strange_files(folder: Location) -> list[str] | None:
+    """Files in an export that it was not made with; None if nothing there says how it was made."""
+    try:
+        made = json.loads(folder.child(RESULT_FILE).read())["made"]
+        return [name for name in folder.files() if name not in made and name not in BESIDE and not _is_temporary(name)]
+    except (StorageError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_temporary(name: str) -> bool:
+    return posixpath.basename(name).startswith(TEMPORARY)
 
 
 def check_whole(episodes: Sequence[Episode], format: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -67,17 +67,17 @@ _TASKS = {
 class LeRobotSink:
     """Writes a dataset at the folder `uri`; see `EpisodeSink`.
 
-    `fps` is the number of steps in a second, which LeRobot wants to know: 1 where time means nothing. `task` is what is
-    being done, in words.
+    `fps` is the number of steps in a second, which LeRobot wants to know: 1 where time means nothing. `task` is what is being
+    done, in words. `complete` is called with the folder before it becomes visible, see `NewFolder`.
 
     Raises:
         ConfigError: `fps` is not above zero.
     """
 
-    def __init__(self, uri: str, *, fps: int = 1, task: str = "") -> None:
+    def __init__(self, uri: str, *, fps: int = 1, task: str = "", complete: Callable[[Location], None] | None = None) -> None:
         if fps < 1:
             raise ConfigError(f"LeRobot needs a whole number of frames a second above zero, not fps={fps}.")
-        self.folder = NewFolder(Location.of(uri), finish=self._finish)
+        self.folder = NewFolder(Location.of(uri), finish=self._finish, complete=complete)
         self.fps = fps
         self.task = task
         self._features: dict[str, dict[str, Any]] = {}

@@ -10,7 +10,7 @@ custom data become attributes of the episode. `sources/minari.py` reads all of i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -33,13 +33,22 @@ MAX_ATTRIBUTE_BYTES = 60_000
 class MinariSink:
     """Writes dataset `dataset_id` below the folder `uri`, where `MINARI_DATASETS_PATH` can point to; see `EpisodeSink`.
 
+    `complete` is called with the folder before it becomes visible, see `NewFolder`.
+
     Raises:
         ConfigError: the id is not `(namespace/)name-v<number>`, or the environment cannot be made.
     """
 
-    def __init__(self, uri: str, *, dataset_id: str, environment: EnvironmentSpec | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        dataset_id: str,
+        environment: EnvironmentSpec | None = None,
+        complete: Callable[[Location], None] | None = None,
+    ) -> None:
         self.dataset_id = _checked_id(dataset_id)
-        self.folder = NewFolder(Location.of(uri).child(dataset_id), finish=self._finish)
+        self.folder = NewFolder(Location.of(uri).child(dataset_id), finish=self._finish, complete=complete)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
         self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
