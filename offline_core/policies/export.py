@@ -81,6 +81,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         ConfigError: a package is missing, the policy cannot be written in a format, or does something else there; nothing
             is written then.
         StorageError: the output cannot be written.
+        BusyError: another run is writing there.
     """
     start = time.perf_counter()
     manifest, location = read_policy_manifest(policy), Location.of(output)
@@ -116,7 +117,6 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         checkpoint=manifest.parent_entry(policy),
         policy=manifest,
     )
-    _put(location, {FILES[format]: data for format, data in written.items()}, described)
     result = PolicyExportResult(
         output=location.uri,
         policy=Location.of(policy).uri,
@@ -125,7 +125,14 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         policy_latency=policy_latency,
         seconds=time.perf_counter() - start,
     )
-    keep(place, identity, result, made={location.child(model.file).uri: model.sha256 for model in models.values()})
+    files = {FILES[format]: data for format, data in written.items()}
+    files[EXPORT_FILE] = described.model_dump_json(indent=2).encode()
+    with location.make_folder().locked():
+        if found := kept(place, identity, PolicyExportResult, fingerprint=_sha256):
+            return found  # another run was faster
+        _put(location, files)
+        made = {location.child(name).uri: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        keep(place, identity, result, made=made)
     worst = max(model.max_abs_difference for model in models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
     return result
@@ -217,13 +224,12 @@ def _port(name: str, array: np.ndarray) -> Port:
     return Port(name=name, dtype=array.dtype.name, shape=list(array.shape[1:]))
 
 
-def _put(location: Location, files: dict[str, bytes], manifest: ExportManifest) -> None:
+def _put(location: Location, files: dict[str, bytes]) -> None:
     """The old manifest goes first and the new one comes last, so that none ever speaks of other models than it lies with."""
     old = set(location.files(recursive=False))
     for name in (EXPORT_FILE, *FILES.values()):
-        if name in old and name not in files:
+        if name in old and (name == EXPORT_FILE or name not in files):
             with storage_errors("delete", location.child(name).uri):
                 location.filesystem.delete_file(location.child(name).path)
     for name, data in files.items():
         location.child(name).write(data)
-    location.child(EXPORT_FILE).write(manifest.model_dump_json(indent=2).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import subprocess
@@ -20,13 +21,14 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from offline_core.config import EnvironmentSpec
-from offline_core.errors import CheckpointError, ConfigError
+from offline_core.errors import BusyError, CheckpointError, ConfigError
 from offline_core.policies import export, export_formats
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import ExportManifest, export_policy, observations_like
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
 from offline_core.policies.policy import Policy, as_tensors
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
 
 torch.set_num_threads(1)
@@ -166,8 +168,48 @@ def test_another_export_replaces_all_of_the_old_one(tmp_path: Path) -> None:
     _, first = exported(Policy(VECTOR, spaces.Discrete(3)), tmp_path, "torch_export", "onnx", "onnx")
     (tmp_path / "out" / "notes.txt").write_text("mine")
     _, second = exported(Policy(VECTOR, spaces.Discrete(4)), tmp_path)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"policy.onnx", "export.json", "result.json", "notes.txt"}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"policy.onnx", "export.json", "result.json", "notes.txt", ".lock"}
     assert first.models.keys() == {"torch_export", "onnx"} and second.models.keys() == {"onnx"}
+
+
+# ---- Again, and two at once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "export.json"])
+def test_an_export_without_one_of_its_files_as_it_was_is_made_again(tmp_path: Path, name: str) -> None:
+    checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
+    again = functools.partial(export_policy, QUICK, policy=checkpoint, output=str(tmp_path / "out"))
+    first = again()
+    assert again() == first.model_copy(update={"reused": True})
+    for damage in (lambda file: file.write_bytes(file.read_bytes()[:-1]), Path.unlink):
+        damage(tmp_path / "out" / name)
+        assert not again().reused
+        ExportManifest.model_validate_json((tmp_path / "out" / "export.json").read_bytes())
+        assert again().reused
+
+
+def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one, slower, finds what the first has made, or stops at its lock; then nothing of the two is mixed."""
+    checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
+    run = functools.partial(export_policy, policy=checkpoint, output=str(tmp_path / "out"))
+    load = export.load_policy
+    first: list[PolicyExportResult] = []
+
+    def meanwhile(policy: str) -> Policy:
+        monkeypatch.setattr(export, "load_policy", load)
+        first.append(run(QUICK))
+        return load(policy)
+
+    monkeypatch.setattr(export, "load_policy", meanwhile)
+    assert run(QUICK) == first[0].model_copy(update={"reused": True})
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with (
+        Location.of(str(tmp_path / "out")).locked(),
+        pytest.raises(BusyError, match=r"Another run is writing to .*/out\. Wait"),
+    ):
+        run(QUICK.model_copy(update={"formats": ["torch_export"]}))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
 # ---- What cannot be ---------------------------------------------------------------------------------------------------
