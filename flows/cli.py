@@ -192,7 +192,9 @@ def mix(
 @app.command()
 def export(
     dataset: Dataset = "runs/recording",
-    output: Annotated[str, typer.Argument(help="Folder to write, which must not be there yet.")] = "runs/export",
+    output: Annotated[
+        str, typer.Argument(help="Folder to write; an export that is there is replaced, nothing else is.")
+    ] = "runs/export",
     version: Version = None,
     settings: Settings = None,
     config_file: ConfigFile = None,

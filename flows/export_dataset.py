@@ -19,7 +19,7 @@ def export_dataset(
 
     Args:
         dataset: Folder of the dataset to read.
-        output: Folder to write, which must not be there yet.
+        output: Folder to write; an export that is there is replaced, nothing else is.
         version: Version to read; the latest if none is given.
         config: The format, and what its writer wants to know.
     """

@@ -259,13 +259,17 @@ def test_killed_around_a_renaming(tmp_path: Path, older: bool, renamed: int) -> 
     two_versions(tmp_path)
     if older:
         exported(tmp_path, "lerobot", version=1)
+        for path in (tmp_path / "out", *(tmp_path / "out").rglob("*")):
+            os.utime(path, (0, 0))
     arguments = [tmp_path / "data", tmp_path / "out", str(renamed)]
     done = subprocess.run(
         [sys.executable, "-c", KILLED, *arguments], capture_output=True, cwd=Path(__file__).parents[2], check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    assert temporary(tmp_path) or (not older and renamed == 1), "killed while it was at work"
+    left = temporary(tmp_path)
+    assert left or (not older and renamed == 1), "killed while it was at work"
     assert exported(tmp_path, "lerobot").reused == (renamed == 1 + older)
+    assert temporary(tmp_path) == left, "the older one as well stays a week from now"
     data = str(tmp_path / "data")
     export_dataset(ExportConfig(format="lerobot"), dataset=data, output=str(tmp_path / "undisturbed"))
     made, expected = content(tmp_path / "out"), content(tmp_path / "undisturbed")

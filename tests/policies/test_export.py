@@ -189,6 +189,22 @@ def test_an_export_without_one_of_its_files_as_it_was_is_made_again(tmp_path: Pa
         assert again().reused
 
 
+def test_no_manifest_lies_with_models_of_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
+    export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
+    write = Location.write
+
+    def broken(location: Location, data: bytes) -> None:
+        write(location, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Location, "write", broken)
+        export_policy(QUICK.model_copy(update={"seed": 1}), policy=checkpoint, output=str(tmp_path / "out"))
+    assert (tmp_path / "out" / "policy.onnx").exists() and not (tmp_path / "out" / "export.json").exists()
+    assert not export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out")).reused
+
+
 def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one, slower, finds what the first has made, or stops at its lock; then nothing of the two is mixed."""
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")

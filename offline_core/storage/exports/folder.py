@@ -78,11 +78,11 @@ class NewFolder:
             except OSError as error:
                 with contextlib.suppress(OSError):
                     os.rename(aside, self.path)
-                if error.errno in _TAKEN:
-                    raise self._busy() from error
-                raise
-            finally:
+                if error.errno not in _TAKEN:
+                    raise  # if the older one is not back, it is still aside
                 shutil.rmtree(aside, ignore_errors=True)
+                raise self._busy() from error
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _replaceable(self) -> int | None:
         """What tells the export that lies there from another; None if nothing is there.
