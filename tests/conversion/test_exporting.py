@@ -21,7 +21,7 @@ from offline_core.errors import BusyError, ConfigError, StorageError
 from offline_core.storage.dataset import Dataset, open_dataset
 from offline_core.storage.exports import folder
 from offline_core.storage.leftovers import MIN_AGE_DAYS
-from offline_core.storage.location import TEMPORARY
+from offline_core.storage.location import TEMPORARY, Location
 from tests.storage.factories import episode, found, write_dataset
 
 FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out"}
@@ -214,6 +214,21 @@ def test_two_that_end_in_the_same_moment(tmp_path: Path, older: bool, monkeypatc
         exported(tmp_path, "lerobot", version=2)
     assert exported(tmp_path, "lerobot", version=2) == first[0].model_copy(update={"reused": True})
     assert temporary(tmp_path) == []
+
+
+def test_one_that_is_replaced_while_another_looks_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is away for a moment, which does not make it somebody else's."""
+    two_versions(tmp_path)
+    exported(tmp_path, "lerobot", version=1)
+    real = folder._strange_files
+
+    def meanwhile(place: Location) -> list[str] | None:
+        os.rename(tmp_path / "out", tmp_path / "aside")
+        return real(place)
+
+    monkeypatch.setattr(folder, "_strange_files", meanwhile)
+    with pytest.raises(BusyError, match="Another run replaced"):
+        exported(tmp_path, "lerobot", version=2)
 
 
 def test_the_older_one_is_back_if_the_new_one_cannot_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,18 +89,23 @@ class NewFolder:
 
         Raises:
             StorageError: it is no export.
+            BusyError: it was replaced while we looked.
         """
-        with storage_errors("look at", self.location.uri):
-            if not os.path.lexists(self.path):
-                return None
-            number = os.stat(self.path).st_ino
-        strange = _strange_files(self.location)
+        number = self._number()
+        strange = [] if number is None else _strange_files(self.location)
         if strange == []:
             return number
+        if self._number() != number:
+            raise self._busy()
         why = "is no export of a dataset" if strange is None else f"holds {strange[0]}, which no export wrote"
         raise StorageError(
             f"{self.location.uri} exists already and is not overwritten: it {why}. Choose another output, or move it away."
         )
+
+    def _number(self) -> int | None:
+        with storage_errors("look at", self.location.uri), contextlib.suppress(FileNotFoundError):
+            return os.stat(self.path).st_ino
+        return None
 
     def _busy(self) -> BusyError:
         return BusyError(f"Another run replaced {self.location.uri} in the meantime. Run again, or give two runs two outputs.")
