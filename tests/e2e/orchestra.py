@@ -25,6 +25,8 @@ CODE = ("deployments", "flows", "tasks", "offline_core", "pyproject.toml")
 POOL = "offline"
 START_SECONDS = 180.0
 RUN_SECONDS = 240.0
+ANSWER_SECONDS = 90.0
+"""Prefect waits a minute for SQLite, if need be, before it answers that it is busy."""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -184,10 +186,10 @@ class Orchestra:
         """What the server answers, parsed; `path` as in "/flow_runs/filter"."""
 
         def answered() -> httpx.Response | None:
-            answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=30)
+            answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=ANSWER_SECONDS)
             return None if answer.status_code == 503 else answer  # SQLite is busy; Prefect's own client asks again, too
 
-        answer = wait_until(answered, seconds=60, what=f"{method} {path} to be served")
+        answer = wait_until(answered, seconds=2 * ANSWER_SECONDS, what=f"{method} {path} to be served")
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 

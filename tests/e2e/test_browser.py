@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from deployments.definitions import definitions, flow_of
-from tests.e2e.orchestra import Orchestra, wait_until
+from tests.e2e.orchestra import ANSWER_SECONDS, Orchestra, wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -55,6 +55,7 @@ def page() -> Iterator[Page]:
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OFFLINE])
         opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+        opened.set_default_timeout(1000 * ANSWER_SECONDS)
         opened.on("request", lambda request: asked.add(urlsplit(request.url).hostname))
         yield opened
         browser.close()
@@ -107,7 +108,7 @@ def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
     for parameter in deployment["parameter_openapi_schema"]["properties"]:
         page.locator("form").get_by_text(f"{parameter} (Optional)", exact=True).first.wait_for()
     wanted = wanted_values(deployment)
-    wait_until(lambda: not not_shown(page, wanted), seconds=20, what=f"{wanted} in the form of {name}")
+    wait_until(lambda: not not_shown(page, wanted), seconds=ANSWER_SECONDS, what=f"{wanted} in the form of {name}")
     return deployment
 
 
@@ -122,7 +123,7 @@ def submitted(page: Page, orchestra: Orchestra, name: str) -> str:
         assert answer.value.ok or answer.value.status == 503, answer.value.text()
         return answer.value.ok  # else SQLite is busy; the page does not ask again by itself, but its reader can
 
-    wait_until(accepted, seconds=60, what=f"the form of {name} to be accepted")
+    wait_until(accepted, seconds=2 * ANSWER_SECONDS, what=f"the form of {name} to be accepted")
     [run] = runs_of(orchestra, deployment["id"]) - before
     orchestra.wait_for(run, "COMPLETED")
     return run
@@ -186,7 +187,7 @@ def refused(page: Page) -> None:
         new.append(str(field.evaluate("field => field.validationMessage")))
         return any("Value must be" in line or "is not valid" in line for line in new)
 
-    wait_until(says_so, seconds=20, what="what the form has to say")
+    wait_until(says_so, seconds=ANSWER_SECONDS, what="what the form has to say")
 
 
 def screenshot(page: Page, orchestra: Orchestra, path: str, name: str, *, height: int) -> None:
