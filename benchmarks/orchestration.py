@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.figure import figure, seconds
-from tests.e2e.orchestra import FINAL, REPOSITORY, Orchestra, checkout, wait_until
+from tests.e2e.orchestra import FINAL, POOL, REPOSITORY, Orchestra, checkout, wait_until
 
 CHAIN = {
     "expert": {"total_steps": 20_000, "target_return": 60, "evaluation_episodes": 5},
@@ -57,6 +57,8 @@ with ray_scope():
     trained = train_policy(parse(TrainingConfig, values["training"]), dataset=pruned.uri, output=f"{root}/policy")
     evaluate_policy(parse(EvaluationConfig, values["evaluation"]), policy=trained.checkpoint)
 """
+RUNS_AT_ONCE = 2
+"""Of the pool, in the queue."""
 
 
 def main() -> None:
@@ -102,6 +104,7 @@ def queue(orchestra: Orchestra, *, runs: int) -> None:
     root = str(orchestra.root / "runs")
     orchestra.wait_for(orchestra.submit("expert-to-policy/smoke", {"root": root}), "COMPLETED")
     start = time.perf_counter()
+    orchestra.prefect("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
     parameters = {"policy": f"{root}/policy/best"}
     names = [
         orchestra.submit("evaluate-policy/smoke", parameters | {"config": {"episodes": 5, "seed": seed}})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prefect import flow
 
-from offline_core.recording.mixing import MixtureConfig, MixtureResult
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.result import MixtureResult
 from tasks.mix_datasets import mix_datasets as mix_datasets_task
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from offline_core.episodes import columns
 from offline_core.errors import StorageError
-from offline_core.lineage import lineage, mermaid
 from offline_core.provenance import provenance
 from offline_core.reporting.card import Card, Ran
 from offline_core.reporting.cards import episodes_card
@@ -53,6 +52,8 @@ def publish(
         about: URI, and version of a dataset, of what was made, or else of what was looked at.
         beside: where the files go, each with the name that they have before `.md` and `.png`.
     """
+    from offline_core.lineage import lineage, mermaid  # with torch, which deploying can do without
+
     graph = lineage(*about)
     made = graph.nodes[0] if graph.nodes[0].operation == operation else None
     if reused:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from offline_core.recording.mixing import MixtureConfig, MixtureResult
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.result import MixtureResult
 from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
 from tasks.stage import stage

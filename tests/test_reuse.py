@@ -40,7 +40,8 @@ from offline_core.pruning.prune import prune_dataset
 from offline_core.pruning.split import split_dataset
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
-from offline_core.recording.mixing import MixtureConfig, mix_datasets
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.mixing import mix_datasets
 from offline_core.storage.dataset import versions
 from offline_core.storage.manifest import Operation
 from tests.learning.test_train import balancing_episodes, dataset_of

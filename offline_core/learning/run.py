@@ -14,7 +14,8 @@ import torch
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.episodes import columns
-from offline_core.learning.algorithms import ALGORITHMS, Algorithm, make_algorithm
+from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.registry import ALGORITHMS, make_algorithm
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig

@@ -38,3 +38,23 @@ class RecordingConfig(Config):
         None, title="Environment", description="Where to play; None: where the policy was trained."
     )
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+
+
+class MixtureConfig(Config):
+    """What goes in, and how much of it."""
+
+    datasets: dict[str, float] = Field(
+        {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
+    )
+    policies: dict[str, float] = Field(
+        {},
+        title="Policies",
+        description="Weight by checkpoint of a policy that plays new episodes meanwhile, as many as its share asks for.",
+    )
+    environment: EnvironmentSpec | None = Field(
+        None, title="Environment", description="Where policies play; None: where each was trained."
+    )
+    steps: int = Field(100_000, ge=1, title="Steps", description="Stop with the episode that reaches this many.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
+    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")

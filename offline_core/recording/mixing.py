@@ -6,55 +6,23 @@ import itertools
 import logging
 from collections.abc import Iterator
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from offline_core.config import Config, EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
 from offline_core.conversion.mixing import mixed
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import read_policy_manifest
 from offline_core.progress import progress
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.result import MixtureResult
 from offline_core.recording.sampler import sample_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, commit, find_version, prepare_dataset
-from offline_core.storage.manifest import Format, Operation
+from offline_core.storage.dataset import Dataset, commit, find_version, prepare_dataset
+from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
-from offline_core.storage.writer import EpisodeWriter, FilesConfig
+from offline_core.storage.writer import EpisodeWriter
 
 log = logging.getLogger(__name__)
 
 EPISODES_AT_A_TIME = 256
-
-
-class MixtureConfig(Config):
-    """What goes in, and how much of it."""
-
-    datasets: dict[str, float] = Field(
-        {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
-    )
-    policies: dict[str, float] = Field(
-        {},
-        title="Policies",
-        description="Weight by checkpoint of a policy that plays new episodes meanwhile, as many as its share asks for.",
-    )
-    environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where policies play; None: where each was trained."
-    )
-    steps: int = Field(100_000, ge=1, title="Steps", description="Stop with the episode that reaches this many.")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
-    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
-
-
-class MixtureResult(BaseModel):
-    """What came of what."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: DatasetRef
-    steps: dict[str, int] = Field(description="Steps by source.")
-    is_complete: bool = Field(description="False: a dataset had no more episodes before all steps were there.")
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:

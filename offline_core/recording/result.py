@@ -31,3 +31,14 @@ class RecordingResult(BaseModel):
     recorders: list[RecorderShare] = Field(description="One entry a recorder.")
     seconds: float
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
+
+
+class MixtureResult(BaseModel):
+    """What came of what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetRef
+    steps: dict[str, int] = Field(description="Steps by source.")
+    is_complete: bool = Field(description="False: a dataset had no more episodes before all steps were there.")
+    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import product
 from typing import Any
 
@@ -125,3 +127,10 @@ def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) ->
         schedule["active"] for schedule in definition.get("schedules", [])
     ]
     assert offered.concurrency_limit == definition.get("concurrency_limit", {}).get("limit")
+
+
+def test_deploying_loads_neither_torch_nor_ray() -> None:
+    """Forms and schedules are about parameters; what computes is loaded by the run that does."""
+    script = "import sys; from deployments.serve import FLOWS; print(*sorted({'torch', 'ray'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -20,7 +20,7 @@ from offline_core.episodes import encode
 from offline_core.errors import QualityError
 from offline_core.pruning.config import CompactionConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
-from offline_core.recording.mixing import MixtureConfig
+from offline_core.recording.config import MixtureConfig
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.writer import FilesConfig
 from tests.flows.test_flows import artifacts_of, latest_run

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from offline_core.config import parse
-from offline_core.learning.algorithms import make_algorithm
+from offline_core.learning.algorithms.registry import make_algorithm
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.learner import Learner, learning_rate
 from tests.learning.making import steps_of

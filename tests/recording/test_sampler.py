@@ -10,7 +10,8 @@ import pytest
 
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import CheckpointError, ConfigError
-from offline_core.recording.mixing import MixtureConfig, mix_datasets
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.mixing import mix_datasets
 from offline_core.recording.sampler import EPISODES_PER_ROUND, sample_episodes
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.reader import episodes

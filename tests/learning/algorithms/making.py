@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.learning.algorithms import Algorithm
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.steps import Batch, Reading, Steps
 from offline_core.policies.config import NetworkConfig
 

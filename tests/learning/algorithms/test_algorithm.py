@@ -10,7 +10,6 @@ import torch
 
 from offline_core.config import parse
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms import ALGORITHMS, make_algorithm
 from offline_core.learning.algorithms.algorithm import (
     evaluating,
     observations_a_sequence,
@@ -18,6 +17,7 @@ from offline_core.learning.algorithms.algorithm import (
     values_of,
 )
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
+from offline_core.learning.algorithms.registry import ALGORITHMS, make_algorithm
 from offline_core.learning.steps import MASK, Reading
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy

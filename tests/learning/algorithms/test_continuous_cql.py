@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms import make_algorithm
 from offline_core.learning.algorithms.config import CQLConfig
 from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
+from offline_core.learning.algorithms.registry import make_algorithm
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.learning.algorithms import make_algorithm
 from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.config import MARWILConfig
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.registry import make_algorithm
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import Reading
 from offline_core.policies.config import NetworkConfig
