@@ -195,7 +195,7 @@ def screenshot(page: Page, orchestra: Orchestra, path: str, name: str, *, height
     page.set_viewport_size({"width": 1280, "height": height})
     page.goto(f"{orchestra.ui_url}{path}")
     page.wait_for_load_state("networkidle")
-    page.evaluate("() => Promise.all(document.getAnimations().map(animation => animation.finished))")
+    page.evaluate("() => Promise.allSettled(document.getAnimations().map(animation => animation.finished))")
     data = page.screenshot()
     assert len(data) <= MAX_SCREENSHOT_BYTES
     if SCREENSHOTS:
