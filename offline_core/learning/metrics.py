@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
+
+log = logging.getLogger(__name__)
 
 
 class MetricsLog:
@@ -39,9 +42,13 @@ class MetricsLog:
         self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
 
     def _show(self, record: dict[str, Any]) -> None:
-        for name, value in record.items():
-            self._board.add_scalar(name, value, record["updates"])
+        with storage_errors("write", self._board.log_dir):
+            for name, value in record.items():
+                self._board.add_scalar(name, value, record["updates"])
 
     def close(self) -> None:
         """Writes what TensorBoard still has in memory."""
-        self._board.close()
+        try:
+            self._board.close()
+        except OSError as error:  # whoever could not write there either says it louder
+            log.warning("TensorBoard's last numbers are not written: %s", error)

@@ -152,13 +152,15 @@ class Location:
         Raises:
             BusyError: another run holds it.
         """
-        with storage_errors("lock", self.uri), open(self.child(".lock").path, "a+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyError(
-                    f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
-                ) from error
+        with contextlib.ExitStack() as stack:
+            with storage_errors("lock", self.uri):  # and not around what is done meanwhile
+                file = stack.enter_context(open(self.child(".lock").path, "a+b"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise BusyError(
+                        f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
+                    ) from error
             yield
 
     def _type(self) -> fs.FileType:

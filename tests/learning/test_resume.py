@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from offline_core.config import parse
+from offline_core.errors import StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 SETTINGS = {
@@ -32,6 +35,7 @@ SETTINGS = {
 KILLED = """
 import os, signal
 from offline_core.config import parse
+from offline_core.errors import StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.train import train_policy
@@ -158,3 +162,27 @@ def test_networks_beside_the_policy_go_on_too(tmp_path: Path, dataset: str, algo
     assert again.losses == whole.losses
     one, other = (read_policy_manifest(str(tmp_path / run / "last")) for run in ("run", "whole"))
     assert one.weights_sha256 == other.weights_sha256
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread
+def test_a_place_that_goes_away_in_mid_run_is_named_and_the_run_goes_on_when_it_is_back(tmp_path: Path, dataset: str) -> None:
+    """As a mount does that is lost: what was there is out of reach, and nothing can be written."""
+    config = parse(TrainingConfig, ALONE | {"optimizer": ALONE["optimizer"] | {"max_epochs": 60}})
+    output, away = tmp_path / "out", tmp_path / "away"
+
+    def take_away() -> None:
+        while not list(output.glob("checkpoints/*.json")):
+            time.sleep(0.001)
+        output.rename(away)
+        output.write_text("no folder")
+
+    taker = threading.Thread(target=take_away)
+    taker.start()
+    with pytest.raises(StorageError, match=rf"Cannot (write|delete|list|look at) {output}"):
+        train_policy(config, dataset=dataset, output=str(output))
+    taker.join()
+    output.unlink()
+    away.rename(output)
+    resumed = train_policy(config, dataset=dataset, output=str(output))
+    whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
+    assert not resumed.reused and fingerprint_of(resumed.last_checkpoint) == fingerprint_of(whole.last_checkpoint)
