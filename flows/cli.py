@@ -294,8 +294,10 @@ def main() -> None:
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Prefect's client, or what it is built on, does not reach its server."""
-    return type(error).__module__.startswith("http") or str(error).startswith("Failed to reach API")
+    """Prefect's client, or what it is built on, does not reach its server. One that answers with an error is reached."""
+    from httpx import TransportError
+
+    return isinstance(error, TransportError) or str(error).startswith("Failed to reach API")
 
 
 def _no_server() -> str:

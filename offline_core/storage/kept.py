@@ -26,36 +26,35 @@ def keep(
     identity: str,
     result: BaseModel,
     *,
-    made: Mapping[str, str] | None = None,
+    made: Mapping[str, str],
     at: Location | None = None,
 ) -> None:
     """Writes the result to the file `place`, replacing what was there.
 
     Arguments:
         identity: of the step, see `identity_of`.
-        made: fingerprints by URI of what the step left, and without which the result is worth nothing.
+        made: fingerprints by name of what the step left, and without which the result is worth nothing. Names are URIs, or
+            whatever else the `fingerprint` of `kept` understands.
         at: where the file will be moved to; None: it stays.
     """
     # Infinity and NaN are written as JavaScript's words for them, which `json` reads as well.
     values = {
         "place": (at or place).uri,
         "identity": identity,
-        "made": dict(made or {}),
+        "made": dict(made),
         "result": result.model_dump(mode="python"),
     }
     place.write(json.dumps(values, indent=2, default=str).encode())
 
 
-def kept(
-    place: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None] | None = None
-) -> Result | None:
+def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None]) -> Result | None:
     """The result of the same step, with `reused` set; None if there is none, or if something it made is not there any more.
 
     Nor is there one in a copy, or after a move: its URIs would lead back to where it was made.
 
     Arguments:
         model: of the result; it has a field `reused`.
-        fingerprint: of what is at a URI now, None if there is nothing whole.
+        fingerprint: of what has that name now, None if there is nothing whole.
     """
     if not place.is_file():
         return None
@@ -64,7 +63,7 @@ def kept(
         if (values["place"], values["identity"]) != (place.uri, identity):
             return None
         result = model.model_validate(values["result"] | {"reused": True})
-        gone = [uri for uri, expected in values["made"].items() if fingerprint is None or fingerprint(uri) != expected]
+        gone = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError, StorageError) as error:
         log.warning("The result kept at %s cannot be used: %s", place.uri, error)
         return None
