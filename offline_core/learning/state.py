@@ -127,5 +127,4 @@ class States:
     def _delete(self, prefix: str) -> None:
         for name in self._folder.files(recursive=False):
             if name.startswith(prefix):
-                with storage_errors("delete", self._folder.child(name).uri):
-                    self._folder.filesystem.delete_file(self._folder.child(name).path)
+                self._folder.child(name).delete()

@@ -21,7 +21,7 @@ from offline_core.errors import CheckpointError, ConfigError, SpaceError, Storag
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.provenance import provenance
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
 
 POLICY_FILE = "policy.json"
@@ -91,8 +91,7 @@ def save_policy(
     location.child(manifest.weights_file).write(weights)
     location.child(POLICY_FILE).write(manifest.model_dump_json(indent=2).encode())
     for name in old:
-        with storage_errors("delete", location.child(name).uri):
-            location.filesystem.delete_file(location.child(name).path)
+        location.child(name).delete()
     return manifest
 
 

@@ -28,7 +28,7 @@ from offline_core.policies.policy import Policy, as_tensors
 from offline_core.provenance import provenance
 from offline_core.seeding import derive_seed
 from offline_core.storage.kept import RESULT_FILE, keep, kept
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,6 @@ def _put(location: Location, files: dict[str, bytes]) -> None:
     old = set(location.files(recursive=False))
     for name in (EXPORT_FILE, *FILES.values()):
         if name in old and (name == EXPORT_FILE or name not in files):
-            with storage_errors("delete", location.child(name).uri):
-                location.filesystem.delete_file(location.child(name).path)
+            location.child(name).delete()
     for name, data in files.items():
         location.child(name).write(data)

@@ -35,9 +35,11 @@ from offline_core.errors import (
     VersionExistsError,
     VersionNotFoundError,
 )
+from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.leftovers import remove_leftovers
-from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
+from offline_core.storage.stores import TEMPORARY
 
 log = logging.getLogger(__name__)
 
@@ -169,20 +171,21 @@ def commit(
     report: Mapping[str, Any] = MappingProxyType({}),
     version: int | None = None,
 ) -> Dataset:
-    """Makes `files`, already written below `uri`, visible as the next version (or as `version`): the only way to add one.
+    """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
 
-    If the same operation made the same files of the same parents before, that version is returned and none is added.
+    Arguments:
+        version: its number, if it must be that one; None: the next one, and if another writer is first, the one after it. If
+            the same operation made the same files of the same parents before, that version is returned and none is added.
 
     Raises:
         EmptyDatasetError: there is nothing to commit.
-        VersionExistsError: another writer committed that version first; nothing of either is lost.
+        VersionExistsError: another writer committed that `version` first; nothing of either is lost.
     """
     if not files:
         raise EmptyDatasetError(f"Nothing was written to {uri}, so there is no version to commit.")
     location = Location.of(uri)
-    number = (versions(uri) or [0])[-1] + 1 if version is None else version
     manifest = Manifest(
-        version=number,
+        version=version or 1,
         format=format,
         operation=operation,
         parents=list(parents),
@@ -193,14 +196,26 @@ def commit(
         files=list(files),
         report=dict(report),
     )
-    if version is None and (same := _newest(uri, lambda there: there.fingerprint == manifest.fingerprint)):
-        return same
+    if version is not None:
+        return _create(location, manifest)
+    fingerprint = manifest.fingerprint
+    while True:
+        if same := _newest(uri, lambda there: there.fingerprint == fingerprint):
+            return same
+        manifest = manifest.model_copy(update={"version": (versions(uri) or [0])[-1] + 1})
+        try:
+            return _create(location, manifest)
+        except VersionExistsError:
+            log.info("Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, uri)
+
+
+def _create(location: Location, manifest: Manifest) -> Dataset:
     try:
-        location.child(f"{VERSIONS}/{number:06d}.json").create(manifest.model_dump_json(indent=2).encode())
+        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(manifest.model_dump_json(indent=2).encode())
     except VersionExistsError as error:
         raise VersionExistsError(
-            f"Version {number} of {uri} was committed by another writer in the meantime; yours is not lost, its files are "
-            "there. Run again to commit it as the next version, and give two writers two output folders."
+            f"Version {manifest.version} of {location.uri} was committed by another writer. What you wrote is not lost, its "
+            "files are there: commit it as the next version."
         ) from error
     return Dataset(location, manifest)
 
@@ -304,10 +319,12 @@ def parquet_errors(uri: str) -> Iterator[None]:
     """Turns what reading a Parquet file raises into a `StorageError` if the place is to blame, else a `CorruptFileError`."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # Arrow's decoders raise OSError without a number
+    except Exception as error:
+        if as_os_error(error) is not None:
             with storage_errors("read", uri):
                 raise
+        if not isinstance(error, OSError | pa.ArrowException):  # Arrow's decoders raise OSError, too
+            raise
         raise CorruptFileError(
             f"{uri} is no readable Parquet file (truncated?): {str(error).strip()}. Delete or replace it."
         ) from error

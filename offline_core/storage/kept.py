@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from offline_core.errors import StorageError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
@@ -77,5 +77,4 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
 def forget(place: Location) -> None:
     """Deletes the result at `place`, if there is one: what it tells of is about to be replaced."""
     if place.is_file():
-        with storage_errors("delete", place.uri):
-            place.filesystem.delete_file(place.path)
+        place.delete()

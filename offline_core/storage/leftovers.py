@@ -10,7 +10,8 @@ import stat
 import time
 from collections.abc import Iterator
 
-from offline_core.storage.location import TEMPORARY, Location
+from offline_core.storage.location import Location
+from offline_core.storage.stores import TEMPORARY
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +24,24 @@ _NAME = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{32}")
 def remove_leftovers(root: Location, *, recursive: bool = True) -> None:
     """Deletes what has a temporary name in the folder `root`, and in which nothing has changed for `MIN_AGE_DAYS`.
 
-    Never raises: what cannot be deleted is a warning.
+    In an object store, gives up the uploads that nobody will finish. Never raises: what cannot be deleted is a warning.
 
     Arguments:
         recursive: look into the folders below as well.
     """
+    if root.is_local:
+        _remove_files(root, recursive=recursive)
+        return
+    try:
+        removed = root.store.remove_leftovers(root.path, older_than_days=MIN_AGE_DAYS)
+    except OSError as error:
+        log.warning("Cannot look for what killed runs left at %s: %s", root.uri, error)
+        return
+    if removed:
+        log.info("Removed what killed runs left at %s: %d unfinished uploads and temporary folders", root.uri, removed)
+
+
+def _remove_files(root: Location, *, recursive: bool) -> None:
     before = time.time() - MIN_AGE_DAYS * 24 * 3600
     removed = freed_bytes = 0
     for path in _temporary(root.path, recursive=recursive):

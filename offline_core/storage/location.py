@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import posixpath
 import re
@@ -19,9 +18,10 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, StorageError, StorageUnavailableError, VersionExistsError
-
-TEMPORARY = ".tmp-"
-"""Prefix of files that are still being written; readers never see them, and a crash leaves nothing else behind."""
+from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os_error
+from offline_core.storage.filesystems import open_place
+from offline_core.storage.lease import LeaseLostError
+from offline_core.storage.stores import TEMPORARY, LocalStore, Store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 """Of two letters at least, for `C:/` is a drive."""
@@ -55,39 +55,67 @@ class Location:
 
     uri: str
     """An absolute local path, or a URI with its scheme."""
-    filesystem: fs.FileSystem
+    store: Store
     path: str
     """The same place as the filesystem names it."""
 
     @classmethod
     def of(cls, uri: str) -> Location:
-        """The location of a local path (relative ones from the working directory) or of a `file://` URI.
+        """The location of a local path (relative ones from the working directory) or of a URI, see `filesystems`.
 
         Raises:
             LocationError: an empty name, or a scheme that cannot be opened.
+            ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
         """
         if not uri or not uri.strip() or "\0" in uri:
             raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
-        path = os.path.expanduser(uri)
-        if scheme := _SCHEME.match(uri):
-            if scheme[1].lower() != "file":
-                raise LocationError(
-                    f"{uri!r}: {scheme[1]}:// locations are not supported yet; use a local path or file:// URI."
-                )
-            path = unquote(uri[scheme.end() :].removeprefix("//localhost").removeprefix("//"))
-            if not path.startswith("/"):
-                raise LocationError(f"{uri!r} names another machine; a file:// URI has three slashes, as in file:///data/runs.")
+        scheme = _SCHEME.match(uri)
+        match scheme and scheme[1].lower():
+            case None:
+                return cls._local(os.path.expanduser(uri))
+            case "file":
+                path = unquote(uri[len("file:") :].removeprefix("//localhost").removeprefix("//"))
+                if not path.startswith("/"):
+                    raise LocationError(
+                        f"{uri!r} names another machine; a file:// URI has three slashes, as in file:///data/runs."
+                    )
+                return cls._local(path)
+            case other:
+                rest = uri[len(other) + 1 :].removeprefix("//").rstrip("/")
+                if not rest or rest.startswith("/"):
+                    raise LocationError(f"{uri!r} names no bucket; write {other}://bucket/folder.")
+                store, path = open_place(other, rest)
+                return cls(uri=f"{other}://{'/'.join(filter(None, rest.split('/')))}", store=store, path=path)
+
+    @classmethod
+    def _local(cls, path: str) -> Location:
         path = os.path.abspath(path)
-        return cls(uri=path, filesystem=fs.LocalFileSystem(), path=path)
+        return cls(uri=path, store=LocalStore(), path=path)
+
+    @property
+    def is_local(self) -> bool:
+        """On this machine's disks, or what is mounted there."""
+        return isinstance(self.store, LocalStore)
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """PyArrow's, which knows this place as `path`."""
+        return self.store.filesystem
 
     def child(self, relative: str) -> Location:
         """The place at `relative` below this one."""
-        return Location(_join(self.uri, relative), self.filesystem, _join(self.path, relative))
+        return Location(_join(self.uri, relative), self.store, _join(self.path, relative))
 
     @property
     def parent(self) -> Location:
-        """The folder this place is in."""
-        return Location(posixpath.dirname(self.uri), self.filesystem, posixpath.dirname(self.path))
+        """The folder this place is in.
+
+        Raises:
+            LocationError: it is a bucket.
+        """
+        if "/" not in self.path:
+            raise LocationError(f"{self.uri} is a whole bucket; name a folder in it, such as {self.uri}/runs.")
+        return Location(posixpath.dirname(self.uri), self.store, posixpath.dirname(self.path))
 
     def is_file(self) -> bool:
         return bool(self._type() == fs.FileType.File)
@@ -103,7 +131,8 @@ class Location:
         """Bytes of the files below this folder, by their paths relative to it."""
         with storage_errors("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
-        return {posixpath.relpath(info.path, self.path): info.size for info in found if info.type == fs.FileType.File}
+        sizes = {posixpath.relpath(info.path, self.path): info.size for info in found if info.type == fs.FileType.File}
+        return {name: size for name, size in sizes.items() if recursive or "/" not in name}  # Azure's lists all the same
 
     def read(self) -> bytes:
         """The whole file.
@@ -116,8 +145,8 @@ class Location:
 
     def write(self, data: bytes) -> None:
         """Puts `data` there, replacing what was there, whole or not at all."""
-        with self._written(data) as temporary, storage_errors("write", self.uri):
-            os.replace(temporary, self.path)
+        with storage_errors("write", self.uri):
+            self.store.put(self.path, data)
 
     def create(self, data: bytes) -> None:
         """Puts `data` there, whole, if nothing is there yet.
@@ -125,62 +154,62 @@ class Location:
         Raises:
             VersionExistsError: somebody else was first.
         """
-        with self._written(data) as temporary, storage_errors("write", self.uri):
+        with storage_errors("write", self.uri):
             try:
-                os.link(temporary, self.path)  # unlike a rename, fails if the name is taken; unlike O_EXCL, never half there
+                self.store.create(self.path, data)
             except FileExistsError as error:
                 raise VersionExistsError(f"{self.uri} exists already: another writer was first.") from error
-
-    def sync(self) -> None:
-        """Sees to it that this file is on the disk and not only on its way there."""
-        with storage_errors("write", self.uri), open(self.path, "rb") as file:
-            os.fsync(file.fileno())
 
     def make_folder(self) -> Location:
         """This folder, created with its parents if need be and shown to be writable.
 
         Raises:
-            StorageError: no permission, no space, or a file is in the way.
+            StorageError: no permission, no space, no bucket, or a file is in the way.
         """
-        with self.child("probe")._written(b"writable"):
-            return self
+        with storage_errors("write", self.uri):
+            self.store.make_folder(self.path)
+        return self
+
+    def delete(self) -> None:
+        """This file is not there any more."""
+        with storage_errors("delete", self.uri):
+            self.filesystem.delete_file(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """This folder is ours alone inside the block; the lock ends with the process, however that ends.
 
         Raises:
-            BusyError: another run holds it.
+            BusyError: another run holds it, or, at the end, has taken it as this one gave no sign of life for too long.
         """
-        with contextlib.ExitStack() as stack:
+        with self._kept(), contextlib.ExitStack() as stack:
             with storage_errors("lock", self.uri):  # and not around what is done meanwhile
-                file = stack.enter_context(open(self.child(".lock").path, "a+b"))
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stack.enter_context(self.store.lock(self.path))
                 except BlockingIOError as error:
                     raise BusyError(
                         f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
                     ) from error
             yield
 
+    def link(self) -> str | None:
+        """An address at which a browser shows this file for a day, to whoever has it; None where there are none."""
+        with storage_errors("link to", self.uri):
+            return self.store.link(self.path)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLostError as error:
+            raise BusyError(
+                f"Another run has taken {self.uri} over, as this one gave no sign of life for too long. What is there may be "
+                "of both: run again."
+            ) from error
+
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
             return self.filesystem.get_file_info(self.path).type
-
-    @contextlib.contextmanager
-    def _written(self, data: bytes) -> Iterator[str]:
-        temporary = _join(posixpath.dirname(self.path), f"{TEMPORARY}{uuid.uuid4().hex}")
-        try:
-            with storage_errors("write", self.uri):
-                self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-                with open(temporary, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            yield temporary
-        finally:
-            with contextlib.suppress(OSError):  # it may never have been there, and its error is the one to see
-                os.unlink(temporary)
 
 
 @contextlib.contextmanager
@@ -205,16 +234,22 @@ def storage_errors(action: str, uri: str) -> Iterator[None]:
     """Turns what filesystems raise into a `StorageError` that says what was tried, where, and what to do."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise StorageError(f"Cannot {action} {uri}: it is not there.") from error
-    except PermissionError as error:
-        raise StorageError(
-            f"Cannot {action} {uri}: no permission. Choose another place or change its owner or mode."
-        ) from error
-    except OSError as error:
-        if error.errno in _MAY_PASS:
-            raise StorageUnavailableError(
-                f"Cannot {action} {uri} now: {str(error).rstrip('.')}. Try again when the place answers."
-            ) from error
-        remedy = _REMEDIES.get(error.errno or 0, "")
-        raise StorageError(f"Cannot {action} {uri}: {str(error).rstrip('.')}. {remedy}".rstrip()) from error
+    except Exception as error:
+        if (known := as_os_error(error)) is None:
+            if not isinstance(error, OSError):
+                raise
+            known = error
+        raise _storage_error(f"Cannot {action} {uri}", known) from error
+
+
+def _storage_error(tried: str, error: OSError) -> StorageError:
+    match error:
+        case NoBucketError() | RefusedError():
+            return StorageError(f"{tried}: {error.strerror}.")
+        case FileNotFoundError():
+            return StorageError(f"{tried}: it is not there.")
+        case PermissionError():
+            return StorageError(f"{tried}: no permission. Choose another place or change its owner or mode.")
+        case OSError(errno=number) if number in _MAY_PASS:
+            return StorageUnavailableError(f"{tried} now: {str(error).rstrip('.')}. Try again when the place answers.")
+    return StorageError(f"{tried}: {str(error).rstrip('.')}. {_REMEDIES.get(error.errno or 0, '')}".rstrip())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ from offline_core.episodes.metadata import complete, episode_metadata, episode_s
 from offline_core.episodes.steps import step_column
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
-from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
 from offline_core.storage.parquet_size import chunk_bytes, footer_bytes, stored_bytes
 from offline_core.storage.statistics import StatisticsBuilder
@@ -202,16 +201,16 @@ class _OpenFile:
     def __init__(self, root: Location, name: str, schema: pa.Schema, config: FilesConfig) -> None:
         self.root = root
         self.name = name
-        self.temporary = root.child(name).parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+        self.uri = root.child(name).uri
         self.schema = schema
         self.rows = self.episodes = self.steps = 0
         self.footer_bytes = footer_bytes(schema)
         text = [field.name for field in schema if pa.types.is_string(field.type)]
         blobs = [field.name for field in schema if pa.types.is_binary(field.type)]
         level = (config.compression_level or 1) if config.compression == "zstd" else None
-        with storage_errors("write", self.temporary.uri):
-            root.filesystem.create_dir(self.temporary.parent.path, recursive=True)
-            self.sink = _HashingSink(root.filesystem.open_output_stream(self.temporary.path))
+        with storage_errors("write", self.uri):
+            self.file = root.store.new_file(root.child(name).path)
+        self.sink = _HashingSink(self.file)
         with self._whole_or_gone():
             self.writer = pq.ParquetWriter(
                 self.sink,
@@ -238,11 +237,9 @@ class _OpenFile:
     def finish(self) -> FileEntry:
         with self._whole_or_gone():
             self.writer.close()
-            self.sink.close()
             sha256 = self.sink.sha256.hexdigest()
             path = f"{self.name}-{sha256[:12]}.parquet"
-            self.temporary.sync()
-            self.root.filesystem.move(self.temporary.path, self.root.child(path).path)
+            self.root.store.put_file(self.file, self.root.child(path).path)
         return FileEntry(
             path=path, rows=self.rows, episodes=self.episodes, steps=self.steps, bytes=self.sink.tell(), sha256=sha256
         )
@@ -250,15 +247,12 @@ class _OpenFile:
     def abandon(self) -> None:
         with contextlib.suppress(Exception):  # the error that brought us here is the one to see
             self.writer.close()
-        with contextlib.suppress(Exception):
-            self.sink.close()
-        with contextlib.suppress(OSError):
-            self.root.filesystem.delete_file(self.temporary.path)
+        self.root.store.discard(self.file)
 
     @contextlib.contextmanager
     def _whole_or_gone(self) -> Iterator[None]:
         try:
-            with storage_errors("write", self.temporary.uri):
+            with storage_errors("write", self.uri):
                 yield
         except BaseException:
             self.abandon()
@@ -266,16 +260,13 @@ class _OpenFile:
 
 
 class _HashingSink:
-    """A file object that hashes what passes through, so that no file is read again to be named."""
+    """A file object that hashes what passes through, so that no file is read again to be named; its file stays open."""
 
-    def __init__(self, stream: pa.NativeFile) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream
         self.sha256 = hashlib.sha256()
+        self.closed = False
         self._size = 0
-
-    @property
-    def closed(self) -> bool:
-        return bool(self.stream.closed)
 
     def write(self, data: Any) -> int:
         self.stream.write(data)
@@ -290,7 +281,7 @@ class _HashingSink:
         self.stream.flush()
 
     def close(self) -> None:
-        self.stream.close()
+        self.closed = True
 
 
 def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tuple[int, int]]:

@@ -21,7 +21,8 @@ from offline_core.errors import BusyError, ConfigError, StorageError
 from offline_core.storage.dataset import Dataset, open_dataset
 from offline_core.storage.exports import folder
 from offline_core.storage.leftovers import MIN_AGE_DAYS
-from offline_core.storage.location import TEMPORARY, Location
+from offline_core.storage.location import Location
+from offline_core.storage.stores import TEMPORARY
 from tests.storage.factories import episode, found, write_dataset
 
 FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out"}

@@ -21,9 +21,9 @@ from offline_core.episodes import Episode, columns, encode
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, StorageError
 from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.foreign import unpack_value
-from offline_core.storage.location import TEMPORARY
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes, tables
+from offline_core.storage.stores import TEMPORARY
 from tests.conversion.factories import nonzero, run_import, shuffled, steps, write_rows
 from tests.storage.factories import copy_tree, episode, found, in_small_filesystem, rllib_states, write_dataset, write_items
 

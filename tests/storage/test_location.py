@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from offline_core.errors import LocationError, StorageError, VersionExistsError
-from offline_core.storage.location import TEMPORARY, Location
+from offline_core.storage.location import Location
+from offline_core.storage.stores import TEMPORARY
 from tests.storage.factories import found, in_small_filesystem
 
 
@@ -60,9 +61,15 @@ def test_what_names_no_place(uri: str) -> None:
         Location.of(uri)
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/runs", "s3:/bucket/runs", "gs://b/x", "hdfs://h:1/x", "abfs+x://y/z"])
-def test_schemes_that_are_not_supported(uri: str) -> None:
-    with pytest.raises(LocationError, match=f"{uri.split(':')[0].split('+')[0]}.*not supported yet; use a local path"):
+@pytest.mark.parametrize("uri", ["hdfs://h:1/x", "abfs+x://y/z"])
+def test_schemes_that_stand_for_nothing(uri: str) -> None:
+    with pytest.raises(LocationError, match=r"is none of file://, s3://, gs://, abfs://: use one of them, or define it in"):
+        Location.of(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///runs", "s3:/bucket/runs"])
+def test_uris_without_a_bucket(uri: str) -> None:
+    with pytest.raises(LocationError, match="names no bucket; write s3://bucket/folder"):
         Location.of(uri)
 
 

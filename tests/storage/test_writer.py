@@ -479,7 +479,7 @@ def _with_digest(name: str) -> Callable[..., None]:
             return name
 
     def init(self: Any, stream: pa.NativeFile) -> None:
-        self.stream, self.sha256, self._size = stream, Fixed(), 0
+        self.stream, self.sha256, self.closed, self._size = stream, Fixed(), False, 0
 
     return init
 

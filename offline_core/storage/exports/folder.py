@@ -17,7 +17,8 @@ from offline_core.episodes import Episode
 from offline_core.errors import BusyError, EpisodeError, LocationError, StorageError
 from offline_core.storage.kept import BESIDE, RESULT_FILE
 from offline_core.storage.leftovers import remove_leftovers
-from offline_core.storage.location import TEMPORARY, Location, storage_errors
+from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.stores import TEMPORARY
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
 """What a rename says when somebody else has renamed in the meantime."""
@@ -60,7 +61,7 @@ class NewFolder:
                 if self.complete is not None:
                     self.complete(self.temporary)
                 for name in self.temporary.files():
-                    self.temporary.child(name).sync()
+                    _on_disk(self.temporary.child(name))
                 self._appear()
         finally:
             shutil.rmtree(self.temporary.path, ignore_errors=True)  # gone already if all went well
@@ -142,3 +143,8 @@ def check_whole(episodes: Sequence[Episode], format: str) -> None:
             )
         if problems := episode.length_problems():
             raise EpisodeError(f"Episode {episode.eps_id} is not whole: {'; '.join(problems)}.")
+
+
+def _on_disk(file: Location) -> None:
+    with storage_errors("write", file.uri), open(file.path, "rb") as opened:
+        os.fsync(opened.fileno())

@@ -1,0 +1,157 @@
+"""Any filesystem of PyArrow's or fsspec's: Google's and Azure's stores, Hadoop's, SFTP servers, and those that users make."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import importlib
+import json
+import os
+import posixpath
+import shutil
+import string
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import fsspec
+from pyarrow import fs
+
+from offline_core.errors import ConfigError, LocationError, first_line
+from offline_core.storage.cloud_errors import RefusedError
+from offline_core.storage.lease import lease
+from offline_core.storage.stores import LINK_SECONDS, Spooling
+
+EXCLUSIVE = ("gs", "gcs", "abfs", "abfss", "az")
+"""Protocols of fsspec whose `pipe_file(mode="create")` lets exactly one writer win."""
+
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+_COPY_BYTES = 16 * 2**20
+_MARKER = ".folder"
+"""Where there are no folders, a file makes one."""
+
+
+@dataclass(frozen=True)
+class FilesystemStore(Spooling):
+    """See `Store`. What is put is there whole or not at all if the filesystem sees to it, as object stores do."""
+
+    maker: str
+    """A protocol of fsspec, or module:callable."""
+    arguments: str
+    """For it, as JSON; `${NAME}` stands for an environment variable, whose value never leaves the process."""
+    one_writer: bool
+    """There is never a second run that writes to the same folder."""
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        return _opened(self.maker, self.arguments)[0]
+
+    def put(self, path: str, data: bytes) -> None:
+        filesystem, native = _opened(self.maker, self.arguments)
+        if self.maker in EXCLUSIVE:
+            native.pipe_file(path, data)
+            return
+        filesystem.create_dir(posixpath.dirname(path), recursive=True)
+        with filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def create(self, path: str, data: bytes) -> None:
+        if self.maker in EXCLUSIVE:
+            try:
+                self._native.pipe_file(path, data, mode="create")
+            except FileExistsError:  # a put whose answer was lost was sent again, and has then found itself
+                if self._native.cat_file(path) != data:
+                    raise
+            return
+        if not self.one_writer:
+            raise RefusedError(
+                errno.EACCES,
+                f"{self.maker} cannot create a file that only one of two writers gets; if no two runs ever write to the same "
+                "place there, say so with one_writer in OFFLINE_FILESYSTEMS",
+            )
+        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, "exists already", path)
+        self.put(path, data)
+
+    def make_folder(self, path: str) -> None:
+        self.put(posixpath.join(path, _MARKER), b"")
+
+    def put_file(self, file: IO[bytes], path: str) -> None:
+        file.seek(0)
+        if self.maker not in EXCLUSIVE:
+            self.filesystem.create_dir(posixpath.dirname(path), recursive=True)
+        with self.filesystem.open_output_stream(path) as stream:
+            shutil.copyfileobj(file, stream, _COPY_BYTES)
+        file.close()
+
+    def lock(self, path: str) -> AbstractContextManager[None]:
+        return lease(self, path)
+
+    def link(self, path: str) -> str | None:
+        with contextlib.suppress(Exception):  # not all can, and not with all credentials
+            return str(self._native.sign(path, expiration=LINK_SECONDS))
+        return None
+
+    def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
+        return 0  # uploads that were broken off go by themselves, after a week at most
+
+    @property
+    def _native(self) -> Any:
+        return _opened(self.maker, self.arguments)[1]
+
+
+def place_of(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(path, arguments) of `<protocol>://<rest>`, whose host may name a server or an account, as fsspec reads it.
+
+    Raises:
+        LocationError: there is no such protocol, or what serves it is not installed.
+    """
+    try:
+        kind: Any = fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        package = _PACKAGES.get(protocol)
+        raise LocationError(
+            f"{protocol}:// needs the package {package}: pip install {package}." if package else f"{protocol}://: {error}."
+        ) from error
+    except ValueError as error:
+        raise LocationError(f"{protocol}:// is no protocol of fsspec: {error}.") from error
+    url = f"{protocol}://{rest}"
+    return kind._strip_protocol(url), kind._get_kwargs_from_urls(url) | arguments
+
+
+@functools.lru_cache(maxsize=32)
+def _opened(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
+    """(as PyArrow's, as it is)"""
+    values = _filled_in(json.loads(arguments))
+    module, _, name = maker.partition(":")
+    try:
+        # What is listed has to be what is there, and not what was.
+        made = (
+            getattr(importlib.import_module(module), name)(**values)
+            if name
+            else fsspec.filesystem(maker, **{"use_listings_cache": False, **values})
+        )
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"The filesystem {maker} cannot be made of its arguments: {first_line(error)}.") from error
+    if isinstance(made, fs.FileSystem):
+        return made, made
+    if isinstance(made, fsspec.AbstractFileSystem):
+        return fs.PyFileSystem(fs.FSSpecHandler(made)), made
+    raise ConfigError(f"{maker} makes a {type(made).__name__}, which is neither PyArrow's nor fsspec's filesystem.")
+
+
+def _filled_in(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _filled_in(each) for key, each in value.items()}
+        case list():
+            return [_filled_in(each) for each in value]
+        case str():
+            try:
+                return string.Template(value).substitute(os.environ)
+            except KeyError as error:
+                raise ConfigError(f"OFFLINE_FILESYSTEMS asks for the variable {error.args[0]}, which is not set.") from None
+            except ValueError as error:
+                raise ConfigError("OFFLINE_FILESYSTEMS: a $ that begins no ${NAME} is written $$.") from error
+    return value

@@ -1,0 +1,78 @@
+"""From the scheme of a URI to the store that serves it, as the installation defines it.
+
+`s3://`, `gs://` and `abfs://` work as their clients find themselves configured. Other schemes, or other settings for these,
+are defined in the variable `OFFLINE_FILESYSTEMS`, as JSON:
+
+    {"archive": {"filesystem": "pyarrow.fs:HadoopFileSystem", "arguments": {"host": "namenode"}, "path": "/rl"},
+     "s3": {"filesystem": "s3", "arguments": {"endpoint": "http://minio:9000"}}}
+
+Then `archive://cartpole` is `/rl/cartpole` in that filesystem. `${NAME}` in an argument stands for another variable, which is
+where secrets belong.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from offline_core.config import Config
+from offline_core.errors import ConfigError, LocationError
+from offline_core.storage.filesystem_store import FilesystemStore, place_of
+from offline_core.storage.s3 import S3Settings, S3Store
+from offline_core.storage.stores import Store
+
+VARIABLE = "OFFLINE_FILESYSTEMS"
+
+
+class FilesystemSpec(Config):
+    """A filesystem with its arguments."""
+
+    filesystem: str = Field(description="s3, a protocol of fsspec, or module:callable that makes one of PyArrow's or fsspec's.")
+    arguments: dict[str, Any] = Field({}, description="For it; ${NAME} in a text stands for an environment variable.")
+    path: str = Field("", description="Folder in it that <scheme>:// stands for.")
+    one_writer: bool = Field(
+        False,
+        description="There are never two runs that write to the same folder. To be said of filesystems that cannot create a "
+        "file exclusively: all but s3, gs and abfs.",
+    )
+
+
+_BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs")}
+_SPECS = TypeAdapter(dict[str, FilesystemSpec])
+
+
+def open_place(scheme: str, rest: str) -> tuple[Store, str]:
+    """(store, path in it) of `<scheme>://<rest>`.
+
+    Raises:
+        LocationError: the scheme stands for nothing, or what serves it is not installed.
+        ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
+    """
+    specs = _defined(os.environ.get(VARIABLE, ""))
+    spec = specs.get(scheme)
+    if spec is None:
+        known = ", ".join(f"{name}://" for name in ("file", *specs))
+        raise LocationError(f"{scheme}:// is none of {known}: use one of them, or define it in {VARIABLE}.")
+    path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
+    if spec.filesystem == "s3":
+        return S3Store(S3Settings.of(spec.arguments)), path
+    if ":" in spec.filesystem:
+        arguments, path = spec.arguments, f"/{path}" if spec.path.startswith("/") else path
+    else:
+        path, arguments = place_of(spec.filesystem, path, spec.arguments)
+    return FilesystemStore(spec.filesystem, json.dumps(arguments, sort_keys=True), spec.one_writer), path
+
+
+@functools.lru_cache(maxsize=8)
+def _defined(text: str) -> dict[str, FilesystemSpec]:
+    if not text.strip():
+        return _BUILT_IN
+    try:
+        return _BUILT_IN | _SPECS.validate_json(text)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
+        raise ConfigError(f'{VARIABLE} is wrong: {wrong}. It is JSON such as {{"name": {{"filesystem": "s3"}}}}.') from None

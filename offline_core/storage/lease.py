@@ -1,0 +1,127 @@
+"""Holding a folder alone where there are no locks: a numbered file, which only one can create, and which shows a pulse.
+
+Who holds the highest number holds the folder, as long as that file changes now and then. Nobody's clock is compared with
+another's: who finds a file that does not change watches it for `LEASE_SECONDS`, and then takes the next number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+from pyarrow import fs
+
+from offline_core.storage.stores import Store
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+PULSE_SECONDS = 5.0
+
+_PREFIX = ".lock-"
+_RELEASED = b"released"
+
+
+class LeaseLostError(OSError):
+    """Another run holds the folder, as this one gave no sign of life for too long."""
+
+
+@contextlib.contextmanager
+def lease(store: Store, folder: str) -> Iterator[None]:
+    """Holds `folder` alone inside the block; a process that dies holds it for `LEASE_SECONDS` more.
+
+    Raises:
+        BlockingIOError: another process holds it, and is alive.
+        LeaseLostError: at the end of the block; another process has taken it meanwhile.
+    """
+    known = _numbers(store, folder)
+    if known and _is_alive(store, _path(folder, known[-1])):
+        raise BlockingIOError(errno.EWOULDBLOCK, "held by another process", folder)
+    holding = _Holding(store, folder, known[-1] + 1 if known else 1)
+    with holding:
+        for old in known:
+            with contextlib.suppress(OSError):
+                store.filesystem.delete_file(_path(folder, old))
+        yield
+    if holding.is_lost:
+        raise LeaseLostError(errno.EBUSY, "this run gave no sign of life for too long, and another holds it now", folder)
+
+
+class _Holding:
+    """A number that is ours, and the thread that shows that we live."""
+
+    def __init__(self, store: Store, folder: str, number: int) -> None:
+        self.store, self.folder, self.number = store, folder, number
+        self.path = _path(folder, number)
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+        self.is_lost = False
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._pulse, name="lease", daemon=True)
+
+    def __enter__(self) -> None:
+        try:
+            self.store.create(self.path, self._sign(0))
+        except FileExistsError as error:
+            raise BlockingIOError(errno.EWOULDBLOCK, "another process was first", self.folder) from error
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):  # then others wait a little longer
+            self.is_lost = self.is_lost or _numbers(self.store, self.folder)[-1:] > [self.number]
+            self.store.put(self.path, _RELEASED)
+
+    def _pulse(self) -> None:
+        beat = 0
+        while not self._done.wait(PULSE_SECONDS) and not self.is_lost:
+            beat += 1
+            try:
+                self.store.put(self.path, self._sign(beat))
+                self.is_lost = _numbers(self.store, self.folder)[-1:] > [self.number]
+            except OSError as error:
+                log.warning("Cannot show that this run still holds %s: %s", self.folder, error)
+        if self.is_lost:
+            log.error("Another run holds %s now: this one gave no sign of life for %g s.", self.folder, LEASE_SECONDS)
+
+    def _sign(self, beat: int) -> bytes:
+        return f"{self.name} {beat}".encode()
+
+
+def _is_alive(store: Store, path: str) -> bool:
+    """Whether the holder of that file changes it within `LEASE_SECONDS`, having not released it."""
+    first = _read(store, path)
+    until = time.monotonic() + LEASE_SECONDS
+    while (now := _read(store, path)) not in (_RELEASED, b""):
+        if now != first:
+            return True
+        if time.monotonic() > until:
+            log.warning("Whoever held %s gave no sign of life for %g s: it is taken over.", path, LEASE_SECONDS)
+            return False
+        time.sleep(1.0)
+    return False
+
+
+def _numbers(store: Store, folder: str) -> list[int]:
+    found = store.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    names = [info.base_name.removeprefix(_PREFIX) for info in found if info.base_name.startswith(_PREFIX)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _path(folder: str, number: int) -> str:
+    return f"{folder}/{_PREFIX}{number:06d}"
+
+
+def _read(store: Store, path: str) -> bytes:
+    try:
+        with store.filesystem.open_input_stream(path) as stream:
+            return stream.read()  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return b""

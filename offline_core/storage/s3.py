@@ -1,0 +1,194 @@
+"""Amazon S3, and whatever speaks its protocol.
+
+PyArrow reads and lists; boto3 does what files do not know: conditional puts, uploads in parts, buckets, signed links. Both
+are who boto3 finds us to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any
+
+from pyarrow import fs
+from pydantic import Field
+
+from offline_core.config import Config, parse
+from offline_core.storage.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, as_os_error
+from offline_core.storage.lease import lease
+from offline_core.storage.stores import LINK_SECONDS, Spooling
+
+CONNECT_SECONDS, REQUEST_SECONDS, ATTEMPTS = 5.0, 60.0, 6
+PART_BYTES = 16 * 2**20
+
+_TRUE = ("1", "true", "yes")
+
+
+class S3Settings(Config):
+    """Where S3 is; who we are is not in here, so it may be sent to other processes and shown."""
+
+    endpoint: str | None = Field(None, description="URL of a server that is not Amazon's.")
+    region: str | None = Field(None, description="None: the profile's.")
+    profile: str | None = Field(None, description="Name in ~/.aws; None: what boto3 finds.")
+    anonymous: bool = Field(False, description="Ask as nobody.")
+    path_style: bool | None = Field(
+        None, description="endpoint/bucket instead of bucket.endpoint; None: if there is an endpoint."
+    )
+    create_bucket: bool = Field(False, description="Create a bucket that is not there when something is to be written to it.")
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> S3Settings:
+        """These arguments; those that are missing as the usual variables have them."""
+        env = environment.get
+        usual = {
+            "endpoint": env("AWS_ENDPOINT_URL_S3") or env("AWS_ENDPOINT_URL"),
+            "region": env("AWS_REGION") or env("AWS_DEFAULT_REGION"),
+            "profile": env("AWS_PROFILE"),
+            "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in _TRUE,
+        }
+        return parse(cls, usual | dict(arguments))
+
+    @property
+    def is_path_style(self) -> bool:
+        """See `path_style`."""
+        return bool(self.endpoint) if self.path_style is None else self.path_style
+
+
+@dataclass(frozen=True)
+class S3Store(Spooling):
+    """See `Store`. Paths are bucket/key."""
+
+    settings: S3Settings
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        if self.settings.anonymous:
+            return _filesystem(self.settings, None)
+        credentials = _session(self.settings).get_credentials()
+        if credentials is None:
+            raise RefusedError(errno.EACCES, NO_CREDENTIALS)
+        return _filesystem(self.settings, credentials.get_frozen_credentials())  # new ones before they expire
+
+    def put(self, path: str, data: bytes) -> None:
+        self._ask("put_object", path, Body=data)
+
+    def create(self, path: str, data: bytes) -> None:
+        try:
+            self._ask("put_object", path, Body=data, IfNoneMatch="*")
+        except FileExistsError:
+            # A put whose answer was lost was sent again, and has then found itself.
+            if self._ask("get_object", path)["Body"].read() != data:
+                raise
+
+    def make_folder(self, path: str) -> None:
+        marker = f"{path.rstrip('/')}/"  # as PyArrow, and Amazon's console, mark a folder
+        try:
+            self.put(marker, b"")
+        except NoBucketError:
+            if not self.settings.create_bucket:
+                raise
+            self._create_bucket(path.partition("/")[0])
+            self.put(marker, b"")
+
+    def put_file(self, file: IO[bytes], path: str) -> None:
+        from boto3.s3.transfer import TransferConfig
+
+        file.seek(0)
+        config = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
+        self._ask("upload_fileobj", path, Fileobj=file, Config=config)  # in parts, which are given up if one fails
+        file.close()
+
+    def lock(self, path: str) -> AbstractContextManager[None]:
+        return lease(self, path)
+
+    def link(self, path: str) -> str | None:
+        if self.settings.anonymous:
+            return None
+        bucket, _, key = path.partition("/")
+        url: str = _client(self.settings).generate_presigned_url(
+            "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=LINK_SECONDS
+        )
+        return url
+
+    def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
+        """Gives up uploads in parts whose writer was killed: they cost money, and no listing shows them."""
+        before = datetime.now(UTC) - timedelta(days=older_than_days)
+        bucket, _, prefix = path.partition("/")
+        found: dict[str, Any] = {}
+        removed = 0
+        while found.get("IsTruncated", True):
+            markers = {name: found[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if found.get(f"Next{name}")}
+            found = self._ask("list_multipart_uploads", bucket, Prefix=f"{prefix}/", **markers)
+            for upload in found.get("Uploads", []):
+                if upload["Initiated"] < before:
+                    self._ask("abort_multipart_upload", f"{bucket}/{upload['Key']}", UploadId=upload["UploadId"])
+                    removed += 1
+        return removed
+
+    def _create_bucket(self, bucket: str) -> None:
+        region = _session(self.settings).region_name
+        elsewhere = {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        with contextlib.suppress(FileExistsError):
+            self._ask("create_bucket", bucket, **elsewhere)
+
+    def _ask(self, operation: str, path: str, **arguments: Any) -> Any:
+        """What boto3 answers; what it raises, as a filesystem would."""
+        bucket, _, key = path.partition("/")
+        try:
+            return getattr(_client(self.settings), operation)(Bucket=bucket, **({"Key": key} if key else {}), **arguments)
+        except Exception as error:
+            if (known := as_os_error(error)) is None:
+                raise
+            raise known from error
+
+
+@functools.lru_cache(maxsize=16)
+def _filesystem(settings: S3Settings, credentials: Any) -> fs.S3FileSystem:
+    scheme, _, host = (settings.endpoint or "https://").partition("://")
+    return fs.S3FileSystem(
+        endpoint_override=host.rstrip("/") or None,
+        scheme=scheme,
+        region=_session(settings).region_name,
+        access_key=credentials and credentials.access_key,
+        secret_key=credentials and credentials.secret_key,
+        session_token=credentials and credentials.token,
+        anonymous=settings.anonymous,
+        force_virtual_addressing=not settings.is_path_style,
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=REQUEST_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+    )
+
+
+_CREATION = threading.Lock()
+"""boto3 makes clients one after the other; they serve many threads."""
+
+
+@functools.cache
+def _client(settings: S3Settings) -> Any:
+    from botocore import UNSIGNED
+    from botocore.config import Config as BotoConfig
+
+    config = BotoConfig(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        s3={"addressing_style": "path" if settings.is_path_style else "virtual"},
+        signature_version=UNSIGNED if settings.anonymous else "s3v4",
+    )
+    with _CREATION:
+        return _session(settings).client("s3", endpoint_url=settings.endpoint, config=config)
+
+
+@functools.cache
+def _session(settings: S3Settings) -> Any:
+    import boto3
+
+    return boto3.Session(profile_name=settings.profile, region_name=settings.region)
