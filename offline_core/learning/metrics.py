@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import tempfile
@@ -10,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from offline_core.errors import StorageError
 from offline_core.storage.location import Location, storage_errors
 
 log = logging.getLogger(__name__)
+
+Record = dict[str, Any]
 
 SECONDS_BETWEEN_PUTS = 30.0
 """Of TensorBoard's files, where they cannot be appended to."""
@@ -21,55 +25,81 @@ SECONDS_BETWEEN_PUTS = 30.0
 class MetricsLog:
     """One record an iteration, in `<folder>/metrics.jsonl` and TensorBoard files beside it.
 
+    The file is replaced with each record, so it is whole whenever somebody looks, and a run that is killed loses nothing.
+
     Arguments:
         kept: which records of an earlier try still hold; None: all of them go.
     """
 
-    def __init__(self, folder: Location, *, kept: Callable[[dict[str, Any]], bool] | None = None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+    def __init__(self, folder: Location, *, kept: Callable[[Record], bool] | None = None) -> None:
         self._file = folder.child("metrics.jsonl")
-        self.records: list[dict[str, Any]] = []
+        self.records: list[Record] = []
         if kept is not None and self._file.is_file():
             self.records = [record for record in map(json.loads, self._file.read().decode().splitlines()) if kept(record)]
-        self._board_place = folder.child("tensorboard")
-        for name in self._board_place.files():
-            self._board_place.child(name).delete()
-        # TensorBoard appends, which only disks can: elsewhere its files are written beside, and put there now and then.
-        self._scratch = None if self._board_place.is_local else tempfile.TemporaryDirectory(prefix="offline-tensorboard-")
-        self._board = SummaryWriter(self._board_place.path if self._scratch is None else self._scratch.name)
-        self._put_at = time.monotonic()
+        self._board = TensorBoard(folder.child("tensorboard"))
         for record in self.records:
-            self._show(record)
+            self._board.show(record)
 
-    def add(self, step: int, record: dict[str, Any]) -> None:
-        """Numbers after `step` updates."""
+    def add(self, step: int, record: Record) -> None:
+        """Numbers after `step` updates.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
         line = {"updates": step, **record}
         self.records.append(line)
-        self._show(line)
-        if self._scratch is not None and time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
-            self._board.flush()
-            self._put()
         self.records.sort(key=lambda line: line["updates"])  # evaluations come late, and later still after a new start
         self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
-
-    def _show(self, record: dict[str, Any]) -> None:
-        with storage_errors("write", self._board.log_dir):
-            for name, value in record.items():
-                self._board.add_scalar(name, value, record["updates"])
+        self._board.show(line)
 
     def close(self) -> None:
         """Writes what TensorBoard still has in memory."""
-        try:
-            self._board.close()
-        except OSError as error:  # whoever could not write there either says it louder
-            log.warning("TensorBoard's last numbers are not written: %s", error)
-        if self._scratch is not None:
-            self._put()
-            self._scratch.cleanup()
+        self._board.close()
+
+
+class TensorBoard:
+    """A folder of TensorBoard files, empty at first.
+
+    TensorBoard appends, which only disks can. Elsewhere its files are written on this machine, and put there now and then;
+    what goes wrong with that is a warning, for the same numbers are in the metrics.
+    """
+
+    def __init__(self, place: Location) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        for name in place.files():
+            place.child(name).delete()
+        self._place = place
+        self._ending = contextlib.ExitStack()
+        self._here = place.path
+        if not place.is_local:
+            self._here = self._ending.enter_context(tempfile.TemporaryDirectory(prefix="offline-tensorboard-"))
+        self._writer = SummaryWriter(self._here)
+        self._put_at = time.monotonic()
+
+    def show(self, record: Record) -> None:
+        """Draws a record, with its `updates` as the step."""
+        with storage_errors("write", self._here):
+            for name, value in record.items():
+                self._writer.add_scalar(name, value, record["updates"])
+            if not self._place.is_local and time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
+                self._writer.flush()
+                self._put()
+
+    def close(self) -> None:
+        """Writes what is still in memory; never raises."""
+        with self._ending:
+            try:
+                self._writer.close()
+            except OSError as error:  # whoever could not write there either says it louder
+                log.warning("TensorBoard's last numbers are not written: %s", error)
+            if not self._place.is_local:
+                self._put()
 
     def _put(self) -> None:
-        assert self._scratch is not None
         self._put_at = time.monotonic()
-        for file in Path(self._scratch.name).iterdir():
-            self._board_place.child(file.name).write(file.read_bytes())
+        try:
+            for file in Path(self._here).iterdir():
+                self._place.child(file.name).write(file.read_bytes())
+        except StorageError as error:
+            log.warning("TensorBoard's numbers are not there yet: %s", error)

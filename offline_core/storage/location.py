@@ -26,6 +26,9 @@ from offline_core.storage.stores import TEMPORARY, LocalStore, Store
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 """Of two letters at least, for `C:/` is a drive."""
 
+_CREDENTIALS = re.compile(r"[^/@:]*:(?!\d+(/|$)).*@")
+"""`key:secret@` where a bucket or a server has to be; what follows a server's colon is a port."""
+
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
     errno.EDQUOT: "Your disk quota is used up: free some space or choose another place.",
@@ -64,7 +67,7 @@ class Location:
         """The location of a local path (relative ones from the working directory) or of a URI, see `filesystems`.
 
         Raises:
-            LocationError: an empty name, or a scheme that cannot be opened.
+            LocationError: an empty name, a scheme that cannot be opened, or a URI with credentials in it.
             ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
         """
         if not uri or not uri.strip() or "\0" in uri:
@@ -82,6 +85,10 @@ class Location:
                 return cls._local(path)
             case other:
                 rest = uri[len(other) + 1 :].removeprefix("//").rstrip("/")
+                if _CREDENTIALS.match(rest):  # not repeated: it would be in logs
+                    raise LocationError(
+                        f"A {other}:// URI has credentials in it: write it without them, and set them as variables."
+                    )
                 if not rest or rest.startswith("/"):
                     raise LocationError(f"{uri!r} names no bucket; write {other}://bucket/folder.")
                 store, path = open_place(other, rest)

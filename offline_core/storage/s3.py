@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import mimetypes
 import os
 import threading
 from collections.abc import Mapping
@@ -109,11 +110,13 @@ class S3Store(Spooling):
         return lease(self, path)
 
     def link(self, path: str) -> str | None:
-        if self.settings.anonymous:
+        credentials = None if self.settings.anonymous else _session(self.settings).get_credentials()
+        if credentials is None or credentials.token:  # nobody signs; or the token of a session would have to be in the link
             return None
         bucket, _, key = path.partition("/")
+        kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
         url: str = _client(self.settings).generate_presigned_url(
-            "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=LINK_SECONDS
+            "get_object", Params={"Bucket": bucket, "Key": key, "ResponseContentType": kind}, ExpiresIn=LINK_SECONDS
         )
         return url
 
