@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Iterator
 from types import TracebackType
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +36,7 @@ class PartWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with storage_errors("write", self.folder.uri):
-            self._stack.close()
+            self._stack.__exit__(kind, error, trace)
 
     def write(self, table: pa.Table) -> None:
         """Raises:
@@ -52,10 +54,24 @@ class PartWriter:
     def _writer(self, part: int, schema: pa.Schema) -> pa.RecordBatchFileWriter:
         if part not in self._open:
             place = self.folder.child(f"{part:05d}/{self.name}.arrow")
-            place.filesystem.create_dir(place.parent.path, recursive=True)
-            stream = self._stack.enter_context(place.filesystem.open_output_stream(place.path))
+            stream = self._stack.enter_context(self._stream(place))
             self._open[part] = self._stack.enter_context(pa.ipc.new_file(stream, schema))
         return self._open[part]
+
+    @contextlib.contextmanager
+    def _stream(self, place: Location) -> Iterator[IO[bytes]]:
+        """Over a network no file goes before it is whole: hundreds are open, each of which would hold megabytes to send."""
+        if place.is_local:
+            place.filesystem.create_dir(place.parent.path, recursive=True)
+            with place.filesystem.open_output_stream(place.path) as stream:
+                yield stream
+            return
+        file = place.store.new_file(place.path)
+        try:
+            yield file
+            place.store.put_file(file, place.path)
+        finally:
+            place.store.discard(file)
 
 
 def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:
@@ -75,5 +91,5 @@ def read_part(folder: Location, part: int) -> pa.Table | None:
     for name in place.files():
         file = place.child(name)
         with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as stream:
-            tables.append(pa.ipc.open_file(stream).read_all())
+            tables.append(pa.ipc.open_file(stream.read_buffer()).read_all())
     return pa.concat_tables(tables) if tables else None

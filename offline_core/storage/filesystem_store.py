@@ -7,27 +7,37 @@ import errno
 import functools
 import importlib
 import json
+import logging
 import os
 import posixpath
 import shutil
 import string
+import uuid
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, Any
 
 import fsspec
+import pyarrow as pa
 from pyarrow import fs
 
 from offline_core.errors import ConfigError, LocationError, first_line
-from offline_core.storage.cloud_errors import RefusedError
+from offline_core.storage.cloud_errors import NoBucketError, RefusedError
 from offline_core.storage.lease import lease
-from offline_core.storage.stores import LINK_SECONDS, Spooling
+from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
 
 EXCLUSIVE = ("gs", "gcs", "abfs", "abfss", "az")
 """Protocols of fsspec whose `pipe_file(mode="create")` lets exactly one writer win."""
 
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 _COPY_BYTES = 16 * 2**20
+_NO_ACCOUNT = (
+    "no account was named: set AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_NAME, or write "
+    "abfs://container@account.dfs.core.windows.net/folder"
+)
+_TALKERS = ("gcsfs", "azure")
+CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 60.0
 _MARKER = ".folder"
 """Where there are no folders, a file makes one."""
 
@@ -48,18 +58,18 @@ class FilesystemStore(Spooling):
         return _opened(self.maker, self.arguments)[0]
 
     def put(self, path: str, data: bytes) -> None:
-        filesystem, native = _opened(self.maker, self.arguments)
         if self.maker in EXCLUSIVE:
-            native.pipe_file(path, data)
+            with _bucket_there():
+                self._native.pipe_file(path, data)
             return
-        filesystem.create_dir(posixpath.dirname(path), recursive=True)
-        with filesystem.open_output_stream(path) as stream:
+        with self._moved_to(path) as temporary, self.filesystem.open_output_stream(temporary) as stream:
             stream.write(data)
 
     def create(self, path: str, data: bytes) -> None:
         if self.maker in EXCLUSIVE:
             try:
-                self._native.pipe_file(path, data, mode="create")
+                with _bucket_there():
+                    self._native.pipe_file(path, data, mode="create")
             except FileExistsError:  # a put whose answer was lost was sent again, and has then found itself
                 if self._native.cat_file(path) != data:
                     raise
@@ -78,12 +88,30 @@ class FilesystemStore(Spooling):
         self.put(posixpath.join(path, _MARKER), b"")
 
     def put_file(self, file: IO[bytes], path: str) -> None:
+        file.flush()
         file.seek(0)
-        if self.maker not in EXCLUSIVE:
-            self.filesystem.create_dir(posixpath.dirname(path), recursive=True)
-        with self.filesystem.open_output_stream(path) as stream:
-            shutil.copyfileobj(file, stream, _COPY_BYTES)
+        if self.maker in EXCLUSIVE:
+            # Not by a stream: one that is closed after an error leaves what it had got, under its name.
+            with _bucket_there():
+                self._native.put_file(f"/dev/fd/{file.fileno()}", path)
+        else:
+            with self._moved_to(path) as temporary, self.filesystem.open_output_stream(temporary) as stream:
+                shutil.copyfileobj(file, stream, _COPY_BYTES)
         file.close()
+
+    @contextlib.contextmanager
+    def _moved_to(self, path: str) -> Iterator[str]:
+        """A name to write to, which becomes `path` if nothing goes wrong."""
+        folder = posixpath.dirname(path)
+        temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        self.filesystem.create_dir(folder, recursive=True)
+        try:
+            yield temporary
+            self.filesystem.move(temporary, path)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the error that brought us here is the one to see
+                self.filesystem.delete_file(temporary)
+            raise
 
     def lock(self, path: str) -> AbstractContextManager[None]:
         return lease(self, path)
@@ -120,25 +148,79 @@ def place_of(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str, 
     return kind._strip_protocol(url), kind._get_kwargs_from_urls(url) | arguments
 
 
+class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
+    """PyArrow's, without its asking before it opens or lists: the answer is that nothing is there whatever goes wrong."""
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        try:
+            return list(self._below(selector.base_dir, recursive=selector.recursive))
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+
+    def _below(self, folder: str, *, recursive: bool) -> Iterator[fs.FileInfo]:
+        for info in self.fs.ls(folder, detail=True):
+            path = info["name"]
+            if path.strip("/") == folder.strip("/"):
+                if info["type"] == "file" and not path.endswith("/"):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+                continue  # what marks the folder itself
+            yield self._create_file_info(path, info)
+            if recursive and info["type"] == "directory":
+                with contextlib.suppress(FileNotFoundError):  # meanwhile
+                    yield from self._below(path, recursive=True)
+
+    def open_input_stream(self, path: str) -> pa.PythonFile:
+        return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
+
+    open_input_file = open_input_stream
+
+    def delete_file(self, path: str) -> None:
+        self.fs.rm_file(path)
+
+
+@contextlib.contextmanager
+def _bucket_there() -> Iterator[None]:
+    """Nothing else can be missing where something is written and there are no folders."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NoBucketError(errno.ENOENT, "there is no such bucket: create it, or correct its name") from error
+
+
 @functools.lru_cache(maxsize=32)
 def _opened(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
     """(as PyArrow's, as it is)"""
     values = _filled_in(json.loads(arguments))
     module, _, name = maker.partition(":")
     try:
-        # What is listed has to be what is there, and not what was.
         made = (
             getattr(importlib.import_module(module), name)(**values)
             if name
-            else fsspec.filesystem(maker, **{"use_listings_cache": False, **values})
+            else fsspec.filesystem(maker, **_defaults(maker) | values)
         )
     except (ImportError, AttributeError, TypeError, ValueError) as error:
+        if "Must provide either" in str(error):  # adlfs
+            raise RefusedError(errno.EACCES, _NO_ACCOUNT) from error
         raise ConfigError(f"The filesystem {maker} cannot be made of its arguments: {first_line(error)}.") from error
     if isinstance(made, fs.FileSystem):
         return made, made
     if isinstance(made, fsspec.AbstractFileSystem):
-        return fs.PyFileSystem(fs.FSSpecHandler(made)), made
+        return fs.PyFileSystem(_Handler(made)), made
     raise ConfigError(f"{maker} makes a {type(made).__name__}, which is neither PyArrow's nor fsspec's filesystem.")
+
+
+def _defaults(protocol: str) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"use_listings_cache": False}  # what is listed has to be what is there, and not what was
+    if protocol in EXCLUSIVE:
+        for name in _TALKERS:  # what they log is raised as well, and they log whole tracebacks
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    if protocol in ("gs", "gcs"):
+        from aiohttp import ClientTimeout
+
+        defaults["requests_timeout"] = ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=REQUEST_SECONDS)
+    return defaults
 
 
 def _filled_in(value: Any) -> Any:

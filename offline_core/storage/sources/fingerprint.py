@@ -22,8 +22,10 @@ def files_of(reader: StepReader | Location) -> list[FileFacts]:
 
 
 def changes_show(readers: Sequence[StepReader | Location]) -> bool:
-    """Whether the fingerprint would tell: all that they read lies in files, and not in places that only a reader knows."""
-    return all(_facts(uri) for reader in readers for uri in _uris(reader))
+    """Whether the fingerprint would tell: all that they read lies in files, and not in places that only a reader knows, nor
+    in those that do not say when a file was changed."""
+    found = [_facts(uri) for reader in readers for uri in _uris(reader)]
+    return all(facts and all(changed is not None for _, _, changed in facts) for facts in found)
 
 
 def fingerprint(readers: Sequence[StepReader | Location]) -> str:

@@ -20,6 +20,7 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.local_copy import local_file
 
 BATCH_BYTES = 32 * 2**20
 
@@ -41,7 +42,10 @@ _METADATA = "metadata"
 
 @dataclass(frozen=True)
 class D4rlFile:
-    """One HDF5 file, read by ranges of rows. `infos/qpos` becomes column `infos_qpos`; a group of observations a struct."""
+    """One HDF5 file, read by ranges of rows, on a local disk or from a copy there.
+
+    `infos/qpos` becomes column `infos_qpos`; a group of observations a struct.
+    """
 
     location: Location
     columns: tuple[str, ...] | None = None
@@ -67,17 +71,21 @@ class D4rlFile:
 def _opened(location: Location) -> Iterator[Any]:
     with needs("hdf5"):
         import h5py
-    with storage_errors("read", location.uri):
-        stream = location.filesystem.open_input_file(location.path)
-    try:
-        with stream, h5py.File(stream, "r") as file:
+    with local_file(location) as copy:
+        with storage_errors("read", location.uri):
+            stream = copy.filesystem.open_input_file(copy.path)
+        with _hdf5_errors(location.uri), stream, h5py.File(stream, "r") as file:
             yield file
+
+
+@contextlib.contextmanager
+def _hdf5_errors(uri: str) -> Iterator[None]:
+    try:
+        yield
     except SpaceError as error:
-        raise SpaceError(f"{location.uri}: {error} Choose other columns by source.columns.") from error
+        raise SpaceError(f"{uri}: {error} Choose other columns by source.columns.") from error
     except (OSError, RuntimeError, KeyError) as error:  # what h5py raises on damage, wherever it meets it
-        raise CorruptFileError(
-            f"{location.uri} is no HDF5 file, or a damaged one: {str(error).rstrip('.')}. Fetch it again."
-        ) from error
+        raise CorruptFileError(f"{uri} is no HDF5 file, or a damaged one: {str(error).rstrip('.')}. Fetch it again.") from error
 
 
 def _columns(file: Any, chosen: tuple[str, ...] | None, uri: str) -> dict[str, Nested]:

@@ -1,4 +1,4 @@
-"""Minari datasets on a local disk, read by Minari itself.
+"""Minari datasets, read by Minari itself, which knows local disks alone: from elsewhere they are copied there first.
 
 Format: Minari 0.5.4, `docs/content/dataset_standards.md`: HDF5, or Arrow and Parquet. An episode has T+1 observations and
 infos, and infos may be masked as `exports/minari.py` does it. Minari's Arrow reader takes every record batch for an
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
 from offline_core.episodes import Episode, columns, episodes_to_table, nested
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
-from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, LocationError, OfflineError, SpaceError
+from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
+from offline_core.storage.sources.local_copy import local_folder
 
 BATCH_BYTES = 32 * 2**20
 _METADATA = "metadata.json"
@@ -46,20 +46,22 @@ class MinariDataset:
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; infos are structs where every step has the same ones, else msgpack bytes."""
-        with _minari_errors(self.uri):
-            yield from _tables(_episodes(_opened(self.location)))
+        with _minari_errors(self.uri), local_folder(_data(self.location)) as data:
+            yield from _tables(_episodes(_opened(data)))
 
 
-def _opened(location: Location) -> Any:
+def _data(location: Location) -> Location:
+    data = location if location.child(_METADATA).is_file() else location.child("data")
+    if not data.child(_METADATA).is_file():
+        raise DatasetNotFoundError("There is no Minari dataset; name the folder that holds data/, such as door/human-v2.")
+    return data
+
+
+def _opened(data: Location) -> Any:
     """The `minari.MinariDataset`.
 
     Refused without spaces: Minari would make the environment to learn them, and so run code that the dataset names.
     """
-    if not isinstance(location.filesystem, fs.LocalFileSystem):
-        raise LocationError("Minari reads local folders only; copy the dataset to a local disk first.")
-    data = location if location.child(_METADATA).is_file() else location.child("data")
-    if not data.child(_METADATA).is_file():
-        raise DatasetNotFoundError("There is no Minari dataset; name the folder that holds data/, such as door/human-v2.")
     metadata = json.loads(data.child(_METADATA).read())
     if missing := {"observation_space", "action_space"} - metadata.keys():
         raise SpaceError(f"The dataset has no {' and no '.join(sorted(missing))} in its metadata; write them there first.")

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow as pa
 from offline_core.episodes.arrow import to_arrow
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.local_copy import local_file
 
 BATCH_BYTES = 32 * 2**20
 
@@ -57,22 +59,28 @@ class NpzFile:
 
 
 def _load(location: Location, chosen: tuple[str, ...] | None) -> dict[str, np.ndarray]:
-    with storage_errors("read", location.uri):
-        stream = location.filesystem.open_input_file(location.path)
+    with local_file(location) as copy:
+        with storage_errors("read", location.uri):
+            stream = copy.filesystem.open_input_file(copy.path)
+        with stream:
+            return _arrays(stream, location.uri, chosen)
+
+
+def _arrays(stream: IO[bytes], uri: str, chosen: tuple[str, ...] | None) -> dict[str, np.ndarray]:
     try:
-        with stream, zipfile.ZipFile(stream) as archive:
+        with zipfile.ZipFile(stream) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
             if missing := [name for name in chosen or () if name not in members]:
-                raise SchemaError(f"{location.uri} has no array {', '.join(missing)}; it has {', '.join(members)}.")
+                raise SchemaError(f"{uri} has no array {', '.join(missing)}; it has {', '.join(members)}.")
             return {name: _member(archive, members[name]) for name in members if chosen is None or name in chosen}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         if "allow_pickle" in str(error):
             raise UnsafeDataError(
-                f"{location.uri} holds an array of Python objects, which is not read: reading it would run code. "
+                f"{uri} holds an array of Python objects, which is not read: reading it would run code. "
                 "Save arrays of numbers or text instead."
             ) from error
         raise CorruptFileError(
-            f"{location.uri} is no .npz file, or a damaged one: {str(error).rstrip('.')}. Save it anew or fetch it again."
+            f"{uri} is no .npz file, or a damaged one: {str(error).rstrip('.')}. Save it anew or fetch it again."
         ) from error
 
 

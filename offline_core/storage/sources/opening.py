@@ -221,12 +221,16 @@ def _files(location: Location, format: str | None) -> list[Location]:
 def _matches(pattern: Location) -> list[Location]:
     """The files and folders that match; none that are hidden."""
     paths = []
+    folder = pattern
     if _WILDCARDS & set(pattern.path):
+        while _WILDCARDS & set(folder.path):
+            folder = folder.parent
         with storage_errors("list", pattern.uri):
             paths = ArrowFSWrapper(pattern.filesystem).glob(pattern.path)
     if not paths:
         raise DatasetNotFoundError(f"There is nothing at {pattern.uri}. Check the path; a pattern needs * or **.")
-    return [Location.of(path) for path in sorted(paths) if not _is_hidden(posixpath.basename(path))]
+    names = (posixpath.relpath(f"/{path.strip('/')}", f"/{folder.path.strip('/')}") for path in sorted(paths))
+    return [folder.child(name) for name in names if not _is_hidden(posixpath.basename(name))]
 
 
 def _below(folder: Location, format: str | None) -> list[Location]:

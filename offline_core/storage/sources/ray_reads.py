@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
+from offline_core.errors import ConfigError, CorruptFileError, LocationError, OfflineError, SchemaError, UnsafeDataError
+from offline_core.storage.location import Location
 
 _NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
 
@@ -40,7 +42,8 @@ class RayRead:
         if read is None:
             known = ", ".join(name for name in sorted(dir(ray.data)) if name.startswith("read_"))
             raise ConfigError(f"Ray Data has no {self.method!r}; it has {known}.")
-        return read(list(self.paths), **self.arguments)
+        paths, elsewhere = self._places(read)
+        return read(paths, **elsewhere, **self.arguments)
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; in the order of the files.
@@ -76,6 +79,26 @@ class RayRead:
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
         finally:
             context.execution_options.preserve_order = before
+
+    def _places(self, read: Any) -> tuple[list[str], dict[str, Any]]:
+        """(paths, arguments that say where these are): Ray would find other settings for the same URI than we do.
+
+        Raises:
+            ConfigError: they are not all in one place, or Ray cannot be told where they are.
+        """
+        if "filesystem" in self.arguments or not any("://" in path for path in self.paths):
+            return list(self.paths), {}
+        try:
+            places = [Location.of(path) for path in self.paths]
+        except LocationError:  # of those that only Ray knows
+            return list(self.paths), {}
+        if all(place.is_local for place in places):
+            return [place.path for place in places], {}
+        if len({place.store for place in places}) > 1:
+            raise ConfigError(f"{self.uri} are not all in one place; import each by itself.")
+        if "filesystem" not in inspect.signature(read).parameters:
+            raise ConfigError(f"ray.data.{self.method} reads local files alone; use another format, or copy {self.uri}.")
+        return [place.path for place in places], {"filesystem": places[0].filesystem}
 
     def _check_columns(self, batch: pa.Table) -> None:
         """Of columns that are not there, Ray says nothing."""

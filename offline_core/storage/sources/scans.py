@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.sources.step_reader import Unreadable
 from offline_core.storage.sources.text_lines import BadLine, copy_rows
 
@@ -43,7 +44,10 @@ SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
 
 @dataclass(frozen=True)
 class ScannedFile:
-    """One file; only the chosen columns and the row groups that can meet the condition are read."""
+    """One file; only the chosen columns and the row groups that can meet the condition are read.
+
+    Of one that does not lie on a local disk, all is first copied there, as Polars does not know the filesystems that we do.
+    """
 
     location: Location
     format: str
@@ -69,9 +73,13 @@ class ScannedFile:
         """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are no rows are given as such."""
         if self.is_empty():
             return
+        with local_file(self.location) as file:
+            yield from self._batches(file)
+
+    def _batches(self, file: Location) -> Iterator[pa.Table | Unreadable]:
         read = 0
         try:
-            for batch in self._read(self.location.path):
+            for batch in self._read(file.path):
                 yield batch
                 read = batch[SOURCE_ROW][-1].as_py() + 1
             return
@@ -80,7 +88,7 @@ class ScannedFile:
                 raise
             unread = error
         with tempfile.NamedTemporaryFile() as rest:
-            good, bad = self._without_bad_lines(rest)
+            good, bad = self._without_bad_lines(file, rest)
             if not good or not bad:
                 raise self._corrupt(bad[0].problem) if bad else unread
             yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
@@ -131,10 +139,10 @@ class ScannedFile:
             raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
         return condition
 
-    def _without_bad_lines(self, into: Any) -> tuple[int, list[BadLine]]:
+    def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
         """(how many rows there are, now in the file `into`; the lines that are none)."""
         try:
-            return copy_rows(self.location, self.format, separator=self.arguments.get("separator", ","), into=into)
+            return copy_rows(file, self.format, separator=self.arguments.get("separator", ","), into=into)
         except OSError:  # what unpacks the file gives up
             return 0, []
 
