@@ -18,6 +18,18 @@ from offline_core.ray_address import check_address
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
 
+PLACES = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_PROFILE",
+    "AWS_NO_SIGN_REQUEST",
+    "OFFLINE_FILESYSTEMS",
+    "STORAGE_EMULATOR_HOST",
+)
+"""Variables that say where data is; a cluster that we join is told them. Secrets are not: nodes have their own."""
+
 MIN_OBJECT_STORE_BYTES = 75 * 2**20
 """Ray refuses less."""
 DECENT_SHARED_MEMORY_BYTES = 2**30
@@ -53,7 +65,8 @@ def ray_session() -> Iterator[None]:
     """Ray is up inside the block. Nested blocks share the outermost session, which ends with its block or its `ray_scope`.
 
     Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (all of this machine
-    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it).
+    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it). What
+    runs there has our environment: all of it on this machine, and the variables of `PLACES` on a cluster.
 
     Raises:
         ConfigError: one of these variables is no number that could be meant.
@@ -81,7 +94,7 @@ def _connected() -> Iterator[None]:
     joins = address not in (None, "", "local")
     if joins:
         check_address(str(address))
-    where = {"address": address} if joins else _own_ray()
+    where = {"address": address, "runtime_env": {"env_vars": _places()}} if joins else _own_ray()
     # In a thread that lasts as long as Ray does: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler of whoever runs us, who could not cancel in good order any more.
     with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
@@ -103,6 +116,11 @@ def _init(where: dict[str, Any]) -> None:
             f"Ray ({where['address']}) did not take us in: {first_line(error)}. Its log files say more; they are in "
             "/tmp/ray/session_latest/logs."
         ) from error
+
+
+def _places() -> dict[str, str]:
+    """Ray would put the node's own variables, secrets perhaps, where a value has `${NAME}`: in JSON, $ can be written so."""
+    return {name: value.replace("$", r"\u0024") for name in PLACES if (value := os.environ.get(name))}
 
 
 def _own_ray() -> dict[str, Any]:

@@ -14,11 +14,12 @@ from pydantic import BaseModel
 from offline_core.episodes import columns
 from offline_core.errors import StorageError
 from offline_core.provenance import provenance
-from offline_core.reporting.card import Card, Ran
+from offline_core.reporting.card import Card, Ran, links
 from offline_core.reporting.cards import episodes_card
-from offline_core.storage.dataset import DatasetRef, open_dataset
+from offline_core.storage.dataset import VERSIONS, DatasetRef, open_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
+from offline_core.storage.stores import LINK_SECONDS
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
@@ -53,9 +54,11 @@ def publish(
         beside: where the files go, each with the name that they have before `.md` and `.png`.
     """
     from offline_core.lineage import lineage, mermaid  # with torch, which deploying can do without
+    from offline_core.policies.checkpoint import POLICY_FILE
 
     graph = lineage(*about)
-    made = graph.nodes[0] if graph.nodes[0].operation == operation else None
+    node = graph.nodes[0]
+    made = node if node.operation == operation else None
     if reused:
         when = f", made {made.created_at:%Y-%m-%d %H:%M} UTC" if made and made.created_at else ""
         card = dataclasses.replace(card, rows={"Reused": f"yes{when}", **card.rows})
@@ -67,7 +70,10 @@ def publish(
     card = dataclasses.replace(card, ran=ran, lineage=mermaid(graph))
     for place in beside:
         _put(card, place, replace=not reused)
-    create_markdown_artifact(card.markdown(), key=key, description=card.title)  # last: its server may be gone
+    manifest = POLICY_FILE if node.version is None else f"{VERSIONS}/{node.version:06d}.json"
+    files = [place.parent.child(name) for place in beside for name in card.files(_name(place))]
+    text = card.markdown() + _links([*files, Location.of(node.uri).child(manifest)])
+    create_markdown_artifact(text, key=key, description=card.title)  # last: its server may be gone
 
 
 def publish_datasets(
@@ -106,8 +112,18 @@ def _changed(config: BaseModel | Mapping[str, BaseModel]) -> dict[str, Any]:
     return {name: changed for name, each in config.items() if (changed := _changed(each))}
 
 
+def _links(files: Sequence[Location]) -> str:
+    """Where these can be read in a browser; nothing for those on disks, and those that are not there."""
+    addresses = {file.uri: link for file in files if (link := file.link()) and file.is_file()}
+    return f"\n{links(addresses, hours=LINK_SECONDS / 3600)}" if addresses else ""
+
+
+def _name(place: Location) -> str:
+    return place.uri.rpartition("/")[2]
+
+
 def _put(card: Card, place: Location, *, replace: bool) -> None:
-    folder, name = place.parent, place.uri.rpartition("/")[2]
+    folder, name = place.parent, _name(place)
     try:
         if replace or not folder.child(f"{name}.md").is_file():
             for file, data in card.files(name).items():

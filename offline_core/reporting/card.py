@@ -52,6 +52,16 @@ class Card:
         return picture | {f"{name}.md": self.markdown(f"{name}.png").encode()}
 
 
+def links(addresses: Mapping[str, str], *, hours: float) -> str:
+    """A section of Markdown that leads to files, by name; not for what lasts longer than the links.
+
+    Arguments:
+        hours: for which the links can be followed, by whoever has them.
+    """
+    lines = [f"- [{_text(name)}](<{address}>)" for name, address in addresses.items()]
+    return "\n".join(["## Files", "", *lines, "", f"Whoever has these links can follow them, for {hours:g} hours."]) + "\n"
+
+
 def _table(rows: Mapping[str, object]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {_text(name)} | {_text(value)} |" for name, value in rows.items())])
 

@@ -1,0 +1,90 @@
+"""Cards of what lies in a bucket: links in Prefect that a browser can follow, and none in the files that outlive them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.policy import Policy
+from offline_core.pruning.config import PruningConfig
+from offline_core.reporting.card import Card
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.stores import LINK_SECONDS
+from tasks import artifacts
+from tasks.prune_dataset import prune_dataset
+from tests.object_storage.conftest import SETTINGS
+from tests.storage.factories import episode, write_dataset
+
+
+def links_in(markdown: str) -> dict[str, str]:
+    """Addresses by their text, as it is meant."""
+    return {re.sub(r"\\(.)", r"\1", text): link for text, link in re.findall(r"^- \[(.*)\]\(<(.*)>\)$", markdown, re.MULTILINE)}
+
+
+@pytest.fixture
+def artifact(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What Prefect shows of a dataset that was pruned into the bucket."""
+    return pruned(f"{bucket}/a_b/pruned", tmp_path, monkeypatch)
+
+
+def pruned(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    source = write_dataset(tmp_path / "source", [episode(i) for i in range(8)])
+    told: list[str] = []
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
+    prune_dataset.fn(PruningConfig(keep_top_fraction=0.5), dataset=source.location.uri, output=output)
+    [text] = told
+    return text
+
+
+def test_links_lead_to_the_card_its_picture_and_the_manifest(artifact: str, bucket: str) -> None:
+    links = links_in(artifact)
+    root = f"{bucket}/a_b/pruned"
+    assert list(links) == [f"{root}/_cards/000001.png", f"{root}/_cards/000001.md", f"{root}/_versions/000001.json"]
+    for (uri, link), kind in zip(links.items(), ("image/png", "text/markdown", "application/json"), strict=True):
+        answer = httpx.get(link)  # by somebody without credentials
+        assert answer.status_code == 200 and answer.content == Location.of(uri).read()
+        assert answer.headers["content-type"].partition(";")[0] == kind, "a browser shows it"
+        query = parse_qs(urlsplit(link).query)
+        assert int(query["X-Amz-Expires"][0]) == LINK_SECONDS == 24 * 3600
+        assert "X-Amz-Security-Token" not in query and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in link
+    assert "Whoever has these links can follow them, for 24 hours." in artifact
+
+
+def test_what_is_kept_with_the_data_has_no_link(artifact: str, bucket: str) -> None:
+    """But the picture's name, as on disks."""
+    card = Location.of(f"{bucket}/a_b/pruned/_cards/000001.md").read().decode()
+    assert "](000001.png)" in card and "http" not in card and "X-Amz" not in card
+    place = Location.of(bucket)
+    assert not [name for name in place.files() if b"X-Amz" in place.child(name).read()]
+
+
+def test_there_is_no_link_with_the_token_of_a_session_in_it(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "a-token")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")  # of no other test, so nobody is asked who knew us without the token
+    text = pruned(f"{bucket}/pruned", tmp_path, monkeypatch)
+    assert "Episodes kept" in text and "a-token" not in text and not links_in(text)
+
+
+def test_local_places_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = pruned(str(tmp_path / "pruned"), tmp_path, monkeypatch)
+    assert "Episodes kept" in text and "## Files" not in text
+
+
+def test_links_of_a_policy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = EnvironmentSpec(id="CartPole-v1")
+    save_policy(Policy(*spaces_of(environment)), f"{bucket}/policy", operation=Operation(name="x"), environment=environment)
+    told: list[str] = []
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
+    artifacts.publish(Card("Title", {}), key="k", operation="x", config={}, about=(f"{bucket}/policy", None))
+    [(uri, link)] = links_in(told[0]).items()
+    assert uri == f"{bucket}/policy/policy.json" and httpx.get(link).json()["operation"]["name"] == "x"
