@@ -42,6 +42,7 @@ bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.learned
 	$(BIN)/python -m benchmarks.warm_start
 	$(BIN)/python -m benchmarks.orchestration
+	$(BIN)/python -m benchmarks.object_storage
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .

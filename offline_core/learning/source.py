@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import psutil
-import pyarrow as pa
 
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
@@ -17,7 +16,7 @@ from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.prelearner import PreLearner
 from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import Dataset
-from offline_core.storage.pieces import Piece, pieces
+from offline_core.storage.pieces import Piece, pieces, tables_of
 from offline_core.storage.reader import spaces_of
 
 if TYPE_CHECKING:
@@ -107,9 +106,7 @@ def is_streamed(source: Dataset, config: DataConfig, spaces: Spaces) -> bool:
 
 
 def _here(order: Sequence[Piece], prelearner: PreLearner, config: DataConfig) -> Iterator[Part]:
-    names, together = prelearner.stored_columns(), config.row_groups_per_read
-    for start in range(0, len(order), together):
-        yield prelearner(pa.concat_tables([piece.read(names) for piece in order[start : start + together]]))
+    return map(prelearner, tables_of(order, prelearner.stored_columns(), together=config.row_groups_per_read))
 
 
 def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConfig, prelearners: int) -> Iterator[Part]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import functools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,13 +16,21 @@ from offline_core.storage.dataset import Dataset, parquet_errors, read_footer
 from offline_core.storage.location import Location
 from offline_core.storage.reader import schema_of
 
+READERS = 8
+AHEAD_BYTES = 64 * 2**20
+"""Of pieces that are read before they are asked for: what a network needs to be kept busy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One row group; small, and may be sent to another process."""
 
     file: Location
+    sha256: str
+    """Of the file, to tell it from another one that has taken its place."""
     number: int
+    size_bytes: int
+    """Before compression."""
 
     def read(self, names: Sequence[str]) -> pa.Table:
         """Its rows with these columns.
@@ -29,8 +39,40 @@ class Piece:
             CorruptFileError: the file is damaged.
             StorageError: it cannot be read.
         """
-        with parquet_errors(self.file.uri), pq.ParquetFile(self.file.path, filesystem=self.file.filesystem) as file:
+        footer = _footer(self.file, self.sha256)
+        far = not self.file.is_local  # then columns that lie side by side are asked for at once
+        with (
+            parquet_errors(self.file.uri),
+            pq.ParquetFile(self.file.path, filesystem=self.file.filesystem, metadata=footer, pre_buffer=far) as file,
+        ):
             return file.read_row_group(self.number, columns=list(names))
+
+
+def read_pieces(pieces: Sequence[Piece], names: Sequence[str]) -> pa.Table:
+    """The rows of all of them with these columns, in this order; see `Piece.read`."""
+    return pa.concat_tables([piece.read(names) for piece in pieces])
+
+
+def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -> Iterator[pa.Table]:
+    """`read_pieces` of so many at a time; the next ones are being read while the last is looked at."""
+    waiting: deque[tuple[Future[pa.Table], int]] = deque()
+    with ThreadPoolExecutor(READERS) as pool:
+        try:
+            for start in range(0, len(pieces), together):
+                part = pieces[start : start + together]
+                waiting.append((pool.submit(read_pieces, part, names), sum(piece.size_bytes for piece in part)))
+                while len(waiting) > 1 and sum(size for _, size in waiting) > AHEAD_BYTES:
+                    yield waiting.popleft()[0].result()
+            while waiting:
+                yield waiting.popleft()[0].result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@functools.lru_cache(maxsize=256)
+def _footer(file: Location, sha256: str) -> pq.FileMetaData:
+    """Read once, however many row groups are."""
+    return read_footer(file)
 
 
 def pieces(dataset: Dataset, names: Sequence[str]) -> list[Piece]:
@@ -43,7 +85,11 @@ def pieces(dataset: Dataset, names: Sequence[str]) -> list[Piece]:
     present = schema_of(dataset).names
     if missing := [name for name in names if name not in present]:
         raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    files = [dataset.location.child(entry.path) for entry in dataset.manifest.files]
+    files = [(dataset.location.child(entry.path), entry.sha256) for entry in dataset.manifest.files]
     with ThreadPoolExecutor() as pool:  # the footers of thousands of files, or of a few far away
-        counts = list(pool.map(lambda file: read_footer(file).num_row_groups, files))
-    return [Piece(file, number) for file, count in zip(files, counts, strict=True) for number in range(count)]
+        footers = pool.map(lambda file: _footer(*file), files)
+        return [
+            Piece(*file, number, footer.row_group(number).total_byte_size)
+            for file, footer in zip(files, footers, strict=True)
+            for number in range(footer.num_row_groups)
+        ]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import ray.data
 
-from offline_core.storage.pieces import Piece
+from offline_core.storage.pieces import Piece, read_pieces
 
 
 def ray_pieces(pieces: Sequence[Piece], names: Sequence[str], *, pieces_per_read: int = 1) -> ray.data.Dataset:
@@ -22,4 +22,4 @@ def ray_pieces(pieces: Sequence[Piece], names: Sequence[str], *, pieces_per_read
 
 
 def _read(numbers: dict[str, np.ndarray], *, pieces: list[Piece], names: list[str]) -> pa.Table:
-    return pa.concat_tables([pieces[number].read(names) for number in numbers["id"]])
+    return read_pieces([pieces[number] for number in numbers["id"]], names)

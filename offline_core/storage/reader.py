@@ -76,7 +76,7 @@ def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
     for entry in dataset.manifest.files:
         location = dataset.location.child(entry.path)
         with parquet_errors(location.uri):
-            file = pq.ParquetFile(location.path, filesystem=location.filesystem)
+            file = pq.ParquetFile(location.path, filesystem=location.filesystem, pre_buffer=not location.is_local)
         with file:
             for number in range(file.num_row_groups):
                 yield RowGroup(location.uri, file.metadata.row_group(number).num_rows, file, number, spaces)
