@@ -221,13 +221,13 @@ def test_one_that_is_replaced_while_another_looks_at_it(tmp_path: Path, monkeypa
     """Its record is away for a moment, which does not make it somebody else's."""
     two_versions(tmp_path)
     exported(tmp_path, "lerobot", version=1)
-    real = folder._strange_files
+    real = folder.strange_files
 
     def meanwhile(place: Location) -> list[str] | None:
         os.rename(tmp_path / "out", tmp_path / "aside")
         return real(place)
 
-    monkeypatch.setattr(folder, "_strange_files", meanwhile)
+    monkeypatch.setattr(folder, "strange_files", meanwhile)
     with pytest.raises(BusyError, match="Another run replaced"):
         exported(tmp_path, "lerobot", version=2)
 

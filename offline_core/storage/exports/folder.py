@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import posixpath
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
 
-from pyarrow import fs
-
 from offline_core.episodes import Episode
-from offline_core.errors import BusyError, EpisodeError, LocationError, StorageError
-from offline_core.storage.kept import BESIDE, RESULT_FILE
+from offline_core.errors import BusyError, EpisodeError
+from offline_core.storage.exports.older import refusal, strange_files
+from offline_core.storage.exports.uploaded_folder import UploadedFolder
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.stores import TEMPORARY
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
 """What a rename says when somebody else has renamed in the meantime."""
+
+
+def new_folder(
+    location: Location, *, finish: Callable[[], None], complete: Callable[[Location], None] | None = None
+) -> NewFolder | UploadedFolder:
+    """What a sink writes to."""
+    make = NewFolder if location.is_local else UploadedFolder
+    return make(location, finish=finish, complete=complete)
 
 
 class NewFolder:
@@ -31,7 +36,6 @@ class NewFolder:
     the names of the files in its `result.json`, see `keep`, and no others are there.
 
     Raises:
-        LocationError: the place is not on a local disk.
         StorageError: something else is there already, or the place cannot be written.
         BusyError: another run was first.
     """
@@ -39,8 +43,6 @@ class NewFolder:
     def __init__(
         self, location: Location, *, finish: Callable[[], None], complete: Callable[[Location], None] | None = None
     ) -> None:
-        if not isinstance(location.filesystem, fs.LocalFileSystem):
-            raise LocationError(f"{location.uri} is not on a local disk; write there first and copy the folder.")
         self.location = location
         self.finish = finish
         self.complete = complete
@@ -93,15 +95,12 @@ class NewFolder:
             BusyError: it was replaced while we looked.
         """
         number = self._number()
-        strange = [] if number is None else _strange_files(self.location)
+        strange = [] if number is None else strange_files(self.location)
         if strange == []:
             return number
         if self._number() != number:
             raise self._busy()
-        why = "is no export of a dataset" if strange is None else f"holds {strange[0]}, which no export wrote"
-        raise StorageError(
-            f"{self.location.uri} exists already and is not overwritten: it {why}. Choose another output, or move it away."
-        )
+        raise refusal(self.location, strange)
 
     def _number(self) -> int | None:
         with storage_errors("look at", self.location.uri), contextlib.suppress(FileNotFoundError):
@@ -114,19 +113,6 @@ class NewFolder:
 
 def _beside(path: str) -> Location:
     return Location.of(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
-
-
-def _strange_files(folder: Location) -> list[str] | None:
-    """Files in an export that it was not made with; None if nothing there says how it was made."""
-    try:
-        made = json.loads(folder.child(RESULT_FILE).read())["made"]
-        return [name for name in folder.files() if name not in made and name not in BESIDE and not _is_temporary(name)]
-    except (StorageError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _is_temporary(name: str) -> bool:
-    return posixpath.basename(name).startswith(TEMPORARY)
 
 
 def check_whole(episodes: Sequence[Episode], format: str) -> None:

@@ -26,7 +26,7 @@ from offline_core.episodes import Episode, columns
 from offline_core.episodes.codec import pack
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
-from offline_core.storage.exports.folder import NewFolder, check_whole
+from offline_core.storage.exports.folder import check_whole, new_folder
 from offline_core.storage.exports.lerobot_features import (
     DEFAULT_FEATURES,
     Frames,
@@ -77,7 +77,7 @@ class LeRobotSink:
     def __init__(self, uri: str, *, fps: int = 1, task: str = "", complete: Callable[[Location], None] | None = None) -> None:
         if fps < 1:
             raise ConfigError(f"LeRobot needs a whole number of frames a second above zero, not fps={fps}.")
-        self.folder = NewFolder(Location.of(uri), finish=self._finish, complete=complete)
+        self.folder = new_folder(Location.of(uri), finish=self._finish, complete=complete)
         self.fps = fps
         self.task = task
         self._features: dict[str, dict[str, Any]] = {}

@@ -22,7 +22,7 @@ from offline_core.episodes import Episode, columns, nested
 from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
-from offline_core.storage.exports.folder import NewFolder, check_whole
+from offline_core.storage.exports.folder import check_whole, new_folder
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location, storage_errors
 
@@ -48,7 +48,7 @@ class MinariSink:
         complete: Callable[[Location], None] | None = None,
     ) -> None:
         self.dataset_id = _checked_id(dataset_id)
-        self.folder = NewFolder(Location.of(uri).child(dataset_id), finish=self._finish, complete=complete)
+        self.folder = new_folder(Location.of(uri).child(dataset_id), finish=self._finish, complete=complete)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
         self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
