@@ -44,6 +44,17 @@ def ray_up() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server of the session's own, thrown away afterwards; flows called in this process report to it."""
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    storage = tmp_path_factory.mktemp("prefect-storage")
+    with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}):
+        yield
+
+
+@pytest.fixture(scope="session")
 def cartpole_policy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A checkpoint of an untrained policy for CartPole."""
     return _untrained(tmp_path_factory, "CartPole-v1")

@@ -1,0 +1,163 @@
+"""The whole chain on s3://, under a real Prefect server and with real Ray: the same bytes as on disk, written where they belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.sorting import FlowRunSort
+
+from flows.expert_to_policy import ExpertToPolicyResult, expert_to_policy
+from offline_core.config import parse
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.experts.config import ExpertConfig
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.pruning.config import PruningConfig
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+from offline_core.storage import lease
+from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.location import Location
+from offline_core.storage.reader import episodes
+from offline_core.storage.s3 import S3Store
+from tests.learning.test_resume import ALONE, killed
+from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.object_storage.conftest import SETTINGS
+from tests.object_storage.test_presigned import links_in
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+CHAIN: dict[str, Any] = {
+    "seed": 3,
+    "expert": parse(ExpertConfig, {"total_steps": 8_000, "num_envs": 16, "target_return": 30, "evaluation_episodes": 3}),
+    "recording": RecordingConfig(episodes=20, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=4),
+    "pruning": PruningConfig(keep_top_fraction=0.5),
+    "training": parse(TrainingConfig, {"optimizer": {"batch_size": 64, "max_epochs": 2}, "evaluation": {"episodes": 3}}),
+    "evaluation": EvaluationConfig(episodes=3),
+}
+
+
+def fingerprints(result: ExpertToPolicyResult) -> list[str]:
+    policies = [read_policy_manifest(uri).fingerprint for uri in (result.expert.checkpoint, result.training.checkpoint)]
+    return [*policies, result.recording.fingerprint, result.pruning.dataset.fingerprint]
+
+
+def latest_cards() -> dict[str, str]:
+    """The cards of the run that began last, by their keys."""
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)[0]
+        wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+        return {card.key: str(card.data) for card in client.read_artifacts(artifact_filter=wanted) if card.key}
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_chain_in_a_bucket_is_the_chain_on_disk(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded: list[str] = []
+    put_file = S3Store.put_file
+    monkeypatch.setattr(S3Store, "put_file", lambda self, file, path: uploaded.append(path) or put_file(self, file, path))
+
+    root = f"{bucket}/runs/demo"
+    result = expert_to_policy(root=root, **CHAIN)
+    cards = latest_cards()
+    assert fingerprints(result) == fingerprints(expert_to_policy(root=str(tmp_path / "demo"), **CHAIN))
+
+    recorded = open_dataset(result.recording.uri)
+    assert result.recording.uri == f"{root}/recording" and len(recorded.manifest.files) == 2
+    assert uploaded and not [path for path in uploaded if "/recording/" in path], "recorders write to the bucket themselves"
+    assert len({episode.eps_id for episode in episodes(recorded)}) == 20
+
+    place = Location.of(root)
+    for name in ("card.md", "card.png", "policy/card.png", "recording/_cards/000001.md", "pruned/_cards/000001.png"):
+        assert place.child(name).is_file(), name
+    lines = [json.loads(line) for line in place.child("policy/metrics.jsonl").read().splitlines()]
+    assert lines[-1]["updates"] == result.training.updates
+    assert drawn(place.child("policy/tensorboard"), tmp_path)["loss"] == [line["loss"] for line in lines if "loss" in line]
+    assert not [name for name in place.files() if ".tmp-" in name or name.endswith((".lock", "/"))]
+    assert {f"{root}/policy/best/policy.json", f"{root}/card.png"} <= links_in(cards["expert-to-policy-card"]).keys()
+    assert f"{root}/recording/_versions/000001.json" in links_in(cards["recording-card"])
+
+    secret = SETTINGS["AWS_SECRET_ACCESS_KEY"].encode()
+    assert not [name for name in place.files() if secret in place.child(name).read()]
+
+    before = {name: size for name, size in place.sizes().items() if "/" in name and ".lock-" not in name}
+    again = expert_to_policy(root=root, **CHAIN)
+    assert again.expert.reused and again.pruning.reused and again.quality.reused and again.training.reused
+    assert again.evaluation.reused and fingerprints(again) == fingerprints(result)
+    assert "| Reused | yes" in latest_cards()["recording-card"]
+    after = place.sizes()
+    assert {name: after.get(name) for name in before} == before
+
+
+def drawn(board: Location, scratch: Path) -> dict[str, list[float]]:
+    """What TensorBoard shows, by name."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for name in board.files():
+        (scratch / "board").mkdir(exist_ok=True)
+        (scratch / "board" / name).write_bytes(board.child(name).read())
+    found = EventAccumulator(str(scratch / "board")).Reload()
+    return {name: [pytest.approx(event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
+
+
+def test_a_training_that_is_killed_goes_on_from_the_bucket(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its last state there, to the same bits."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 2.0)  # for which the dead run still holds the folder
+    data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, environment=None)
+    config = parse(TrainingConfig, ALONE)
+    whole = train_policy(config, dataset=data, output=str(tmp_path / "whole"))
+    output = f"{bucket}/killed"
+    killed(data, output, ALONE, at=24)
+    place = Location.of(output)
+    assert [name for name in place.files() if name.startswith("checkpoints/")]
+    records = place.child("metrics.jsonl").read().splitlines()
+    assert [json.loads(line)["updates"] for line in records] == [7, 14, 21], "no record was lost"
+    again = train_policy(config, dataset=data, output=output)
+    assert (again.losses, again.updates) == (whole.losses, whole.updates)
+    one, other = (read_policy_manifest(uri) for uri in (whole.last_checkpoint, again.last_checkpoint))
+    assert one.weights_sha256 == other.weights_sha256
+    assert len(place.child("metrics.jsonl").read().splitlines()) == len(whole.losses)
+    assert not [name for name in place.files() if name.startswith("checkpoints/")]
+
+
+KILLED_AT_COMMIT = """
+import os, signal
+from offline_core.recording import record
+from offline_core.recording.config import RecordingConfig
+
+def killed(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+record.commit = killed
+record.record_episodes(RecordingConfig.model_validate_json({config!r}), policy={policy!r}, output={output!r})
+"""
+
+
+@pytest.mark.slow
+def test_a_recording_that_is_killed_doubles_nothing_when_it_is_run_again(bucket: str, cartpole_policy: str) -> None:
+    """All was written and nothing committed: the next try writes the same files under the same names."""
+    config: RecordingConfig = CHAIN["recording"]
+    output = f"{bucket}/recording"
+    script = KILLED_AT_COMMIT.format(config=config.model_dump_json(), policy=cartpole_policy, output=output)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, check=False, env=os.environ)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    place = Location.of(output)
+    left = {name: size for name, size in place.sizes().items() if name.endswith(".parquet")}
+    assert len(left) == 2 and versions(output) == []
+    recorded = record_episodes(config, policy=cartpole_policy, output=output)
+    assert not recorded.reused and versions(output) == [1]
+    assert {name: size for name, size in place.sizes().items() if name.endswith(".parquet")} == left
+    found = [episode.eps_id for episode in episodes(open_dataset(output))]
+    assert len(found) == 20 == len(set(found))
