@@ -1,4 +1,4 @@
-"""The whole chain on s3://, under a real Prefect server and with real Ray: the same bytes as on disk, written where they belong."""
+"""The whole chain on s3://, with real Prefect and Ray: the same bytes as on disk, written by those that make them."""
 
 from __future__ import annotations
 
