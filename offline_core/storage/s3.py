@@ -26,7 +26,10 @@ from offline_core.storage.cloud_errors import NO_CREDENTIALS, NoBucketError, Ref
 from offline_core.storage.lease import lease
 from offline_core.storage.stores import LINK_SECONDS, Spooling
 
-CONNECT_SECONDS, REQUEST_SECONDS, ATTEMPTS = 5.0, 60.0, 6
+CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 20.0
+READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
+"""Of PyArrow and of boto3, which waits a 20th as long in between: who is not there is missed after some 8 and 3 seconds."""
+
 PART_BYTES = 16 * 2**20
 
 _TRUE = ("1", "true", "yes")
@@ -35,7 +38,9 @@ _TRUE = ("1", "true", "yes")
 class S3Settings(Config):
     """Where S3 is; who we are is not in here, so it may be sent to other processes and shown."""
 
-    endpoint: str | None = Field(None, description="URL of a server that is not Amazon's.")
+    endpoint: str | None = Field(
+        None, pattern=r"^https?://[^/\s@]+(/\S*)?$", description="URL of a server that is not Amazon's, as http://minio:9000."
+    )
     region: str | None = Field(None, description="None: the profile's.")
     profile: str | None = Field(None, description="Name in ~/.aws; None: what boto3 finds.")
     anonymous: bool = Field(False, description="Ask as nobody.")
@@ -55,11 +60,6 @@ class S3Settings(Config):
             "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in _TRUE,
         }
         return parse(cls, usual | dict(arguments))
-
-    @property
-    def is_path_style(self) -> bool:
-        """See `path_style`."""
-        return bool(self.endpoint) if self.path_style is None else self.path_style
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ class S3Store(Spooling):
 
 @functools.lru_cache(maxsize=16)
 def _filesystem(settings: S3Settings, credentials: Any) -> fs.S3FileSystem:
-    scheme, _, host = (settings.endpoint or "https://").partition("://")
+    endpoint = _endpoint(settings)
+    scheme, _, host = (endpoint or "https://").partition("://")
     return fs.S3FileSystem(
         endpoint_override=host.rstrip("/") or None,
         scheme=scheme,
@@ -163,10 +164,11 @@ def _filesystem(settings: S3Settings, credentials: Any) -> fs.S3FileSystem:
         secret_key=credentials and credentials.secret_key,
         session_token=credentials and credentials.token,
         anonymous=settings.anonymous,
-        force_virtual_addressing=not settings.is_path_style,
+        force_virtual_addressing=not _is_path_style(settings),
         connect_timeout=CONNECT_SECONDS,
         request_timeout=REQUEST_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=READ_ATTEMPTS),
     )
 
 
@@ -182,12 +184,26 @@ def _client(settings: S3Settings) -> Any:
     config = BotoConfig(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=REQUEST_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        s3={"addressing_style": "path" if settings.is_path_style else "virtual"},
+        retries={"mode": "standard", "total_max_attempts": WRITE_ATTEMPTS},
+        s3={"addressing_style": "path" if _is_path_style(settings) else "virtual"},
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
     )
     with _CREATION:
-        return _session(settings).client("s3", endpoint_url=settings.endpoint, config=config)
+        return _session(settings).client("s3", endpoint_url=_endpoint(settings), config=config)
+
+
+def _is_path_style(settings: S3Settings) -> bool:
+    return _endpoint(settings) is not None if settings.path_style is None else settings.path_style
+
+
+@functools.cache
+def _endpoint(settings: S3Settings) -> str | None:
+    """Of a server that is not Amazon's. boto3 knows that of a profile, too, and PyArrow does not."""
+    if settings.endpoint:
+        return settings.endpoint
+    with _CREATION:
+        found: str = _session(settings).client("s3").meta.endpoint_url
+    return None if ".amazonaws.com" in found else found
 
 
 @functools.cache

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
 
 from tests.e2e.orchestra import free_port, wait_until
+from tests.object_storage.faults import Proxy, proxy
 
 SETTINGS = {
     "AWS_ACCESS_KEY_ID": "key",
@@ -47,7 +49,15 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{name}"
 
 
-def client(endpoint: str) -> object:
+@pytest.fixture
+def proxied(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What stands before `bucket` and sees all that this process, and those it starts, ask of it; at first it does no harm."""
+    with proxy(s3_endpoint) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        yield running
+
+
+def client(endpoint: str) -> Any:
     """boto3, with the settings of the tests."""
     return boto3.client(
         "s3",

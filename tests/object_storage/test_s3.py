@@ -1,0 +1,257 @@
+"""A store on a real S3 server: boto3 and PyArrow both talk to it, and each sees what the other did."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from offline_core.errors import StorageError, VersionExistsError
+from offline_core.storage import s3
+from offline_core.storage.dataset import prepare_dataset
+from offline_core.storage.location import Location
+from offline_core.storage.s3 import S3Settings, S3Store
+from tests.object_storage.conftest import SETTINGS, client
+from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request
+
+HERE = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def boto(bucket: str, s3_endpoint: str) -> Any:
+    return client(s3_endpoint)
+
+
+def name_of(uri: str) -> str:
+    return urlsplit(uri).netloc
+
+
+def put_file(place: Location, data: bytes) -> None:
+    file = place.store.new_file(place.path)
+    file.write(data)
+    place.store.put_file(file, place.path)
+
+
+# Files.
+
+
+def test_what_is_put_replaces_what_was_there(bucket: str, boto: Any) -> None:
+    file = Location.of(f"{bucket}/a/b c/ü.txt")
+    for data in (b"one", b"another", b""):
+        file.write(data)
+        assert file.read() == data
+        assert boto.get_object(Bucket=name_of(bucket), Key="a/b c/ü.txt")["Body"].read() == data
+    assert file.is_file() and not file.is_folder()
+    file.delete()
+    assert not file.is_file()
+
+
+def test_only_the_first_creates(bucket: str) -> None:
+    file = Location.of(f"{bucket}/v/000001.json")
+    file.create(b"first")
+    with pytest.raises(VersionExistsError, match=r"another writer was first"):
+        file.create(b"second")
+    assert file.read() == b"first"
+
+
+def test_who_finds_its_own_bytes_has_created_them(bucket: str, proxied: Proxy) -> None:
+    """The first put was carried out and its answer lost; the second one is refused, and was meant all the same."""
+    lost = LoseAnswer()
+
+    def plan(request: Request) -> Fault | None:
+        return lost if request.method == "PUT" and request.nth == 1 else None
+
+    proxied.plan = plan
+    file = Location.of(f"{bucket}/v/000001.json")
+    file.create(b"mine")
+    assert proxied.faults == [lost]
+    assert [each.request.method for each in proxied.seen] == ["PUT", "PUT", "GET"]
+    with pytest.raises(VersionExistsError):
+        file.create(b"another's")
+    assert file.read() == b"mine"
+
+
+def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "PART_BYTES", 5 * 2**20)
+    data = os.urandom(11 * 2**20)
+    place = Location.of(f"{bucket}/large")
+    put_file(place, data)
+    assert place.read() == data
+    assert boto.head_object(Bucket=name_of(bucket), Key="large")["ETag"].endswith('-3"')
+
+
+def test_what_is_not_put_leaves_nothing(bucket: str) -> None:
+    place = Location.of(f"{bucket}/runs/file")
+    file = place.store.new_file(place.path)
+    file.write(bytes(100))
+    place.store.discard(file)
+    place.store.discard(file)
+    assert Location.of(f"{bucket}/runs").files() == []
+
+
+def test_a_killed_writer_leaves_nothing_on_this_machine(bucket: str, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from offline_core.storage.location import Location\n"
+        "place = Location.of(sys.argv[1]); file = place.store.new_file(place.path); file.write(bytes(2**20)); file.flush()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code, f"{bucket}/runs/x"], cwd=HERE, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+    assert Location.of(f"{bucket}/runs").files() == []
+
+
+# Folders and buckets.
+
+
+def test_a_folder_is_there_and_both_see_it(bucket: str) -> None:
+    folder = Location.of(f"{bucket}/runs/demo")
+    assert not folder.is_folder()
+    folder.make_folder()
+    assert folder.is_folder() and folder.files() == []
+    assert Location.of(f"{bucket}/runs").is_folder()
+    folder.make_folder()
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_a_bucket_that_is_missing_is_created_only_if_that_was_asked_for(
+    bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch, region: str
+) -> None:
+    missing = f"{bucket}-of-{region}"
+    with pytest.raises(StorageError, match=r"there is no such bucket: create it, or correct its name"):
+        Location.of(f"{missing}/runs").make_folder()
+    monkeypatch.setenv("AWS_REGION", region)
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"create_bucket": true}}}')
+    with pytest.raises(StorageError, match=r"there is no such bucket"):
+        Location.of(f"{missing}/runs/x").write(b"")  # files are only written to folders that were made
+    for _ in range(2):
+        assert Location.of(f"{missing}/runs").make_folder().is_folder()
+    found = boto.get_bucket_location(Bucket=name_of(missing))["LocationConstraint"]
+    assert found == (None if region == "us-east-1" else region)
+
+
+def test_two_that_create_a_bucket_both_have_it(bucket: str) -> None:
+    store = S3Store(S3Settings.of({"create_bucket": True}))
+    for _ in range(2):
+        store._create_bucket(f"{name_of(bucket)}-twice")
+
+
+def test_more_files_than_a_page_holds(bucket: str, boto: Any) -> None:
+    names = [f"{i // 700}/{i:05d}" for i in range(1010)]
+    for name in names:
+        boto.put_object(Bucket=name_of(bucket), Key=f"many/{name}", Body=b"x")
+    folder = Location.of(f"{bucket}/many")
+    assert folder.files() == names
+    assert folder.files(recursive=False) == []
+    assert folder.child("1").files() == [name[2:] for name in names if name.startswith("1/")]
+
+
+# Who and where.
+
+
+def test_a_link_shows_a_file_to_whoever_has_it_and_says_no_secret(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-not-to-be-kept")
+    file = Location.of(f"{bucket}/card.html")
+    file.write(b"<p>hello</p>")
+    link = file.link()
+    assert link is not None
+    assert httpx.get(link).content == b"<p>hello</p>"
+    assert SETTINGS["AWS_SECRET_ACCESS_KEY"] not in link
+    assert f"X-Amz-Expires={24 * 3600}" in link and "X-Amz-Signature=" in link
+    assert S3Store(S3Settings.of({"anonymous": True})).link(file.path) is None
+
+
+def test_settings_come_from_the_usual_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        "AWS_ENDPOINT_URL": "http://general:1",
+        "AWS_ENDPOINT_URL_S3": "http://special:1",
+        "AWS_DEFAULT_REGION": "eu-north-1",
+        "AWS_PROFILE": "mine",
+        "AWS_NO_SIGN_REQUEST": "True",
+        "AWS_SECRET_ACCESS_KEY": SETTINGS["AWS_SECRET_ACCESS_KEY"],
+    }
+    found = S3Settings.of({}, environment)
+    assert found.endpoint == "http://special:1"
+    assert (found.region, found.profile, found.anonymous) == ("eu-north-1", "mine", True)
+    assert S3Settings.of({"region": "us-west-2"}, environment).region == "us-west-2"
+    store = S3Store(found)
+    assert SETTINGS["AWS_SECRET_ACCESS_KEY"].encode() not in pickle.dumps(store) + repr(store).encode()
+    assert pickle.loads(pickle.dumps(store)) == store
+
+
+def test_a_profile_says_where_and_who(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: Proxy) -> None:
+    (tmp_path / "config").write_text(f"[profile mine]\nregion = eu-west-3\nendpoint_url = {proxied.url}\n")
+    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = key-of-mine\naws_secret_access_key = hidden\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    file = Location.of(f"{bucket}/of-mine")
+    file.write(b"x")
+    assert file.read() == b"x"
+    assert {each.user for each in proxied.seen} == {"key-of-mine"}
+    assert {each.region for each in proxied.seen} == {"eu-west-3"}
+
+
+def test_buckets_are_in_the_path_or_in_the_name_of_the_server(
+    bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Location.of(f"{bucket}/x")
+    file.write(b"x")
+    assert file.read() == b"x"
+    assert {each.request.path.partition("?")[0] for each in proxied.seen} == {f"/{name_of(bucket)}/x"}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.example")
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"path_style": false}}}')
+    link = Location.of(f"{bucket}/x").link()
+    assert link and link.startswith(f"http://{name_of(bucket)}.storage.example/x?")
+
+
+def test_nobody_is_not_asked_who_he_is(bucket: str, boto: Any, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_NO_SIGN_REQUEST", "true")
+    boto.put_object(Bucket=name_of(bucket), Key="public", Body=b"x", ACL="public-read")
+    file = Location.of(f"{bucket}/public")
+    assert file.read() == b"x"
+    assert {each.user for each in proxied.seen} == {""}
+
+
+# What killed writers leave.
+
+
+def test_unfinished_uploads_go_after_a_week(bucket: str, boto: Any, proxied: Proxy) -> None:
+    """The server here does not know how old they are, so that is put into its mouth, on two pages."""
+    days = {"data/a/1": 8.0, "data/a/2": 6.9, "data/b": 7.1}
+    ids = {key: boto.create_multipart_upload(Bucket=name_of(bucket), Key=key)["UploadId"] for key in (*days, "database/1")}
+    asked: list[str] = []
+
+    def page(key: str) -> str:
+        begun = (datetime.now(UTC) - timedelta(days=days[key])).isoformat()
+        return f"<Upload><Key>{key}</Key><UploadId>{ids[key]}</UploadId><Initiated>{begun}</Initiated></Upload>"
+
+    def plan(request: Request) -> Fault | None:
+        if request.method != "GET" or "uploads" not in request.path:
+            return None
+        asked.append(request.path)
+        first = "key-marker" not in request.path
+        found = "".join(map(page, list(days)[:2] if first else list(days)[2:]))
+        more = "<NextKeyMarker>data/a/2</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>" if first else ""
+        truncated = f"<IsTruncated>{str(first).lower()}</IsTruncated>"
+        return Answer(200, f"<ListMultipartUploadsResult>{truncated}{more}{found}</ListMultipartUploadsResult>")
+
+    proxied.plan = plan
+    prepare_dataset(f"{bucket}/data")
+    left = [each["Key"] for each in boto.list_multipart_uploads(Bucket=name_of(bucket))["Uploads"]]
+    assert sorted(left) == ["data/a/2", "database/1"]
+    assert len(asked) == 2 and "prefix=data%2F" in asked[0] and "key-marker=data%2Fa%2F2" in asked[1]
