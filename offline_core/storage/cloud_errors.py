@@ -7,6 +7,7 @@ a number from here need not know them. A HEAD has no body that could say why it 
 from __future__ import annotations
 
 import errno
+import platform
 import re
 
 _ELSEWHERE = "it is in another region: set AWS_REGION"
@@ -50,16 +51,19 @@ _UNTRUSTED = (
 _EXISTS = {"PreconditionFailed", "BlobAlreadyExists", "BucketAlreadyExists", "BucketAlreadyOwnedByYou"}
 _PASSING = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown"}
 
+_HERE = f"on {platform.node()}"
+"""Nodes of a cluster have credentials of their own, or lack them."""
+
 NO_CREDENTIALS = (
     "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or AWS_NO_SIGN_REQUEST=true "
-    "to ask as nobody"
+    f"to ask as nobody, {_HERE}"
 )
 
 _LOCAL_REASONS = {
     "NoCredentialsError": NO_CREDENTIALS,
-    "DefaultCredentialsError": "no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
-    "CredentialUnavailableError": "no credentials were found: set AZURE_STORAGE_CONNECTION_STRING, or log in with az",
-    "ProfileNotFound": "AWS_PROFILE names a profile that is not there",
+    "DefaultCredentialsError": f"no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud, {_HERE}",
+    "CredentialUnavailableError": f"no credentials were found: set AZURE_STORAGE_CONNECTION_STRING, or log in with az, {_HERE}",
+    "ProfileNotFound": f"AWS_PROFILE names a profile that is not there, {_HERE}",
     "PartialCredentialsError": "a part of the credentials is missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY both",
     "UnauthorizedSSOTokenError": "the session has expired: log in again, as with aws sso login",
     "SSOTokenLoadError": "nobody is logged in: log in, as with aws sso login",
