@@ -1,0 +1,208 @@
+"""What every place has to do that datasets are committed to, whichever store it is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
+from offline_core.storage import lease
+from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.location import Location, temporary_folder
+from offline_core.storage.manifest import Operation
+from offline_core.storage.reader import episodes
+from offline_core.storage.writer import EpisodeWriter, statistics_of
+from tests.e2e.orchestra import REPOSITORY
+from tests.storage.factories import episode
+
+ROUNDS = 30
+_RACER = """
+import sys
+from offline_core.errors import VersionExistsError
+from offline_core.storage.location import Location
+for line in sys.stdin:
+    try:
+        Location.of(line.strip()).create(sys.argv[1].encode())
+        print("won", flush=True)
+    except VersionExistsError:
+        print("lost", flush=True)
+"""
+
+
+def write_dataset(uri: str, count: int = 6, **changes: Any) -> Dataset:
+    written = [episode(number, **changes) for number in range(count)]
+    with EpisodeWriter(prepare_dataset(uri), "part", format="episodes") as writer:
+        writer.write(written)
+    return commit(
+        uri,
+        writer.files,
+        format="episodes",
+        operation=Operation(name="test"),
+        statistics=statistics_of(writer.metadata),
+        observation_space=written[0].observation_space,
+        action_space=written[0].action_space,
+    )
+
+
+class PlaceContract:
+    """Tests of a place, the URI of a folder that is not there yet, which the fixture `place` gives."""
+
+    def test_files(self, place: str) -> None:
+        root = Location.of(place)
+        assert not root.is_folder()
+        assert root.files() == []
+        file = root.child("a/b c.txt")
+        file.write(b"one")
+        file.write(b"another")
+        assert (file.read(), file.is_file(), file.is_folder()) == (b"another", True, False)
+        assert root.is_folder() and not root.is_file()
+        root.child("c.txt").write(b"")
+        assert root.sizes() == {"a/b c.txt": 7, "c.txt": 0}
+        assert root.files(recursive=False) == ["c.txt"]
+        file.delete()
+        assert not file.is_file()
+        assert root.files() == ["c.txt"]
+
+    def test_what_is_listed_is_what_is_there(self, place: str) -> None:
+        """By another process, too, after this one has listed."""
+        root = Location.of(place)
+        for number in range(3):
+            script = f"from offline_core.storage.location import Location; Location.of({place!r}).child('{number}').write(b'x')"
+            subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=True, timeout=60)
+            assert root.files() == [str(each) for each in range(number + 1)]
+        root.child("0").delete()
+        assert root.files() == ["1", "2"]
+
+    def test_uris_lead_back(self, place: str) -> None:
+        root = Location.of(place)
+        file = root.child("a/b.txt")
+        assert Location.of(file.uri) == file == pickle.loads(pickle.dumps(file))
+        assert file.parent == root.child("a")
+        assert Location.of(file.parent.parent.uri) == root
+        assert os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "secret") not in repr(file) + str(pickle.dumps(file))
+
+    def test_folders(self, place: str) -> None:
+        root = Location.of(place).make_folder()
+        assert root.is_folder()
+        with temporary_folder(root) as folder:
+            folder.child("x").write(b"1")
+            assert len([name for name in root.files() if name.endswith("/x")]) == 1
+        assert not [name for name in root.files() if name.endswith("/x")]
+
+    @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # Azure's and Google's clients do
+    def test_large_files_come_whole(self, place: str) -> None:
+        """In parts over the wire: larger than what gcsfs and adlfs send at once."""
+        data = os.urandom(2**20) * 60
+        file = Location.of(place).child("large")
+        spooled = file.store.new_file(file.path)
+        spooled.write(data)
+        file.store.put_file(spooled, file.path)
+        assert spooled.closed
+        assert file.read() == data
+        with file.filesystem.open_input_file(file.path) as stream:
+            stream.seek(2**20 * 30 + 7)
+            assert stream.read(100) == data[2**20 * 30 + 7 :][:100]
+
+    def test_a_file_that_is_given_up_is_nowhere(self, place: str) -> None:
+        file = Location.of(place).child("given-up")
+        spooled = file.store.new_file(file.path)
+        spooled.write(b"half")
+        file.store.discard(spooled)
+        assert file.parent.files() == []
+
+    def test_one_of_two_creates(self, place: str) -> None:
+        file = Location.of(place).child("v.json")
+        file.create(b"first")
+        file.create(b"first")  # sent again as its answer was lost
+        with pytest.raises(VersionExistsError, match="another writer was first"):
+            file.create(b"second")
+        assert file.read() == b"first"
+
+    def test_exactly_one_of_two_processes_creates(self, place: str) -> None:
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _RACER, str(number)],
+                cwd=REPOSITORY,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            for number in range(2)
+        ]
+        wins = [0, 0]
+        try:
+            for number in range(ROUNDS):
+                uri = f"{place}/{number:06d}.json"
+                for racer in racers:
+                    assert racer.stdin
+                    racer.stdin.write(f"{uri}\n")
+                    racer.stdin.flush()
+                said = [racer.stdout.readline().strip() for racer in racers if racer.stdout]
+                assert sorted(said) == ["lost", "won"], f"round {number}"
+                winner = said.index("won")
+                wins[winner] += 1
+                assert Location.of(uri).read() == str(winner).encode()
+        finally:
+            for racer in racers:
+                racer.kill()
+                racer.communicate()
+        assert sum(wins) == ROUNDS
+
+    def test_leases(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lease, "PULSE_SECONDS", 0.2)
+        root = Location.of(place)
+        for _ in range(2):
+            with root.locked(), pytest.raises(BusyError, match="Another run is writing to"), root.locked():
+                pass
+
+    def test_a_dead_holder_is_followed(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        script = f"""
+import os
+from offline_core.storage.location import Location
+with Location.of({place!r}).locked():
+    os.kill(os.getpid(), 9)
+"""
+        killed = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=False, timeout=60)
+        assert killed.returncode == -9
+        monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+        with Location.of(place).locked():
+            pass
+
+    def test_a_dataset_lives_there(self, place: str) -> None:
+        """Written, committed, opened, pruned and trained on."""
+        with pytest.raises(DatasetNotFoundError):
+            open_dataset(place)
+        made = write_dataset(f"{place}/made")
+        assert open_dataset(made.location.uri).ref == made.ref
+        assert [e.eps_id for e in episodes(open_dataset(f"{place}/made"))] == [f"episode-{n:04}" for n in range(6)]
+        assert write_dataset(f"{place}/made").ref == made.ref
+        assert versions(f"{place}/made") == [1]
+        write_dataset(f"{place}/made", 7)
+        assert versions(f"{place}/made") == [1, 2]
+        pruned = prune_dataset(
+            PruningConfig(keep_top_fraction=0.5), dataset=f"{place}/made", version=1, output=f"{place}/pruned"
+        )
+        kept = open_dataset(pruned.dataset.uri)
+        assert kept.ref.episodes == 3
+        assert kept.manifest.parents[0].uri == f"{place}/made"
+        config = TrainingConfig.model_validate({"optimizer": {"batch_size": 8, "max_epochs": 1}})
+        trained = train_policy(config, dataset=pruned.dataset.uri, output=f"{place}/policy")
+        assert trained.checkpoint.startswith(f"{place}/policy/")
+        load_policy(trained.checkpoint)
+        assert train_policy(config, dataset=pruned.dataset.uri, output=f"{place}/policy").reused
+
+    def test_what_is_not_there(self, place: str) -> None:
+        with pytest.raises(StorageError, match=r"nowhere: it is not there\.$"):
+            Location.of(place).child("nowhere").read()
+        with pytest.raises(LocationError, match="whole bucket"):
+            _ = Location.of(place[: place.index("/", place.index("://") + 3)]).parent

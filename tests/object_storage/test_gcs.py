@@ -1,0 +1,79 @@
+"""Google's store: what every place has to do, and its own ways to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from offline_core.errors import DatasetNotFoundError, StorageError, StorageUnavailableError
+from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.location import Location
+from tests.e2e.orchestra import free_port
+from tests.object_storage.contract import PlaceContract
+from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    with gcs_server() as variables, environment(variables):
+        yield
+
+
+@pytest.fixture
+def place() -> str:
+    return f"{new_bucket('gs')}/runs"
+
+
+class TestGoogle(PlaceContract):
+    """See there."""
+
+
+def test_a_bucket_that_is_not_there(place: str) -> None:
+    with pytest.raises(StorageError, match=r"Cannot write gs://nowhere-at-all/x: there is no such bucket: create it"):
+        Location.of("gs://nowhere-at-all/x").write(b"")
+    with pytest.raises(StorageError, match="there is no such bucket"):
+        Location.of("gs://nowhere-at-all/x").create(b"")
+    with pytest.raises(StorageError, match="there is no such bucket"):
+        prepare_dataset("gs://nowhere-at-all/x")
+    with pytest.raises(DatasetNotFoundError):
+        open_dataset("gs://nowhere-at-all/x")
+
+
+def test_no_permission() -> None:
+    """Nowhere is it taken for an empty folder."""
+    there = Location.of("gs://forbidden/x")
+    for ask in (there.read, there.files, there.is_folder, there.delete, there.make_folder, lambda: there.write(b"")):
+        with pytest.raises(StorageError, match=r"gs://forbidden/x: (who we are there may not|no permission)"):
+            ask()
+    with pytest.raises(StorageError, match="gs://forbidden/x"), there.locked():
+        pass
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    defined(monkeypatch, named={"filesystem": "gs", "arguments": {"token": "google_default"}})
+    with pytest.raises(StorageError, match="no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS"):
+        Location.of("named://bucket/x").files()
+
+
+def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Tried again for half a minute, which these tests do not wait for; then it may pass, and is not taken for an absence."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=sleep))
+    arguments = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "token": "anon"}
+    defined(monkeypatch, gone={"filesystem": "gs", "arguments": arguments})
+    there = Location.of("gone://bucket/x")
+    for ask in (there.read, there.files, there.is_folder, there.delete, there.make_folder, lambda: there.create(b"")):
+        waited.clear()
+        with pytest.raises(StorageUnavailableError, match=r"Cannot .* gone://bucket/x now: .*Try again when the place answers"):
+            ask()
+        assert 5 <= len(waited) <= 10 and max(waited) < 20  # two questions at once, at most
+    assert not caplog.records
