@@ -1,0 +1,218 @@
+"""What S3 refuses is told in the user's words, soon, wherever it is met; and nothing was committed."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flows.prune_dataset import prune_dataset as prune_flow
+from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
+from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.writer import EpisodeWriter
+from tests.e2e.orchestra import free_port
+from tests.object_storage.conftest import SETTINGS
+from tests.object_storage.faults import Answer, Proxy, refusal
+from tests.storage.factories import episode
+
+SOON_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Case:
+    answer: Answer
+    told: str
+    """Wherever the server says more than a status."""
+    told_of_status: str
+    """Where it does not, which is in answers to HEAD."""
+
+
+NOT_LET = r"who we are there may not do that, or we are not who we say: check the permission, AWS_ACCESS_KEY_ID, .* clock"
+NOTHING_SAID = r"does not say why: check AWS_REGION, the bucket's name, and whether the session's token has expired"
+ELSEWHERE = r"it is in the region eu-west-1: set AWS_REGION"
+IN_IRELAND = {"x_amz_bucket_region": "eu-west-1"}
+
+CASES = {
+    "no permission": Case(refusal(403, "AccessDenied"), "may not do that: ask for the permission, or choose another", NOT_LET),
+    "wrong key": Case(refusal(403, "InvalidAccessKeyId"), "there is no such key: check AWS_ACCESS_KEY_ID", NOT_LET),
+    "wrong secret": Case(refusal(403, "SignatureDoesNotMatch"), "the secret does not fit the key: check AWS_SECRET", NOT_LET),
+    "expired": Case(refusal(400, "ExpiredToken"), "the session's token has expired: log in again", NOTHING_SAID),
+    "wrong token": Case(refusal(400, "InvalidToken"), "token is wrong: check AWS_SESSION_TOKEN, or log in again", NOTHING_SAID),
+    "clock": Case(refusal(403, "RequestTimeTooSkewed"), "this machine's clock is wrong: set it", NOT_LET),
+    "moved": Case(
+        refusal(301, "PermanentRedirect", more="<Endpoint>eu-west-1.example</Endpoint>", **IN_IRELAND),
+        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
+        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
+    ),
+    "wrong region": Case(
+        refusal(400, "AuthorizationHeaderMalformed", more="<Region>eu-west-1</Region>", **IN_IRELAND),
+        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
+        f"{ELSEWHERE}|{NOTHING_SAID}",
+    ),
+    "bucket's name": Case(refusal(400, "InvalidBucketName"), "no bucket can have that name: correct it", NOTHING_SAID),
+}
+
+
+def write_episodes(uri: str) -> None:
+    """As a recorder does, to a folder that was prepared before."""
+    with EpisodeWriter(Location.of(uri), "part", format="episodes") as writer:
+        writer.write([episode(0)])
+    commit(uri, writer.files, format="episodes", operation=Operation(name="test"), statistics=writer.statistics)
+
+
+WORDY: dict[str, Callable[[str], object]] = {
+    "list": lambda uri: Location.of(uri).files(),
+    "write": lambda uri: Location.of(uri).write(b"x"),
+    "create": lambda uri: Location.of(uri).create(b"x"),
+    "make_folder": lambda uri: Location.of(uri).make_folder(),
+    "lock": lambda uri: Location.of(uri).locked().__enter__(),
+    "put_file": write_episodes,
+    "prepare_dataset": prepare_dataset,
+    "open_dataset": open_dataset,
+}
+SILENT: dict[str, Callable[[str], object]] = {
+    "prune_dataset": lambda uri: prune_dataset(PruningConfig(), dataset=uri, output=f"{uri}-pruned"),
+    "read": lambda uri: Location.of(uri).read(),
+    "look": lambda uri: Location.of(uri).is_folder(),
+    "delete": lambda uri: Location.of(uri).delete(),
+}
+
+
+def message_of(ask: Callable[[str], object], uri: str) -> str:
+    """Of the error, which came soon, names the place, and no secret."""
+    begin = time.monotonic()
+    with pytest.raises(StorageError) as caught:
+        ask(uri)
+    assert time.monotonic() - begin < SOON_SECONDS
+    message = str(caught.value)
+    assert uri.split("/")[2] in message
+    assert "Errno" not in message
+    for secret in (SETTINGS["AWS_SECRET_ACCESS_KEY"], "Signature="):
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert secret not in str(error)
+            error = error.__cause__ or error.__context__
+    return message
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_whatever_is_asked_the_reason_is_told(bucket: str, proxied: Proxy, what: str) -> None:
+    case = CASES[what]
+    proxied.plan = lambda request: case.answer
+    slow = what == "clock"  # PyArrow asks again in this case, as if the clock were set meanwhile
+    for name, ask in WORDY.items():
+        if slow and name in ("list", "lock", "open_dataset"):
+            continue
+        assert re.search(case.told, message_of(ask, f"{bucket}/runs/x")), name
+    for name, ask in SILENT.items():
+        assert re.search(case.told_of_status, message := message_of(ask, f"{bucket}/runs/x")), (name, message)
+    proxied.plan = lambda request: None
+    assert Location.of(bucket + "/").files() == []
+
+
+def test_what_is_refused_in_the_end_is_not_committed(bucket: str, proxied: Proxy) -> None:
+    """The data may be written, and the manifest not: there is no version, and the next try makes it."""
+    uri = f"{bucket}/runs/x"
+    prepare_dataset(uri)
+    denied = refusal(403, "AccessDenied")
+    proxied.plan = lambda request: denied if "_versions/0" in request.path else None
+    assert "may not do that" in message_of(write_episodes, uri)
+    proxied.plan = lambda request: None
+    assert versions(uri) == [] and len(Location.of(uri).files()) == 1
+    write_episodes(uri)
+    assert versions(uri) == [1] and len(open_dataset(uri).manifest.files) == 1
+
+
+def test_a_bucket_that_is_not_there_is_named_by_the_server_itself(bucket: str) -> None:
+    uri = f"{bucket}-not-there/runs/x"
+    for ask in (WORDY["write"], WORDY["prepare_dataset"], WORDY["put_file"]):
+        assert "there is no such bucket: create it, or correct its name" in message_of(ask, uri)
+    assert "There is no dataset at" in message_of(open_dataset, uri)
+
+
+# Before anything is asked.
+
+
+def test_who_has_no_credentials_is_told_what_to_set(proxied: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    for ask in (WORDY["list"], WORDY["write"], SILENT["read"]):
+        assert "no credentials were found: set AWS_ACCESS_KEY_ID" in message_of(ask, f"{bucket}/runs/x")
+    assert proxied.seen == []
+
+
+def test_a_profile_that_is_not_there_is_named(proxied: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody-s")
+    for ask in (WORDY["list"], WORDY["write"], SILENT["read"]):
+        assert "AWS_PROFILE names a profile that is not there" in message_of(ask, f"{bucket}/runs/x")
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "http://", "minio", "ftp://minio"])
+def test_an_endpoint_that_is_no_url(bucket: str, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(ConfigError, match=rf"endpoint: .*got '{endpoint}'"):
+        Location.of(f"{bucket}/runs/x")
+
+
+# Nobody there, or somebody else.
+
+
+def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for ask in (WORDY["list"], WORDY["write"]):
+        begin = time.monotonic()
+        with pytest.raises(StorageUnavailableError, match=r"[Cc]ould not connect to .*Try again when the place answers"):
+            ask(f"{bucket}/runs/x")
+        assert time.monotonic() - begin < SOON_SECONDS
+
+
+def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.replace("http:", "https:"))
+    for ask in (SILENT["read"], WORDY["write"]):
+        assert "no TLS is spoken there, or its certificate is not to be trusted" in message_of(ask, f"{bucket}/runs/x")
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for ask in (WORDY["list"], WORDY["write"]):
+            with pytest.raises(StorageUnavailableError):
+                ask(f"{bucket}/runs/x")
+
+
+# Whole runs.
+
+
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.filterwarnings("default")
+def test_a_flow_fails_with_the_reason(bucket: str, proxied: Proxy) -> None:
+    prepare_dataset(f"{bucket}/raw")
+    write_episodes(f"{bucket}/raw")
+    denied = refusal(403, "AccessDenied")
+    proxied.plan = lambda request: denied if request.method == "PUT" else None
+    with pytest.raises(OfflineError, match=r"Cannot (write|lock) s3://.*may not do that: ask for the permission"):
+        prune_flow(dataset=f"{bucket}/raw", output=f"{bucket}/pruned", config=PruningConfig())
+    proxied.plan = lambda request: None
+    assert Location.of(f"{bucket}/pruned").files() == []
+
+
+def test_the_command_line_says_the_reason_alone(bucket: str, proxied: Proxy, tmp_path: Path) -> None:
+    proxied.plan = lambda request: None if request.method == "HEAD" else CASES["wrong secret"].answer
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "inspect", f"{bucket}/raw"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "the secret does not fit the key: check AWS_SECRET_ACCESS_KEY" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
