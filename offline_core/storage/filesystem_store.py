@@ -15,7 +15,7 @@ import string
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import fsspec
@@ -48,7 +48,7 @@ class FilesystemStore(Spooling):
 
     maker: str
     """A protocol of fsspec, or module:callable."""
-    arguments: str
+    arguments: str = field(repr=False)
     """For it, as JSON; `${NAME}` stands for an environment variable, whose value never leaves the process."""
     one_writer: bool
     """There is never a second run that writes to the same folder."""
@@ -104,7 +104,8 @@ class FilesystemStore(Spooling):
         """A name to write to, which becomes `path` if nothing goes wrong."""
         folder = posixpath.dirname(path)
         temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
-        self.filesystem.create_dir(folder, recursive=True)
+        if folder.strip("/"):
+            self.filesystem.create_dir(folder, recursive=True)
         try:
             yield temporary
             self.filesystem.move(temporary, path)
@@ -192,7 +193,7 @@ def _bucket_there() -> Iterator[None]:
 @functools.lru_cache(maxsize=32)
 def _opened(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
     """(as PyArrow's, as it is)"""
-    values = _filled_in(json.loads(arguments))
+    values = filled_in(json.loads(arguments))
     module, _, name = maker.partition(":")
     try:
         made = (
@@ -223,12 +224,17 @@ def _defaults(protocol: str) -> dict[str, Any]:
     return defaults
 
 
-def _filled_in(value: Any) -> Any:
+def filled_in(value: Any) -> Any:
+    """The same with the variables that `${NAME}` stands for.
+
+    Raises:
+        ConfigError: one is not set.
+    """
     match value:
         case dict():
-            return {key: _filled_in(each) for key, each in value.items()}
+            return {key: filled_in(each) for key, each in value.items()}
         case list():
-            return [_filled_in(each) for each in value]
+            return [filled_in(each) for each in value]
         case str():
             try:
                 return string.Template(value).substitute(os.environ)

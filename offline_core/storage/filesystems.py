@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from offline_core.config import Config
 from offline_core.errors import ConfigError, LocationError
-from offline_core.storage.filesystem_store import FilesystemStore, place_of
+from offline_core.storage.filesystem_store import FilesystemStore, filled_in, place_of
 from offline_core.storage.s3 import S3Settings, S3Store
 from offline_core.storage.stores import Store
 
@@ -42,6 +43,7 @@ class FilesystemSpec(Config):
 
 
 _BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs")}
+_NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
 
@@ -59,12 +61,24 @@ def open_place(scheme: str, rest: str) -> tuple[Store, str]:
         raise LocationError(f"{scheme}:// is none of {known}: use one of them, or define it in {VARIABLE}.")
     path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
     if spec.filesystem == "s3":
-        return S3Store(S3Settings.of(spec.arguments)), path
+        return S3Store(_s3_settings(scheme, spec.arguments)), path
+    if spec.path.startswith("/"):
+        path = f"/{path}"
     if ":" in spec.filesystem:
-        arguments, path = spec.arguments, f"/{path}" if spec.path.startswith("/") else path
+        arguments = spec.arguments
     else:
         path, arguments = place_of(spec.filesystem, path, spec.arguments)
     return FilesystemStore(spec.filesystem, json.dumps(arguments, sort_keys=True), spec.one_writer), path
+
+
+def _s3_settings(scheme: str, arguments: dict[str, Any]) -> S3Settings:
+    known = S3Settings.model_fields
+    if strange := ", ".join(arguments.keys() - known):  # without their values, which may be secret
+        raise ConfigError(
+            f"{VARIABLE}: {scheme} has no argument {strange}; s3 takes {', '.join(known)}. Who we are is for boto3 to find "
+            "out: give a profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    return S3Settings.of(filled_in(arguments))
 
 
 @functools.lru_cache(maxsize=8)
@@ -72,7 +86,13 @@ def _defined(text: str) -> dict[str, FilesystemSpec]:
     if not text.strip():
         return _BUILT_IN
     try:
-        return _BUILT_IN | _SPECS.validate_json(text)
+        specs = _SPECS.validate_json(text)
+        if strange := [name for name in specs if not _NAME.fullmatch(name) or name == "file"]:
+            raise ConfigError(
+                f"{VARIABLE} defines {', '.join(strange)}: a name has two lower-case letters, digits, +, - or . at least, "
+                "begins with a letter, and is not file."
+            )
+        return _BUILT_IN | specs
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
         raise ConfigError(f'{VARIABLE} is wrong: {wrong}. It is JSON such as {{"name": {{"filesystem": "s3"}}}}.') from None

@@ -29,6 +29,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _CREDENTIALS = re.compile(r"[^/@:]*:(?!\d+(/|$)).*@")
 """`key:secret@` where a bucket or a server has to be; what follows a server's colon is a port."""
 
+_ANOTHER = re.compile(r"[,;]\s*/|[,;\s]\s*[A-Za-z][A-Za-z0-9+.-]*://")
+"""Where a second place begins, in what other systems take for a list."""
+
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
     errno.EDQUOT: "Your disk quota is used up: free some space or choose another place.",
@@ -73,6 +76,8 @@ class Location:
         if not uri or not uri.strip() or "\0" in uri:
             raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
         scheme = _SCHEME.match(uri)
+        if _ANOTHER.search(uri) or (scheme is None and "://" in uri):  # not repeated: there may be credentials in it
+            raise LocationError("One place has to be named, by a path or one URI, and not several nor a list of them.")
         match scheme and scheme[1].lower():
             case None:
                 return cls._local(os.path.expanduser(uri))
@@ -120,7 +125,7 @@ class Location:
         Raises:
             LocationError: it is a bucket.
         """
-        if "/" not in self.path:
+        if "/" not in self.uri.partition("://")[2 if "://" in self.uri else 0]:
             raise LocationError(f"{self.uri} is a whole bucket; name a folder in it, such as {self.uri}/runs.")
         return Location(posixpath.dirname(self.uri), self.store, posixpath.dirname(self.path))
 
