@@ -148,12 +148,16 @@ def open_dataset(uri: str, version: int | None = None) -> Dataset:
     wanted = known[-1] if version is None and known else version
     if wanted not in known:
         raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
-    data = location.child(f"{VERSIONS}/{wanted:06d}.json").read()
+    return _open_version(location, wanted)
+
+
+def _open_version(location: Location, version: int) -> Dataset:
+    data = location.child(f"{VERSIONS}/{version:06d}.json").read()
     try:
         return Dataset(location, Manifest.model_validate_json(data, extra="ignore"))  # down to models that forbid them
     except ValidationError as error:
         raise CorruptFileError(
-            f"Manifest {wanted:06d}.json of {uri} cannot be read: {error}. Open an older version."
+            f"Manifest {version:06d}.json of {location.uri} cannot be read: {error}. Open an older version."
         ) from error
 
 
@@ -199,10 +203,13 @@ def commit(
     if version is not None:
         return _create(location, manifest)
     fingerprint = manifest.fingerprint
+    seen = 0
     while True:
-        if same := _newest(uri, lambda there: there.fingerprint == fingerprint):
+        known = versions(uri)
+        if same := _newest(location, [each for each in known if each > seen], lambda there: there.fingerprint == fingerprint):
             return same
-        manifest = manifest.model_copy(update={"version": (versions(uri) or [0])[-1] + 1})
+        seen = known[-1] if known else 0
+        manifest = manifest.model_copy(update={"version": seen + 1})
         try:
             return _create(location, manifest)
         except VersionExistsError:
@@ -226,7 +233,7 @@ def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> D
     None: it has to be made (again; then it is the same version as before, for files are named after their content).
     """
     identity = identity_of(operation, parents)
-    found = _newest(uri, lambda manifest: manifest.identity == identity)
+    found = _newest(Location.of(uri), versions(uri), lambda manifest: manifest.identity == identity)
     if found is None:
         return None
     if missing := missing_files(found):
@@ -242,10 +249,10 @@ def missing_files(dataset: Dataset) -> list[str]:
     return [file.path for file in dataset.manifest.files if present.get(file.path) != file.bytes]
 
 
-def _newest(uri: str, is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
-    for version in reversed(versions(uri)):
+def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
+    for number in reversed(numbers):
         with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
-            if is_wanted((dataset := open_dataset(uri, version)).manifest):
+            if is_wanted((dataset := _open_version(location, number)).manifest):
                 return dataset
     return None
 
