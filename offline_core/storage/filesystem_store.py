@@ -6,12 +6,15 @@ import contextlib
 import errno
 import functools
 import importlib
+import itertools
 import json
 import logging
 import os
 import posixpath
+import re
 import shutil
 import string
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -38,6 +41,9 @@ _NO_ACCOUNT = (
 )
 _TALKERS = ("gcsfs", "azure")
 CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 60.0
+_TEMPORARY = re.compile(f".*?{re.escape(TEMPORARY)}[0-9a-f]{{32}}(?=/|$)")
+_CHANGED = ("mtime", "last_modified", "LastModified", "modified")
+"""What filesystems of fsspec call the time of the last change."""
 _MARKER = ".folder"
 """Where there are no folders, a file makes one."""
 
@@ -123,7 +129,17 @@ class FilesystemStore(Spooling):
         return None
 
     def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
-        return 0  # uploads that were broken off go by themselves, after a week at most
+        """Uploads that were broken off go by themselves, after a week at most; what lies under a temporary name does not."""
+        files = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        temporary: dict[str, list[fs.FileInfo]] = {}
+        for file in files:
+            if file.type == fs.FileType.File and (name := _TEMPORARY.match(file.path.removeprefix(path))):
+                temporary.setdefault(name[0], []).append(file)
+        before_ns = (time.time() - older_than_days * 24 * 3600) * 1e9
+        old = [group for group in temporary.values() if all(0 < (file.mtime_ns or 0) < before_ns for file in group)]
+        for file in itertools.chain.from_iterable(old):
+            self.filesystem.delete_file(file.path)
+        return len(old)
 
     @property
     def _native(self) -> Any:
@@ -176,6 +192,11 @@ class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
         return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
 
     open_input_file = open_input_stream
+
+    @staticmethod
+    def _create_file_info(path: str, info: dict[str, Any]) -> fs.FileInfo:
+        changed = next((info[name] for name in _CHANGED if info.get(name)), None)
+        return fs.FSSpecHandler._create_file_info(path, info | {"mtime": changed})
 
     def delete_file(self, path: str) -> None:
         self.fs.rm_file(path)

@@ -21,6 +21,7 @@ from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
+from offline_core.storage.stores import TEMPORARY
 from offline_core.storage.writer import EpisodeWriter, statistics_of
 from tests.e2e.orchestra import REPOSITORY
 from tests.storage.factories import episode
@@ -90,6 +91,15 @@ class PlaceContract:
         assert file.parent == root.child("a")
         assert Location.of(file.parent.parent.uri) == root
         assert os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "secret") not in repr(file) + str(pickle.dumps(file))
+
+    def test_leftovers_go_by_their_age(self, place: str) -> None:
+        """Which is that of the file, as the server has it."""
+        root = Location.of(place)
+        root.child(f"{TEMPORARY}{'a' * 32}/x").write(b"1")
+        root.child("kept").write(b"1")
+        assert root.store.remove_leftovers(root.path, older_than_days=1) == 0
+        assert root.store.remove_leftovers(root.path, older_than_days=-1) == 1
+        assert root.files() == ["kept"]
 
     def test_folders(self, place: str) -> None:
         root = Location.of(place).make_folder()

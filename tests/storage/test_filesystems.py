@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,16 @@ def test_operations_refuse_several_outputs_before_anything_is_done(tmp_path: Pat
             operation()
     (tmp_path / "steps.csv").unlink()
     assert found(tmp_path) == before
+
+
+def test_what_killed_writers_left_is_removed_when_it_is_old(place: str, tmp_path: Path) -> None:
+    root = Location.of(f"{place}runs")
+    old, young, alive = (f"{TEMPORARY}{letter * 32}" for letter in "abc")
+    names = [old, f"deep/{old}/00001/x.arrow", young, f"{alive}/1", f"{alive}/2", "kept", ".tmp-mine"]
+    for name in names:
+        root.child(name).write(b"x")
+    for name in (old, f"deep/{old}/00001/x.arrow", f"{alive}/1", "kept", ".tmp-mine"):
+        os.utime(tmp_path / "data/runs" / name, (1, 1))
+    assert root.store.remove_leftovers(root.path, older_than_days=7) == 2
+    assert root.files() == sorted([young, f"{alive}/1", f"{alive}/2", "kept", ".tmp-mine"])
+    assert Location.of(f"{place}nowhere").store.remove_leftovers("nowhere", older_than_days=7) == 0
