@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 PULSE_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 
 _PREFIX = ".lock-"
 _RELEASED = b"released"
@@ -70,13 +71,17 @@ class _Holding:
             self.store.create(self.path, self._sign(0))
         except FileExistsError as error:
             raise BlockingIOError(errno.EWOULDBLOCK, "another process was first", self.folder) from error
+        if self._is_overtaken():  # our number was given, given back and deleted while we looked at the one before
+            with contextlib.suppress(OSError):
+                self.store.filesystem.delete_file(self.path)
+            raise BlockingIOError(errno.EWOULDBLOCK, "others were first", self.folder)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
         with contextlib.suppress(OSError):  # then others wait a little longer
-            self.is_lost = self.is_lost or _numbers(self.store, self.folder)[-1:] > [self.number]
+            self.is_lost = self.is_lost or self._is_overtaken()
             self.store.put(self.path, _RELEASED)
 
     def _pulse(self) -> None:
@@ -85,11 +90,14 @@ class _Holding:
             beat += 1
             try:
                 self.store.put(self.path, self._sign(beat))
-                self.is_lost = _numbers(self.store, self.folder)[-1:] > [self.number]
+                self.is_lost = self._is_overtaken()
             except OSError as error:
                 log.warning("Cannot show that this run still holds %s: %s", self.folder, error)
         if self.is_lost:
             log.error("Another run holds %s now: this one gave no sign of life for %g s.", self.folder, LEASE_SECONDS)
+
+    def _is_overtaken(self) -> bool:
+        return _numbers(self.store, self.folder)[-1:] > [self.number]
 
     def _sign(self, beat: int) -> bytes:
         return f"{self.name} {beat}".encode()
@@ -105,7 +113,7 @@ def _is_alive(store: Store, path: str) -> bool:
         if time.monotonic() > until:
             log.warning("Whoever held %s gave no sign of life for %g s: it is taken over.", path, LEASE_SECONDS)
             return False
-        time.sleep(1.0)
+        time.sleep(LOOK_SECONDS)
     return False
 
 

@@ -1,0 +1,120 @@
+"""Leases, on this machine's disk, where they are not needed, but are as they are elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from offline_core.storage import lease as module
+from offline_core.storage.lease import LeaseLostError, lease
+from offline_core.storage.stores import LocalStore
+from tests.e2e.orchestra import wait_until
+from tests.storage.factories import found
+
+STORE = LocalStore()
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease of half a second."""
+    monkeypatch.setattr(module, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
+
+
+def number(folder: str) -> list[str]:
+    return [name for name in found(Path(folder)) if name.startswith(".lock-")]
+
+
+def dead_holder(folder: str, text: bytes = b"somebody 17") -> None:
+    STORE.put(f"{folder}/.lock-000005", text)
+
+
+def test_one_after_the_other(folder: str) -> None:
+    for turn in (1, 2, 3):
+        with lease(STORE, folder):
+            assert number(folder) == [f".lock-{turn:06d}"]
+        assert Path(folder, f".lock-{turn:06d}").read_bytes() == b"released"
+
+
+def test_who_is_held_up_is_told_at_the_next_sign_of_life(folder: str) -> None:
+    with lease(STORE, folder):
+        begin = time.monotonic()
+        with pytest.raises(BlockingIOError, match=r"held by another process"):
+            lease(STORE, folder).__enter__()
+        assert time.monotonic() - begin < 0.4
+    with lease(STORE, folder):
+        pass
+
+
+def test_who_gives_no_sign_of_life_is_overtaken_and_learns_of_it(folder: str) -> None:
+    """The first one is held up in the middle of a pulse."""
+    stopped, go_on = threading.Event(), threading.Event()
+
+    class Stopping(LocalStore):
+        def put(self, path: str, data: bytes) -> None:
+            if not go_on.is_set():
+                stopped.set()
+                go_on.wait()
+            super().put(path, data)
+
+    with pytest.raises(LeaseLostError, match=r"gave no sign of life for too long, and another holds it now"):  # noqa: SIM117
+        with lease(Stopping(), folder):
+            stopped.wait()
+            with lease(STORE, folder):
+                go_on.set()
+                wait_until(lambda: Path(folder, ".lock-000001").exists() or None, seconds=10, what="the late pulse")
+                with pytest.raises(BlockingIOError):
+                    lease(STORE, folder).__enter__()
+    with lease(STORE, folder):
+        assert number(folder) == [".lock-000003"]
+
+
+def test_a_dead_holder_is_overtaken_after_the_lease_and_not_before(folder: str) -> None:
+    dead_holder(folder)
+    begin = time.monotonic()
+    with lease(STORE, folder):
+        assert time.monotonic() - begin >= 0.5
+        assert number(folder) == [".lock-000006"]
+
+
+def test_what_was_released_is_not_waited_for(folder: str) -> None:
+    dead_holder(folder, b"released")
+    begin = time.monotonic()
+    with lease(STORE, folder):
+        assert time.monotonic() - begin < 0.4
+
+
+def test_who_looked_too_long_at_an_old_number_does_not_get_the_next_one(folder: str) -> None:
+    """Number 6 was given, given back and deleted meanwhile, and 7 is held."""
+    dead_holder(folder)
+
+    class Slow(LocalStore):
+        def create(self, path: str, data: bytes) -> None:
+            with lease(STORE, folder):
+                pass
+            other.__enter__()
+            super().create(path, data)
+
+    other = lease(STORE, folder)
+    with pytest.raises(BlockingIOError, match=r"others were first"):
+        lease(Slow(), folder).__enter__()
+    assert number(folder) == [".lock-000007"]
+    other.__exit__(None, None, None)
+
+
+def test_an_error_inside_is_the_one_to_see(folder: str) -> None:
+    with pytest.raises(KeyError), lease(STORE, folder):
+        raise KeyError
+    with lease(STORE, folder):
+        pass
