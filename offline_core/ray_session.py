@@ -26,6 +26,8 @@ PLACES = (
     "AWS_PROFILE",
     "AWS_NO_SIGN_REQUEST",
     "OFFLINE_FILESYSTEMS",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "GOOGLE_CLOUD_PROJECT",
     "STORAGE_EMULATOR_HOST",
 )
 """Variables that say where data is; a cluster that we join is told them. Secrets are not: nodes have their own."""

@@ -63,6 +63,11 @@ def test_the_file_has_nothing_that_prefect_would_ignore() -> None:
     )
 
 
+def test_it_names_no_block() -> None:
+    """Prefect would keep the block's value in the deployment, a secret's too."""
+    assert "prefect.blocks" not in PREFECT_FILE.read_text()
+
+
 def test_the_version_is_that_of_the_code() -> None:
     (step,) = yaml.safe_load(PREFECT_FILE.read_text())["build"]
     (function,) = step
