@@ -1,0 +1,69 @@
+"""Every operation on datasets and policies, from bucket to bucket: what it makes is what it makes on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offline_core.conversion.config import ConversionConfig
+from offline_core.conversion.converting import convert_table
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.export import export_policy
+from offline_core.policies.export_config import PolicyExportConfig
+from offline_core.pruning.compact import compact_dataset
+from offline_core.pruning.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.pruning.merge import merge_datasets
+from offline_core.pruning.prune import prune_dataset
+from offline_core.pruning.split import split_dataset
+from offline_core.quality.check import check_dataset, last_report
+from offline_core.quality.config import QualityConfig
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.location import Location
+from tests.object_storage.contract import write_dataset
+
+OPERATIONS: dict[str, Callable[[str, str], Any]] = {
+    "prune": lambda data, out: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=data, output=out),
+    "prune steps": lambda data, out: prune_dataset(PruningConfig(where_steps="rewards > 0"), dataset=data, output=out),
+    "compact": lambda data, out: compact_dataset(CompactionConfig(), dataset=data, output=out),
+    "split": lambda data, out: split_dataset(SplitConfig(), dataset=data, output=out),
+    "merge": lambda data, out: merge_datasets(MergeConfig(), datasets=[data, f"{data}-2"], output=out),
+    "convert": lambda data, out: convert_table(ConversionConfig(), dataset=data, output=out),
+}
+
+
+def files(uri: str) -> dict[str, int]:
+    return {name: size for name, size in Location.of(uri).sizes().items() if name.endswith(".parquet")}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_same_files_come_of_it(name: str, bucket: str, tmp_path: Path) -> None:
+    operation = OPERATIONS[name]
+    for root in (str(tmp_path), bucket):
+        write_dataset(f"{root}/data", 12)
+        write_dataset(f"{root}/data-2", 14)
+        operation(f"{root}/data", f"{root}/out")
+    assert files(f"{bucket}/out") == files(f"{tmp_path}/out") != {}
+    assert operation(f"{bucket}/data", f"{bucket}/out").reused
+
+
+def test_a_check_is_kept_beside_the_data(bucket: str) -> None:
+    write_dataset(f"{bucket}/data")
+    report = check_dataset(QualityConfig(), dataset=f"{bucket}/data")
+    assert last_report(open_dataset(f"{bucket}/data")) == report
+
+
+def test_policies_are_exported_and_loaded(bucket: str, tmp_path: Path, cartpole_policy: str) -> None:
+    config = PolicyExportConfig(formats=["onnx"], latency_calls=3)
+    here = export_policy(config, policy=cartpole_policy, output=str(tmp_path / "out"))
+    policy = Location.of(f"{bucket}/policy")
+    for name in Location.of(cartpole_policy).files():
+        policy.child(name).write(Location.of(cartpole_policy).child(name).read())
+    load_policy(policy.uri)
+    there = export_policy(config, policy=policy.uri, output=f"{bucket}/out")
+    assert there.output == f"{bucket}/out"
+    model = Location.of(f"{bucket}/out").child("policy.onnx")
+    assert model.read() == Location.of(here.output).child("policy.onnx").read()
+    assert export_policy(config, policy=policy.uri, output=f"{bucket}/out").reused
