@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from offline_core.errors import ConfigError, LocationError, first_line
-from offline_core.storage.cloud_errors import NoBucketError, RefusedError
+from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os_error
 from offline_core.storage.lease import lease
 from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
 
@@ -130,6 +130,14 @@ class FilesystemStore(Spooling):
 
     def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
         """Uploads that were broken off go by themselves, after a week at most; what lies under a temporary name does not."""
+        try:
+            return self._remove_temporary(path, older_than_days)
+        except Exception as error:
+            if (known := as_os_error(error)) is None:
+                raise
+            raise known from error
+
+    def _remove_temporary(self, path: str, older_than_days: float) -> int:
         files = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         temporary: dict[str, list[fs.FileInfo]] = {}
         for file in files:

@@ -10,6 +10,7 @@ import pytest
 
 from offline_core.errors import DatasetNotFoundError, StorageError, StorageUnavailableError
 from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
 from tests.e2e.orchestra import free_port
 from tests.object_storage.contract import PlaceContract
@@ -77,3 +78,8 @@ def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
             ask()
         assert 5 <= len(waited) <= 10 and max(waited) < 20  # two questions at once, at most
     assert not caplog.records
+
+
+def test_leftovers_that_cannot_be_looked_for_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    remove_leftovers(Location.of("gs://forbidden/x"))
+    assert "Cannot look for what killed runs left at gs://forbidden/x" in caplog.text
