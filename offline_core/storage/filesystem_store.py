@@ -170,7 +170,10 @@ def place_of(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str, 
     except ValueError as error:
         raise LocationError(f"{protocol}:// is no protocol of fsspec: {error}.") from error
     url = f"{protocol}://{rest}"
-    return kind._strip_protocol(url), kind._get_kwargs_from_urls(url) | arguments
+    found = kind._get_kwargs_from_urls(url)
+    if found.keys() & arguments.keys():  # the server is named already, so this begins with no server
+        return kind._strip_protocol(rest), arguments
+    return kind._strip_protocol(url), found | arguments
 
 
 class _Handler(fs.FSSpecHandler):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage import lease
 from offline_core.storage.dataset import is_dataset, open_dataset, versions
-from offline_core.storage.filesystem_store import FilesystemStore
+from offline_core.storage.filesystem_store import FilesystemStore, place_of
 from offline_core.storage.location import Location
 
 
@@ -101,3 +101,13 @@ def test_a_file_in_place_of_a_folder_is_not_an_empty_folder(root: Location) -> N
 
 def test_it_is_shown_without_its_arguments() -> None:
     assert repr(FilesystemStore("sftp", '{"password": "x"}', False)) == "FilesystemStore(maker='sftp', one_writer=False)"
+
+
+def test_a_server_stands_in_the_uri_or_in_the_arguments() -> None:
+    assert place_of("ftp", "server/runs/a", {}) == ("/runs/a", {"host": "server"})
+    assert place_of("ftp", "runs/a", {"host": "server"}) == ("/runs/a", {"host": "server"})
+    assert place_of("abfs", "c@a.dfs.core.windows.net/runs", {"account_key": "k"}) == (
+        "c/runs",
+        {"account_name": "a", "account_key": "k"},
+    )
+    assert place_of("abfs", "c/runs", {"account_name": "a"}) == ("c/runs", {"account_name": "a"})
