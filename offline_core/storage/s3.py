@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import logging
 import mimetypes
 import os
 import threading
@@ -25,6 +26,8 @@ from offline_core.config import Config, parse
 from offline_core.storage.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, as_os_error
 from offline_core.storage.lease import lease
 from offline_core.storage.stores import LINK_SECONDS, Spooling
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 20.0
 READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
@@ -189,7 +192,17 @@ def _client(settings: S3Settings) -> Any:
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
     )
     with _CREATION:
-        return _session(settings).client("s3", endpoint_url=_endpoint(settings), config=config)
+        client = _session(settings).client("s3", endpoint_url=_endpoint(settings), config=config)
+    client.meta.events.register("needs-retry.s3", _tell_of_silence)
+    return client
+
+
+def _tell_of_silence(caught_exception: Exception | None = None, **_: Any) -> None:
+    """So that a run that waits for minutes says what it waits for; called after each answer, or none."""
+    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+    if isinstance(caught_exception, ConnectTimeoutError | ReadTimeoutError):
+        log.warning("An object store does not answer: %s", caught_exception)
 
 
 def _is_path_style(settings: S3Settings) -> bool:
