@@ -52,9 +52,12 @@ class MetricsLog:
         self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
         self._board.show(line)
 
-    def close(self) -> None:
-        """Writes what TensorBoard still has in memory."""
-        self._board.close()
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Writes what TensorBoard still has in memory, unless that is what ended the run: a place that cannot be written."""
+        self._board.close(put=not isinstance(error, StorageError))
 
 
 class TensorBoard:
@@ -86,14 +89,18 @@ class TensorBoard:
                 self._writer.flush()
                 self._put()
 
-    def close(self) -> None:
-        """Writes what is still in memory; never raises."""
+    def close(self, *, put: bool = True) -> None:
+        """Writes what is still in memory; never raises.
+
+        Arguments:
+            put: where the files cannot be appended to, put them there once more.
+        """
         with self._ending:
             try:
                 self._writer.close()
             except OSError as error:  # whoever could not write there either says it louder
                 log.warning("TensorBoard's last numbers are not written: %s", error)
-            if not self._place.is_local:
+            if put and not self._place.is_local:
                 self._put()
 
     def _put(self) -> None:

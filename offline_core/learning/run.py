@@ -144,8 +144,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         if rank == 0:
             if found is None:
                 states.clear()
-            metrics = MetricsLog(folder, kept=None if found is None else found[0].covers)
-            stack.callback(metrics.close)
+            metrics = stack.enter_context(MetricsLog(folder, kept=None if found is None else found[0].covers))
             policy = learner.algorithm.policy
             evaluations = None
             if run.environment is not None:
