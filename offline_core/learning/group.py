@@ -18,7 +18,7 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from offline_core.errors import ConfigError, LearnersLostError, OfflineError
+from offline_core.errors import ConfigError, LearnersLostError, OfflineError, StorageError
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
@@ -103,8 +103,9 @@ def _progress(run: Run) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(1.0):
-            if records.is_file() and (lines := records.read().splitlines()):
-                bar.to(json.loads(lines[-1])["updates"])
+            with contextlib.suppress(StorageError):  # which the learners tell, if it lasts
+                if records.is_file() and (lines := records.read().splitlines()):
+                    bar.to(json.loads(lines[-1])["updates"])
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
