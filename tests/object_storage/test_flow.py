@@ -31,6 +31,7 @@ from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.reader import episodes
 from offline_core.storage.s3 import S3Store
+from tests.e2e.orchestra import Orchestra, checkout
 from tests.learning.test_resume import ALONE, killed
 from tests.learning.test_train import balancing_episodes, dataset_of
 from tests.object_storage.conftest import SETTINGS
@@ -161,3 +162,40 @@ def test_a_recording_that_is_killed_doubles_nothing_when_it_is_run_again(bucket:
     assert {name: size for name, size in place.sizes().items() if name.endswith(".parquet")} == left
     found = [episode.eps_id for episode in episodes(open_dataset(output))]
     assert len(found) == 20 == len(set(found))
+
+
+LONG: dict[str, Any] = {
+    "expert": {"total_steps": 8_000, "num_envs": 16, "target_return": 30, "evaluation_episodes": 3},
+    "recording": {"episodes": 1000, "num_recorders": 1},
+    "pruning": {"keep_top_fraction": 0.5},
+    "training": {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 3}},
+    "evaluation": {"episodes": 3},
+}
+"""The recording takes some seconds, so that it can be met."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: str, tmp_path: Path) -> None:
+    """By a worker, and retried as Prefect's users do; it ends as if nothing had been, with nothing made or kept twice."""
+    with Orchestra.started(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
+        run = orchestra.submit("expert-to-policy/smoke", LONG | {"root": f"{bucket}/killed"})
+        orchestra.wait_for_task(run, "record_episodes")
+        os.kill(orchestra.pid_of(run), signal.SIGKILL)
+        orchestra.wait_for(run, "CRASHED")
+        orchestra.wait_for_no_ray()
+        orchestra.wait_for_worker(run)
+        made = Location.of(f"{bucket}/killed/expert/result.json").read()
+        assert versions(f"{bucket}/killed/recording") == []
+        orchestra.prefect("flow-run", "retry", run)
+        orchestra.wait_for(run, "COMPLETED")
+        assert Location.of(f"{bucket}/killed/expert/result.json").read() == made, "what was done is not done again"
+        undisturbed = orchestra.submit("expert-to-policy/smoke", LONG | {"root": f"{bucket}/undisturbed"})
+        orchestra.wait_for(undisturbed, "COMPLETED")
+    one, other = (Location.of(f"{bucket}/{name}/recording") for name in ("killed", "undisturbed"))
+    assert open_dataset(one.uri).ref.fingerprint == open_dataset(other.uri).ref.fingerprint
+    assert versions(one.uri) == [1]
+    files = [sorted(name for name in place.files() if name.endswith(".parquet")) for place in (one, other)]
+    assert files[0] == files[1], "a part that was written twice has one name"
+    policies = [read_policy_manifest(f"{bucket}/{name}/policy/best").fingerprint for name in ("killed", "undisturbed")]
+    assert policies[0] == policies[1]
