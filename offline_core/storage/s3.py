@@ -29,7 +29,7 @@ from offline_core.storage.stores import LINK_SECONDS, Spooling
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 20.0
+CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
 READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
 """Of PyArrow and of boto3, which waits a 20th as long in between: who is not there is missed after some 8 and 3 seconds."""
 

@@ -91,8 +91,8 @@ def seeded(seed: int, *, rate: float, faults: tuple[Fault, ...] = FAULTS) -> Pla
     """Each of `faults` now and then; which request meets which does not depend on who is first."""
 
     def plan(request: Request) -> Fault | None:
-        key = request.path.partition("?")[0].split("/", 2)[-1]  # without the bucket, which has another name each time
-        draw = random.Random(f"{seed} {request.method} {key} {request.nth}")
+        bucket = request.path.split("/")[1].partition("?")[0]  # which has another name each time
+        draw = random.Random(f"{seed} {request.method} {request.path.removeprefix(f'/{bucket}')} {request.nth}")
         return draw.choice(faults) if draw.random() < rate else None
 
     return plan

@@ -17,6 +17,7 @@ from flows.prune_dataset import prune_dataset as prune_flow
 from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
+from offline_core.storage import s3
 from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
@@ -107,13 +108,11 @@ def message_of(ask: Callable[[str], object], uri: str) -> str:
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_whatever_is_asked_the_reason_is_told(bucket: str, proxied: Proxy, what: str) -> None:
+def test_whatever_is_asked_the_reason_is_told(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)  # PyArrow asks again when the clock is wrong, as if it were set meanwhile
     case = CASES[what]
     proxied.plan = lambda request: case.answer
-    slow = what == "clock"  # PyArrow asks again in this case, as if the clock were set meanwhile
     for name, ask in WORDY.items():
-        if slow and name in ("list", "lock", "open_dataset"):
-            continue
         assert re.search(case.told, message_of(ask, f"{bucket}/runs/x")), name
     for name, ask in SILENT.items():
         assert re.search(case.told_of_status, message := message_of(ask, f"{bucket}/runs/x")), (name, message)
@@ -169,7 +168,9 @@ def test_an_endpoint_that_is_no_url(bucket: str, monkeypatch: pytest.MonkeyPatch
 # Nobody there, or somebody else.
 
 
-def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("attempts", [2, pytest.param(s3.READ_ATTEMPTS, marks=pytest.mark.slow)])
+def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int) -> None:
+    monkeypatch.setattr(s3, "READ_ATTEMPTS", attempts)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     for ask in (WORDY["list"], WORDY["write"]):
         begin = time.monotonic()
@@ -179,18 +180,22 @@ def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.replace("http:", "https:"))
     for ask in (SILENT["read"], WORDY["write"]):
         assert "no TLS is spoken there, or its certificate is not to be trusted" in message_of(ask, f"{bucket}/runs/x")
 
 
-@pytest.mark.slow
 def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"REQUEST_SECONDS": 1.0, "READ_ATTEMPTS": 2, "WRITE_ATTEMPTS": 2}.items():
+        monkeypatch.setattr(s3, name, value)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         for ask in (WORDY["list"], WORDY["write"]):
+            begin = time.monotonic()
             with pytest.raises(StorageUnavailableError):
                 ask(f"{bucket}/runs/x")
+            assert 2 <= time.monotonic() - begin < 8
 
 
 # Whole runs.
