@@ -340,7 +340,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
 def _size_and_hash(location: Location) -> tuple[int, str]:
     size, sha256 = 0, hashlib.sha256()
     with storage_errors("read", location.uri), location.filesystem.open_input_stream(location.path) as stream:
-        while data := stream.read(2**20):
+        while data := stream.read(8 * 2**20):  # in an object store, a request each
             sha256.update(data)
             size += len(data)
     return size, sha256.hexdigest()

@@ -1,0 +1,108 @@
+"""What clients say, in one language."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+
+import pytest
+from botocore import exceptions as boto
+
+from offline_core.errors import StorageError, StorageUnavailableError
+from offline_core.storage.cloud_errors import AnswerError, NoBucketError, RefusedError, as_os_error
+from offline_core.storage.location import storage_errors
+
+HEAD = "When reading information for key 'runs/x' in bucket 'b': AWS Error {} during HeadObject operation: {}"
+LIST = "When listing objects under key 'runs/x/' in bucket 'b': AWS Error {} during ListObjectsV2 operation: {}"
+NO_BODY = "No response body."
+ELSEWHERE = "Looks like the configured region is 'us-east-1' while the bucket is located in 'eu-west-1'."
+
+ARROW = {
+    HEAD.format("ACCESS_DENIED", NO_BODY): (RefusedError, "may not do that, or we are not who we say"),
+    HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RefusedError, "does not say why: check AWS_REGION"),
+    HEAD.format("UNKNOWN (HTTP status 400)", f"{NO_BODY} {ELSEWHERE}"): (
+        RefusedError,
+        "in the region eu-west-1: set AWS_REGION",
+    ),
+    HEAD.format("UNKNOWN (HTTP status 301)", NO_BODY): (RefusedError, "in another region: set AWS_REGION"),
+    HEAD.format("UNKNOWN (HTTP status 503)", NO_BODY): (AnswerError, "No response body"),
+    LIST.format("ACCESS_DENIED", "No."): (RefusedError, "ask for the permission"),
+    LIST.format("NO_SUCH_BUCKET", "No."): (NoBucketError, "there is no such bucket"),
+    LIST.format("UNKNOWN (HTTP status 400)", "Unable to parse ExceptionName: ExpiredToken Message: No."): (
+        RefusedError,
+        "expired",
+    ),
+    LIST.format("SLOW_DOWN", "No."): (AnswerError, "No. (SlowDown in ListObjectsV2)"),
+    LIST.format("[code 138]", "Not so."): (AnswerError, "Not so. (ListObjectsV2)"),
+    LIST.format("NETWORK_CONNECTION", "curlCode: 7, No; Details: Failed to connect to h:1"): (
+        AnswerError,
+        "Failed to connect to h:1",
+    ),
+    LIST.format("NETWORK_CONNECTION", "curlCode: 60, No; Details: self-signed"): (RefusedError, "(self-signed)"),
+    "Forbidden: https://storage.googleapis.com/b": (RefusedError, "ask for the permission"),
+}
+MAY_PASS = ("503", "SLOW_DOWN", "curlCode: 7")
+
+
+@pytest.mark.parametrize("text", ARROW)
+def test_texts_of_pyarrow(text: str) -> None:
+    kind, told = ARROW[text]
+    found = as_os_error(OSError(text))
+    assert type(found) is kind and told in str(found.strerror)
+    passes = any(sign in text for sign in MAY_PASS)
+    with pytest.raises(StorageError, match=r"Cannot read s3://b/x") as caught, storage_errors("read", "s3://b/x"):
+        raise OSError(text)
+    assert isinstance(caught.value, StorageUnavailableError) == passes
+    assert "Errno" not in str(caught.value)
+
+
+def answered(code: str, status: int, **error: str) -> boto.ClientError:
+    metadata = {"HTTPStatusCode": status, "HTTPHeaders": {}}
+    return boto.ClientError({"Error": {"Code": code, "Message": "No.", **error}, "ResponseMetadata": metadata}, "PutObject")
+
+
+URL = {"endpoint_url": "http://h:1"}
+BOTO: list[tuple[Exception, type[OSError], str, bool]] = [
+    (answered("AccessDenied", 403), RefusedError, "ask for the permission", False),
+    (answered("AuthorizationHeaderMalformed", 400, Region="eu-west-1"), RefusedError, "in the region eu-west-1", False),
+    (answered("PreconditionFailed", 412), FileExistsError, "exists already", False),
+    (answered("NoSuchKey", 404), FileNotFoundError, "not there", False),
+    (answered("NoSuchBucket", 404), NoBucketError, "no such bucket", False),
+    (answered("SlowDown", 503), AnswerError, "SlowDown", True),
+    (answered("ConditionalRequestConflict", 409), AnswerError, "ConditionalRequestConflict", True),
+    (answered("EntityTooLarge", 400), AnswerError, "EntityTooLarge", False),
+    (boto.EndpointConnectionError(**URL), AnswerError, "http://h:1", True),
+    (boto.ConnectTimeoutError(**URL, error="x"), AnswerError, "http://h:1", True),  # these three are OSErrors without a number
+    (boto.ReadTimeoutError(**URL), AnswerError, "http://h:1", True),
+    (boto.SSLError(**URL, error="x"), RefusedError, "not to be trusted", False),
+    (boto.NoCredentialsError(), RefusedError, "no credentials were found", False),
+    (boto.ProfileNotFound(profile="p"), RefusedError, "AWS_PROFILE", False),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "told", "passes"), BOTO, ids=lambda value: type(value).__name__)
+def test_errors_of_boto3(error: Exception, kind: type[OSError], told: str, passes: bool) -> None:
+    found = as_os_error(error)
+    assert type(found) is kind and told in str(found.strerror)
+    with pytest.raises(StorageError) as caught, storage_errors("write", "s3://b/x"):
+        raise error
+    assert caught.value.may_pass == passes
+
+
+def test_a_filesystem_s_own_errors_are_left_as_they_are() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    assert as_os_error(error) is error
+    assert as_os_error(ValueError("x")) is None
+    assert as_os_error(OSError("Parquet magic bytes not found in footer")) is None
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError("reset by peer"), TimeoutError("slow")])
+def test_what_asyncio_raises_has_no_number_and_may_pass(error: OSError) -> None:
+    found = as_os_error(error)
+    assert found is not None and found.errno == errno.ETIMEDOUT and str(found)
+
+
+def test_errors_can_be_sent_to_another_process() -> None:
+    for error in (AnswerError(errno.ETIMEDOUT, "slow"), RefusedError(errno.EACCES, "no"), NoBucketError(errno.ENOENT, "none")):
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), copy.errno, copy.strerror) == (type(error), error.errno, error.strerror)
