@@ -131,7 +131,7 @@ def test_a_source_in_a_bucket(kind: str, bucket: str, tmp_path: Path) -> None:
         assert hashes(f"{bucket}/imported") == hashes(here.dataset.uri)
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_scattered_episodes_are_brought_together_in_the_bucket(engine: str, bucket: str, tmp_path: Path) -> None:
     """Through files below the dataset, which are gone afterwards."""
     (tmp_path / "in").mkdir()
@@ -185,6 +185,7 @@ def test_a_damaged_file_is_named_as_it_is_in_the_bucket(bucket: str) -> None:
             imported_there(bucket, f"{bucket}/{name}", mapping={})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_ray_data_reads_where_we_would(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With our settings, and not with those that Ray would find for itself."""
