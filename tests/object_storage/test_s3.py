@@ -146,6 +146,7 @@ def test_two_that_create_a_bucket_both_have_it(bucket: str) -> None:
         store._create_bucket(f"{name_of(bucket)}-twice")
 
 
+@pytest.mark.slow
 def test_more_files_than_a_page_holds(bucket: str, boto: Any) -> None:
     names = [f"{i // 700}/{i:05d}" for i in range(1010)]
     for name in names:
