@@ -40,7 +40,7 @@ _NO_ACCOUNT = (
     "abfs://container@account.dfs.core.windows.net/folder"
 )
 _TALKERS = ("gcsfs", "azure")
-CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 60.0
+CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
 _TEMPORARY = re.compile(f".*?{re.escape(TEMPORARY)}[0-9a-f]{{32}}(?=/|$)")
 _CHANGED = ("mtime", "last_modified", "LastModified", "modified")
 """What filesystems of fsspec call the time of the last change."""
