@@ -107,9 +107,12 @@ def _of_client(error: Exception) -> OSError:
     name = type(error).__name__
     if name in _LOCAL_REASONS:
         return RefusedError(errno.EACCES, _LOCAL_REASONS[name])
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and (error.errno or 0) > 0:  # those of names that cannot be resolved are negative
         return error
-    return _of_answer(*_code_and_status(error), str(error), region=_region(error))
+    code, status = _code_and_status(error)
+    if name == "ClientAuthenticationError" and not status:  # Azure's client found nobody to ask as
+        return RefusedError(errno.EACCES, _LOCAL_REASONS["CredentialUnavailableError"])
+    return _of_answer(code, status, str(error), region=_region(error))
 
 
 def _of_arrow(error: OSError) -> OSError | None:

@@ -22,7 +22,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from offline_core.config import Config
 from offline_core.errors import ConfigError, LocationError
-from offline_core.storage.filesystem_store import FilesystemStore, filled_in, place_of
+from offline_core.storage.filesystem_store import FilesystemStore
+from offline_core.storage.opened import filled_in, place_of
 from offline_core.storage.s3 import S3Settings, S3Store
 from offline_core.storage.stores import Store
 
@@ -42,7 +43,7 @@ class FilesystemSpec(Config):
     )
 
 
-_BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs")}
+_BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs", "abfss")}
 _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from pyarrow import fs
 
+from offline_core.errors import StorageUnavailableError
 from offline_core.storage.stores import Store
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,10 @@ class _Holding:
             raise BlockingIOError(errno.EWOULDBLOCK, "others were first", self.folder)
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
+        if kind is not None and issubclass(kind, StorageUnavailableError):
+            return  # nor can the folder be given back: others wait a little longer
         self._thread.join()
         with contextlib.suppress(OSError):  # then others wait a little longer
             self.is_lost = self.is_lost or self._is_overtaken()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -10,7 +11,10 @@ import stat
 import time
 from collections.abc import Iterator
 
-from offline_core.storage.location import Location
+from pyarrow import fs
+
+from offline_core.errors import StorageError
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.stores import TEMPORARY
 
 log = logging.getLogger(__name__)
@@ -19,6 +23,7 @@ MIN_AGE_DAYS = 7
 """Longer than a writer may take from one write to the next."""
 
 _NAME = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{32}")
+_BELOW = re.compile(f".*?/{_NAME.pattern}(?=/|$)")
 
 
 def remove_leftovers(root: Location, *, recursive: bool = True) -> None:
@@ -33,12 +38,27 @@ def remove_leftovers(root: Location, *, recursive: bool = True) -> None:
         _remove_files(root, recursive=recursive)
         return
     try:
-        removed = root.store.remove_leftovers(root.path, older_than_days=MIN_AGE_DAYS)
-    except OSError as error:
-        log.warning("Cannot look for what killed runs left at %s: %s", root.uri, error)
+        with storage_errors("look for what killed runs left at", root.uri):
+            removed = _remove_remote(root) + root.store.abort_uploads(root.path, older_than_days=MIN_AGE_DAYS)
+    except StorageError as error:
+        log.warning("%s", error)
         return
     if removed:
-        log.info("Removed what killed runs left at %s: %d unfinished uploads and temporary folders", root.uri, removed)
+        log.info("Removed what killed runs left at %s: %d temporary places and unfinished uploads", root.uri, removed)
+
+
+def _remove_remote(root: Location) -> int:
+    """Where folders are no more than what their files have in common: by the age of the youngest one."""
+    found = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True))
+    temporary: dict[str, list[fs.FileInfo]] = {}
+    for file in found:
+        if file.type == fs.FileType.File and (name := _BELOW.match(file.path.removeprefix(root.path))):
+            temporary.setdefault(name[0], []).append(file)
+    before_ns = (time.time() - MIN_AGE_DAYS * 24 * 3600) * 1e9
+    old = [files for files in temporary.values() if all(0 < (file.mtime_ns or 0) < before_ns for file in files)]
+    for file in itertools.chain.from_iterable(old):
+        root.filesystem.delete_file(file.path)
+    return len(old)
 
 
 def _remove_files(root: Location, *, recursive: bool) -> None:

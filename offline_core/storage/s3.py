@@ -23,6 +23,7 @@ from pyarrow import fs
 from pydantic import Field
 
 from offline_core.config import Config, parse
+from offline_core.errors import ConfigError
 from offline_core.storage.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, as_os_error
 from offline_core.storage.lease import lease
 from offline_core.storage.stores import LINK_SECONDS, Spooling
@@ -62,6 +63,8 @@ class S3Settings(Config):
             "profile": env("AWS_PROFILE"),
             "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in _TRUE,
         }
+        if "@" in str((usual | dict(arguments))["endpoint"]):  # not repeated: it would be in logs
+            raise ConfigError("The endpoint of S3 has credentials in it: write it without them, and set them as variables.")
         return parse(cls, usual | dict(arguments))
 
 
@@ -123,8 +126,8 @@ class S3Store(Spooling):
         )
         return url
 
-    def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
-        """Gives up uploads in parts whose writer was killed: they cost money, and no listing shows them."""
+    def abort_uploads(self, path: str, *, older_than_days: float) -> int:
+        """Uploads in parts whose writer was killed cost money."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         bucket, _, prefix = path.partition("/")
         found: dict[str, Any] = {}

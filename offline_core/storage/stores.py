@@ -65,8 +65,8 @@ class Store(Protocol):
     def link(self, path: str) -> str | None:
         """An address that shows that file in a browser, to whoever has it, for `LINK_SECONDS`; None if there is none."""
 
-    def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
-        """Removes what writers that were killed left in this folder where no listing shows it. Returns how many there were."""
+    def abort_uploads(self, path: str, *, older_than_days: float) -> int:
+        """Gives up the uploads to this folder that nobody will finish, and that no listing shows; how many there were."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LocalStore:
     def link(self, path: str) -> str | None:
         return None
 
-    def remove_leftovers(self, path: str, *, older_than_days: float) -> int:
+    def abort_uploads(self, path: str, *, older_than_days: float) -> int:
         return 0
 
 

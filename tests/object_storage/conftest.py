@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -55,6 +56,14 @@ def proxied(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> I
     with proxy(s3_endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         yield running
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which every connection is refused, and which nobody else can take meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def client(endpoint: str) -> Any:

@@ -16,8 +16,9 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
-from offline_core.storage import lease
+from offline_core.storage import lease, leftovers
 from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
@@ -92,13 +93,15 @@ class PlaceContract:
         assert Location.of(file.parent.parent.uri) == root
         assert os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "secret") not in repr(file) + str(pickle.dumps(file))
 
-    def test_leftovers_go_by_their_age(self, place: str) -> None:
+    def test_leftovers_go_by_their_age(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Which is that of the file, as the server has it."""
         root = Location.of(place)
         root.child(f"{TEMPORARY}{'a' * 32}/x").write(b"1")
         root.child("kept").write(b"1")
-        assert root.store.remove_leftovers(root.path, older_than_days=1) == 0
-        assert root.store.remove_leftovers(root.path, older_than_days=-1) == 1
+        remove_leftovers(root)
+        assert len(root.files()) == 2
+        monkeypatch.setattr(leftovers, "MIN_AGE_DAYS", -1)
+        remove_leftovers(root)
         assert root.files() == ["kept"]
 
     def test_folders(self, place: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 from offline_core.errors import DatasetNotFoundError, LocationError, StorageError, StorageUnavailableError
 from offline_core.storage.dataset import open_dataset, prepare_dataset
 from offline_core.storage.location import Location
-from tests.e2e.orchestra import free_port
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import AZURE_SECRET, azure_connection, azure_server, defined, environment, new_bucket
 
@@ -72,7 +71,7 @@ def test_an_account_in_the_uri() -> None:
 
 
 @pytest.mark.slow  # Azure's client tries for 80 seconds, and does not let us say otherwise
-def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    defined(monkeypatch, gone={"filesystem": "abfs", "arguments": {"connection_string": azure_connection(free_port())}})
+def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, silent_port: int) -> None:
+    defined(monkeypatch, gone={"filesystem": "abfs", "arguments": {"connection_string": azure_connection(silent_port)}})
     with pytest.raises(StorageUnavailableError, match=r"Cannot read gone://bucket/x now: .*Try again when the place answers"):
         Location.of("gone://bucket/x").read()

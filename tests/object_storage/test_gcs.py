@@ -12,7 +12,6 @@ from offline_core.errors import DatasetNotFoundError, StorageError, StorageUnava
 from offline_core.storage.dataset import open_dataset, prepare_dataset
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
-from tests.e2e.orchestra import free_port
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
 
@@ -61,7 +60,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         Location.of("named://bucket/x").files()
 
 
-def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, silent_port: int) -> None:
     """Tried again for half a minute, which these tests do not wait for; then it may pass, and is not taken for an absence."""
     waited: list[float] = []
 
@@ -69,7 +68,7 @@ def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
         waited.append(seconds)
 
     monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=sleep))
-    arguments = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "token": "anon"}
+    arguments = {"endpoint_url": f"http://127.0.0.1:{silent_port}", "token": "anon"}
     defined(monkeypatch, gone={"filesystem": "gs", "arguments": arguments})
     there = Location.of("gone://bucket/x")
     for ask in (there.read, there.files, there.is_folder, there.delete, there.make_folder, lambda: there.create(b"")):

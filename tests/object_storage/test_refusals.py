@@ -22,7 +22,6 @@ from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, 
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import EpisodeWriter
-from tests.e2e.orchestra import free_port
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.faults import Answer, Proxy, refusal
 from tests.storage.factories import episode
@@ -169,9 +168,9 @@ def test_an_endpoint_that_is_no_url(bucket: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("attempts", [2, pytest.param(s3.READ_ATTEMPTS, marks=pytest.mark.slow)])
-def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int) -> None:
+def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int, silent_port: int) -> None:
     monkeypatch.setattr(s3, "READ_ATTEMPTS", attempts)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     for ask in (WORDY["list"], WORDY["write"]):
         begin = time.monotonic()
         with pytest.raises(StorageUnavailableError, match=r"[Cc]ould not connect to .*Try again when the place answers"):

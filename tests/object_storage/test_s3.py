@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from offline_core.errors import StorageError, VersionExistsError
+from offline_core.errors import ConfigError, StorageError, VersionExistsError
 from offline_core.storage import s3
 from offline_core.storage.dataset import prepare_dataset
 from offline_core.storage.location import Location
@@ -256,3 +256,10 @@ def test_unfinished_uploads_go_after_a_week(bucket: str, boto: Any, proxied: Pro
     left = [each["Key"] for each in boto.list_multipart_uploads(Bucket=name_of(bucket))["Uploads"]]
     assert sorted(left) == ["data/a/2", "database/1"]
     assert len(asked) == 2 and "prefix=data%2F" in asked[0] and "key-marker=data%2Fa%2F2" in asked[1]
+
+
+def test_credentials_in_an_endpoint_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://key:hidden@127.0.0.1:1")
+    with pytest.raises(ConfigError, match="has credentials in it: write it without them") as caught:
+        Location.of("s3://bucket/x")
+    assert "hidden" not in str(caught.value)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import pickle
+import socket
 
 import pytest
+from aiohttp.client_exceptions import ClientConnectorDNSError
+from aiohttp.client_reqrep import ConnectionKey
+from azure.core.exceptions import ClientAuthenticationError
 from botocore import exceptions as boto
 
 from offline_core.errors import StorageError, StorageUnavailableError
@@ -106,3 +110,15 @@ def test_errors_can_be_sent_to_another_process() -> None:
     for error in (AnswerError(errno.ETIMEDOUT, "slow"), RefusedError(errno.EACCES, "no"), NoBucketError(errno.ENOENT, "none")):
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), copy.errno, copy.strerror) == (type(error), error.errno, error.strerror)
+
+
+def test_a_name_that_cannot_be_resolved_may_pass() -> None:
+    key = ConnectionKey("nowhere.invalid", 443, True, True, None, None, None)
+    error = ClientConnectorDNSError(key, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    with pytest.raises(StorageUnavailableError, match="Name or service not known"), storage_errors("read", "gs://b/x"):
+        raise error
+
+
+def test_nobody_to_ask_azure_as() -> None:
+    found = as_os_error(ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token\n" + "page\n" * 99))
+    assert type(found) is RefusedError and "no credentials were found: set AZURE_STORAGE_CONNECTION_STRING" in found.strerror

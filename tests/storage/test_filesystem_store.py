@@ -12,8 +12,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage import lease
 from offline_core.storage.dataset import is_dataset, open_dataset, versions
-from offline_core.storage.filesystem_store import FilesystemStore, place_of
+from offline_core.storage.filesystem_store import FilesystemStore
 from offline_core.storage.location import Location
+from offline_core.storage.opened import place_of
 
 
 class Failing(MemoryFileSystem):

@@ -16,6 +16,7 @@ from offline_core.errors import ConfigError, LocationError, OfflineError, Storag
 from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, versions
 from offline_core.storage.filesystem_store import FilesystemStore
 from offline_core.storage.filesystems import VARIABLE
+from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
@@ -279,6 +280,6 @@ def test_what_killed_writers_left_is_removed_when_it_is_old(place: str, tmp_path
         root.child(name).write(b"x")
     for name in (old, f"deep/{old}/00001/x.arrow", f"{alive}/1", "kept", ".tmp-mine"):
         os.utime(tmp_path / "data/runs" / name, (1, 1))
-    assert root.store.remove_leftovers(root.path, older_than_days=7) == 2
+    remove_leftovers(root)
     assert root.files() == sorted([young, f"{alive}/1", f"{alive}/2", "kept", ".tmp-mine"])
-    assert Location.of(f"{place}nowhere").store.remove_leftovers("nowhere", older_than_days=7) == 0
+    remove_leftovers(Location.of(f"{place}nowhere"))

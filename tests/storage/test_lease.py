@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from offline_core.errors import StorageUnavailableError
 from offline_core.storage import lease as module
 from offline_core.storage.lease import LeaseLostError, lease
 from offline_core.storage.stores import LocalStore
@@ -118,3 +119,12 @@ def test_an_error_inside_is_the_one_to_see(folder: str) -> None:
         raise KeyError
     with lease(STORE, folder):
         pass
+
+
+def test_a_place_that_is_gone_is_not_waited_for(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    with pytest.raises(StorageUnavailableError), lease(STORE, folder):
+        monkeypatch.setattr(LocalStore, "put", lambda *arguments: asked.append(arguments))
+        raise StorageUnavailableError("gone")
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "lease"], seconds=5, what="the end")
+    assert all(data != b"released" for _, _, data in asked)

@@ -78,4 +78,4 @@ def test_a_folder_that_cannot_be_written_to_is_not_made(tmp_path: Path) -> None:
 def test_it_can_be_sent_and_has_no_links(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(STORE)) == STORE
     assert STORE.link(f"{tmp_path}/x") is None
-    assert STORE.remove_leftovers(str(tmp_path), older_than_days=0) == 0
+    assert STORE.abort_uploads(str(tmp_path), older_than_days=0) == 0
