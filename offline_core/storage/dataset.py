@@ -15,6 +15,7 @@ import hashlib
 import logging
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +43,9 @@ from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation
 from offline_core.storage.stores import TEMPORARY
 
 log = logging.getLogger(__name__)
+
+READERS = 8
+"""Manifests that are read at once."""
 
 VERSIONS = "_versions"
 
@@ -250,10 +254,18 @@ def missing_files(dataset: Dataset) -> list[str]:
 
 
 def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
-    for number in reversed(numbers):
-        with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
-            if is_wanted((dataset := _open_version(location, number)).manifest):
-                return dataset
+    with ThreadPoolExecutor(READERS) as pool:  # far away, one after the other takes long
+        for stop in range(len(numbers), 0, -READERS):
+            some = numbers[max(0, stop - READERS) : stop]
+            for dataset in pool.map(functools.partial(_readable, location), reversed(some)):
+                if dataset is not None and is_wanted(dataset.manifest):
+                    return dataset
+    return None
+
+
+def _readable(location: Location, version: int) -> Dataset | None:
+    with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
+        return _open_version(location, version)
     return None
 
 

@@ -48,6 +48,11 @@ _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
 
+def schemes() -> list[str]:
+    """What URIs may begin with, beside `file`."""
+    return list(_defined(os.environ.get(VARIABLE, "")))
+
+
 def open_place(scheme: str, rest: str) -> tuple[Store, str]:
     """(store, path in it) of `<scheme>://<rest>`.
 

@@ -10,6 +10,7 @@ import errno
 import os
 import posixpath
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,18 +20,23 @@ from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, StorageError, StorageUnavailableError, VersionExistsError
 from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os_error
-from offline_core.storage.filesystems import open_place
+from offline_core.storage.filesystems import open_place, schemes
 from offline_core.storage.lease import LeaseLostError
 from offline_core.storage.stores import TEMPORARY, LocalStore, Store
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Of two letters at least, for `C:/` is a drive."""
 
 _CREDENTIALS = re.compile(r"[^/@:]*:(?!\d+(/|$)).*@")
 """`key:secret@` where a bucket or a server has to be; what follows a server's colon is a port."""
 
+_SETTINGS = re.compile(r"\?[^/=]+=")
+"""`?name=value`, as PyArrow reads them; keys and secrets may be among them."""
+
 _ANOTHER = re.compile(r"[,;]\s*/|[,;\s]\s*[A-Za-z][A-Za-z0-9+.-]*://")
 """Where a second place begins, in what other systems take for a list."""
+
+_CONTROL = re.compile(r"[\0-\x1f]")
 
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
@@ -73,11 +79,14 @@ class Location:
             LocationError: an empty name, a scheme that cannot be opened, or a URI with credentials in it.
             ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
         """
-        if not uri or not uri.strip() or "\0" in uri:
-            raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
+        refuse_credentials(uri)
         scheme = _SCHEME.match(uri)
+        if scheme and not uri.startswith("/", scheme.end()) and scheme[1].lower() not in schemes():
+            scheme = None  # a file with a colon in its name
         if _ANOTHER.search(uri) or (scheme is None and "://" in uri):  # not repeated: there may be credentials in it
             raise LocationError("One place has to be named, by a path or one URI, and not several nor a list of them.")
+        if not uri.strip() or _CONTROL.search(uri):
+            raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
         match scheme and scheme[1].lower():
             case None:
                 return cls._local(os.path.expanduser(uri))
@@ -89,13 +98,16 @@ class Location:
                     )
                 return cls._local(path)
             case other:
-                rest = uri[len(other) + 1 :].removeprefix("//").rstrip("/")
-                if _CREDENTIALS.match(rest):  # not repeated: it would be in logs
-                    raise LocationError(
-                        f"A {other}:// URI has credentials in it: write it without them, and set them as variables."
-                    )
-                if not rest or rest.startswith("/"):
+                before, _, rest = uri[len(other) + 1 :].rstrip("/").partition("//")
+                if before or not rest or rest.startswith("/"):
                     raise LocationError(f"{uri!r} names no bucket; write {other}://bucket/folder.")
+                if _SETTINGS.search(rest):
+                    raise LocationError(
+                        f"A URI with {other}:// has settings behind a question mark: set them as variables, or in "
+                        "OFFLINE_FILESYSTEMS."
+                    )
+                if {".", ".."} & set(rest.split("/")):  # one client would follow them, and another look for such a key
+                    raise LocationError(f"{uri!r}: a URI cannot go up by '..' or stay by '.'; write where it leads.")
                 store, path = open_place(other, rest)
                 return cls(uri=f"{other}://{'/'.join(filter(None, rest.split('/')))}", store=store, path=path)
 
@@ -143,8 +155,8 @@ class Location:
         """Bytes of the files below this folder, by their paths relative to it."""
         with storage_errors("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
-        sizes = {posixpath.relpath(info.path, self.path): info.size for info in found if info.type == fs.FileType.File}
-        return {name: size for name, size in sizes.items() if recursive or "/" not in name}  # Azure's lists all the same
+        start = len(self.path.rstrip("/")) + 1
+        return {info.path[start:]: info.size for info in found if info.type == fs.FileType.File}
 
     def read(self) -> bytes:
         """The whole file.
@@ -224,6 +236,21 @@ class Location:
             return self.filesystem.get_file_info(self.path).type
 
 
+def refuse_credentials(uri: str) -> None:
+    """To be asked of everything that may be a URI before it is repeated anywhere.
+
+    Raises:
+        LocationError: there are credentials in it.
+    """
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        return
+    name, rest = scheme[1].lower(), uri[scheme.end() :]
+    is_uri = rest.startswith("/") or name in schemes()
+    if is_uri and _CREDENTIALS.match(rest.removeprefix("//") if name == "file" else rest.lstrip("/")):
+        raise LocationError(f"A {name}:// URI has credentials in it: write it without them, and set them as variables.")
+
+
 @contextlib.contextmanager
 def temporary_folder(parent: Location) -> Iterator[Location]:
     """A new folder below `parent` that readers never see, and that is gone afterwards."""
@@ -264,4 +291,7 @@ def _storage_error(tried: str, error: OSError) -> StorageError:
             return StorageError(f"{tried}: no permission. Choose another place or change its owner or mode.")
         case OSError(errno=number) if number in _MAY_PASS:
             return StorageUnavailableError(f"{tried} now: {str(error).rstrip('.')}. Try again when the place answers.")
-    return StorageError(f"{tried}: {str(error).rstrip('.')}. {_REMEDIES.get(error.errno or 0, '')}".rstrip())
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    if error.errno == errno.ENOSPC and "://" in tried:
+        remedy = f"Files are written to {tempfile.gettempdir()} first, and that is full: free some space there, or set TMPDIR."
+    return StorageError(f"{tried}: {str(error).rstrip('.')}. {remedy}".rstrip())

@@ -72,11 +72,22 @@ def opened(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
         if "Must provide either" in str(error):  # adlfs
             raise RefusedError(errno.EACCES, _NO_ACCOUNT) from error
         raise ConfigError(f"The filesystem {maker} cannot be made of its arguments: {first_line(error)}.") from error
+    _check_account(values.get("account_name"), made)
     if isinstance(made, fs.FileSystem):
         return made, made
     if isinstance(made, fsspec.AbstractFileSystem):
         return fs.PyFileSystem(_Handler(made)), made
     raise ConfigError(f"{maker} makes a {type(made).__name__}, which is neither PyArrow's nor fsspec's filesystem.")
+
+
+def _check_account(asked: str | None, made: Any) -> None:
+    """Azure's client heeds a connection string more than the account that it is asked for."""
+    client = getattr(made, "service_client", None)
+    if asked and client is not None and client.account_name not in (asked, None):
+        raise ConfigError(
+            f"The account {asked} is asked for, and AZURE_STORAGE_CONNECTION_STRING leads to {client.account_name}: unset it, "
+            "or leave the account out of the URI."
+        )
 
 
 def _defaults(protocol: str) -> dict[str, Any]:
@@ -138,7 +149,17 @@ class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
     def open_input_stream(self, path: str) -> pa.PythonFile:
         return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
 
-    open_input_file = open_input_stream
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        # What is asked for at random is asked for once: reading ahead would fetch what is not wanted.
+        without = {"cache_type": "none"} if self.fs.protocol and set(EXCLUSIVE) & {*self.fs.protocol} else {}
+        return pa.PythonFile(self.fs.open(path, mode="rb", **without), mode="r")
+
+    def move(self, src: str, dest: str) -> None:
+        if type(self.fs).mv is not fsspec.AbstractFileSystem.mv:
+            self.fs.mv(src, dest)
+            return
+        self.fs.cp_file(src, dest)  # fsspec's own way takes * and [ in names for patterns
+        self.fs.rm_file(src)
 
     @staticmethod
     def _create_file_info(path: str, info: dict[str, Any]) -> fs.FileInfo:

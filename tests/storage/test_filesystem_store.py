@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from offline_core.errors import StorageUnavailableError
+from offline_core.errors import ConfigError, StorageUnavailableError
 from offline_core.storage import lease
 from offline_core.storage.dataset import is_dataset, open_dataset, versions
 from offline_core.storage.filesystem_store import FilesystemStore
 from offline_core.storage.location import Location
 from offline_core.storage.opened import place_of
+from tests.object_storage.emulators import azure_connection
 
 
 class Failing(MemoryFileSystem):
@@ -112,3 +113,21 @@ def test_a_server_stands_in_the_uri_or_in_the_arguments() -> None:
         {"account_name": "a", "account_key": "k"},
     )
     assert place_of("abfs", "c/runs", {"account_name": "a"}) == ("c/runs", {"account_name": "a"})
+
+
+def test_names_that_look_like_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"mem": {"filesystem": "memory", "one_writer": true}}')
+    for folder in ("st*r", "g[1]", "w?at"):
+        file = Location.of(f"mem://{folder}/plain.json")
+        file.write(b"1")
+        file.write(b"2")
+        assert (file.read(), file.parent.files()) == (b"2", ["plain.json"])
+
+
+def test_an_account_that_the_connection_string_contradicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_connection(1))
+    there = Location.of("abfs://container@another.dfs.core.windows.net/x")
+    with pytest.raises(
+        ConfigError, match="account another is asked for, and AZURE_STORAGE_CONNECTION_STRING leads to devstore"
+    ):
+        there.files()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offline_core.errors import LocationError, StorageError, VersionExistsError
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.stores import TEMPORARY
 from tests.storage.factories import found, in_small_filesystem
 
@@ -158,7 +159,7 @@ def test_one_of_two_processes_creates(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
 from offline_core.errors import VersionExistsError
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
 root, letter = Location.of(sys.argv[1]), sys.argv[2]
 root.child("ready-" + letter).write(b"")
 while not all(root.child("ready-" + other).is_file() for other in "AB"):
@@ -225,7 +226,7 @@ def test_full_and_read_only_disks(tmp_path: Path) -> None:
     script = """
 import os, subprocess
 from offline_core.errors import StorageError
-from offline_core.storage.location import Location
+from offline_core.storage.location import Location, storage_errors
 
 def attempt(action, *arguments):
     try:
@@ -265,3 +266,42 @@ result = full, after_full, read_only, location.child("x").read().decode()
         assert str(tmp_path) in message
         assert "Choose another place, or mount it for writing." in message
     assert still == "old"
+
+
+@pytest.mark.parametrize("uri", ["s3:bucket/runs", "S3:bucket", "gs:x"])
+def test_schemes_without_slashes_are_no_folders(uri: str) -> None:
+    with pytest.raises(LocationError, match=r"names no bucket; write .*://bucket/folder"):
+        Location.of(uri)
+
+
+def test_a_colon_in_a_name(tmp_path: Path) -> None:
+    assert Location.of(f"{tmp_path}/a:b").path == f"{tmp_path}/a:b"
+    assert Location.of("run:1/x").path == os.path.abspath("run:1/x")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/../x", "gs://bucket/a/./b", "s3://bucket/a/.."])
+def test_uris_that_go_up_or_stay(uri: str) -> None:
+    with pytest.raises(LocationError, match="cannot go up by"):
+        Location.of(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/x\n", "a\tb"])
+def test_control_characters(uri: str) -> None:
+    with pytest.raises(LocationError, match="names no place"):
+        Location.of(uri)
+
+
+def test_a_full_disk_on_the_way_to_a_bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with (
+        pytest.raises(StorageError, match=rf"s3://b/x: .*written to {tmp_path} first.*set TMPDIR"),
+        storage_errors("write", "s3://b/x"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("uri", ["s3://b/x?access_key=hidden", "s3://b?secret_key=hidden&region=x", "gs://b/x/y?token=hidden"])
+def test_settings_in_a_uri_are_not_repeated(uri: str) -> None:
+    with pytest.raises(LocationError, match="settings behind a question mark: set them as variables") as caught:
+        Location.of(uri)
+    assert "hidden" not in str(caught.value)
