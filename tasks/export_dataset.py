@@ -19,14 +19,15 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
         result = core.export_dataset(config, dataset=dataset, output=output, version=version)
     with telling():
         rows = {"From": result.source, "To": result.output, "Format": result.format}
-        place = Location.of(output)
+        place = core.result_place(config, output)
+        folder = Location.of(output) if place is None else place.parent
         publish(
             Card("Export", rows | {"Episodes": result.episodes, "Steps": result.steps}),
             key="export-card",
             operation="export_dataset",
             config=config,
             about=(result.source.uri, result.source.version),
-            beside=[place.child("card")] if place.is_folder() else [],  # a writer of the user's own may make a single file
+            beside=[folder.child("card")] if folder.is_folder() else [],  # a writer of the user's own may make a single file
             reused=result.reused,
         )
     return result

@@ -65,7 +65,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
         BusyError: another run was first.
     """
     source = open_or_import(dataset, version, output=output)
-    location, place = Location.of(output), _place(config, output)
+    location, place = Location.of(output), result_place(config, output)
     operation = Operation(name="export_dataset", config=config.model_dump(mode="json"))
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := kept(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
@@ -94,7 +94,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     return result
 
 
-def _place(config: ExportConfig, output: str) -> Location | None:
+def result_place(config: ExportConfig, output: str) -> Location | None:
     """Where the result is kept: in the folder that is replaced as a whole, if the writer is one of ours."""
     match config.format:
         case "minari":

@@ -78,6 +78,9 @@ def test_from_sample_batches_to_training_data(rllib_recordings: Path, tmp_path: 
 
     export_dataset(dataset=imported.dataset.uri, output=str(tmp_path / "minari"))
     card_of(export_dataset, "export-card")
+    folder = tmp_path / "minari/offline/dataset-v0"
+    assert (folder / "card.md").is_file() and not (tmp_path / "minari/card.md").exists()  # others may export there, too
+    assert export_dataset(dataset=imported.dataset.uri, output=str(tmp_path / "minari")).reused
     back = import_dataset(source=str(tmp_path / "minari/offline/dataset-v0"), output=str(tmp_path / "back"))
     assert back.counts.steps == 15_432
     assert open_dataset(back.dataset.uri).manifest.statistics.returns == open_dataset(table.uri).manifest.statistics.returns
