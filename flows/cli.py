@@ -12,12 +12,31 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Turns experience into policies: train an expert, record it or import what is there, prune, clone, evaluate.",
+    help="Turns experience into policies: train an expert, record it or import what is there, prune, clone, evaluate.\n\n"
+    "A folder is a path, or a URI as s3://bucket/runs, gs://bucket/runs or abfs://container/runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _place(uri: str) -> str:
+    """Before anything runs, and so before Prefect keeps a parameter that may have credentials in it."""
+    from offline_core.storage.location import Location
+
+    Location.of(uri)
+    return uri
+
+
+def _sources(uris: list[str] | None) -> list[str] | None:
+    """Others than we may know how to read them."""
+    from offline_core.storage.location import refuse_credentials
+
+    for uri in uris or []:
+        refuse_credentials(uri)
+    return uris
+
 
 Settings = Annotated[
     list[str] | None,
@@ -27,14 +46,14 @@ Settings = Annotated[
 ]
 ConfigFile = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="Parameters as YAML or JSON.")]
 ShowConfig = Annotated[bool, typer.Option("--show-config", help="Print all parameters with what they mean, and stop.")]
-Dataset = Annotated[str, typer.Argument(help="Folder of the dataset to read.")]
-Output = Annotated[str, typer.Argument(help="Folder of the dataset to write.")]
+Dataset = Annotated[str, typer.Argument(help="Folder of the dataset to read.", callback=_place)]
+Output = Annotated[str, typer.Argument(help="Folder of the dataset to write.", callback=_place)]
 Version = Annotated[int | None, typer.Option(help="Version of the dataset; the latest if none is given.")]
 
 
 @app.command()
 def expert_to_policy(
-    root: Annotated[str, typer.Argument(help="Folder for everything the run makes.")] = "runs/demo",
+    root: Annotated[str, typer.Argument(help="Folder for everything the run makes.", callback=_place)] = "runs/demo",
     env: Annotated[str | None, typer.Option(help="Gymnasium id of the environment.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every stage.")] = 0,
     settings: Settings = None,
@@ -53,7 +72,7 @@ def expert_to_policy(
 
 @app.command()
 def train_expert(
-    output: Annotated[str, typer.Argument(help="Folder for the checkpoint.")] = "runs/expert",
+    output: Annotated[str, typer.Argument(help="Folder for the checkpoint.", callback=_place)] = "runs/expert",
     env: Annotated[str | None, typer.Option(help="Gymnasium id of the environment.")] = None,
     settings: Settings = None,
     config_file: ConfigFile = None,
@@ -66,8 +85,8 @@ def train_expert(
 
 @app.command()
 def record(
-    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to play.")] = "runs/expert/best",
-    output: Annotated[str, typer.Argument(help="Folder of the dataset to write.")] = "runs/recording",
+    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to play.", callback=_place)] = "runs/expert/best",
+    output: Annotated[str, typer.Argument(help="Folder of the dataset to write.", callback=_place)] = "runs/recording",
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
@@ -79,9 +98,14 @@ def record(
 @app.command("import")
 def import_(
     source: Annotated[
-        list[str] | None, typer.Argument(help="Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …")
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …", callback=_sources
+        ),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the dataset to write.")] = "runs/imported",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Folder of the dataset to write.", callback=_place)
+    ] = "runs/imported",
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
@@ -156,7 +180,9 @@ def compact(
 @app.command()
 def split(
     dataset: Dataset = "runs/recording",
-    output: Annotated[str, typer.Argument(help="Folder for the two datasets, train and held_out.")] = "runs/split",
+    output: Annotated[
+        str, typer.Argument(help="Folder for the two datasets, train and held_out.", callback=_place)
+    ] = "runs/split",
     version: Version = None,
     settings: Settings = None,
     config_file: ConfigFile = None,
@@ -168,8 +194,10 @@ def split(
 
 @app.command()
 def merge(
-    datasets: Annotated[list[str], typer.Argument(help="Folders of the datasets to read.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Folder of the dataset to write.")] = "runs/merged",
+    datasets: Annotated[list[str], typer.Argument(help="Folders of the datasets to read.", callback=_sources)],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Folder of the dataset to write.", callback=_place)
+    ] = "runs/merged",
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
@@ -193,7 +221,7 @@ def mix(
 def export(
     dataset: Dataset = "runs/recording",
     output: Annotated[
-        str, typer.Argument(help="Folder to write; an export that is there is replaced, nothing else is.")
+        str, typer.Argument(help="Folder to write; an export that is there is replaced, nothing else is.", callback=_place)
     ] = "runs/export",
     version: Version = None,
     settings: Settings = None,
@@ -206,8 +234,10 @@ def export(
 
 @app.command()
 def train(
-    dataset: Annotated[str, typer.Argument(help="Folder of the dataset, or of RLlib's episode files.")] = "runs/recording",
-    output: Annotated[str, typer.Argument(help="Folder for checkpoints and metrics.")] = "runs/policy",
+    dataset: Annotated[
+        str, typer.Argument(help="Folder of the dataset, or of RLlib's episode files.", callback=_place)
+    ] = "runs/recording",
+    output: Annotated[str, typer.Argument(help="Folder for checkpoints and metrics.", callback=_place)] = "runs/policy",
     version: Version = None,
     settings: Settings = None,
     config_file: ConfigFile = None,
@@ -219,7 +249,7 @@ def train(
 
 @app.command()
 def evaluate(
-    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to play.")] = "runs/policy/best",
+    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to play.", callback=_place)] = "runs/policy/best",
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
@@ -230,9 +260,9 @@ def evaluate(
 
 @app.command()
 def export_policy(
-    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to export.")] = "runs/policy/best",
+    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to export.", callback=_place)] = "runs/policy/best",
     output: Annotated[
-        str, typer.Argument(help="Folder for the models; an export that is there is replaced.")
+        str, typer.Argument(help="Folder for the models; an export that is there is replaced.", callback=_place)
     ] = "runs/exported",
     settings: Settings = None,
     config_file: ConfigFile = None,
@@ -244,7 +274,7 @@ def export_policy(
 
 @app.command()
 def inspect(
-    place: Annotated[str, typer.Argument(help="Folder of the dataset or policy.")],
+    place: Annotated[str, typer.Argument(help="Folder of the dataset or policy.", callback=_place)],
     version: Version = None,
 ) -> None:
     """Show a dataset (versions, files, spaces, statistics) or a policy, and what it was made from."""

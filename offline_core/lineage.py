@@ -9,17 +9,23 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from offline_core.errors import OfflineError
+from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.checkpoint import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Manifest, Parent
 
-State = Literal["there", "gone", "replaced", "foreign"]
+State = Literal["there", "gone", "replaced", "foreign", "unreachable"]
 """`replaced`: something else is there by now, of which nothing is told; `foreign`: other people's files, which tell nothing."""
 
 MAX_NODES = 40
 MAX_NAME = 48
+_STATES = {
+    "gone": "gone",
+    "replaced": "something else is there now",
+    "foreign": "files of others",
+    "unreachable": "its place does not answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,8 @@ class _Named:
 def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
     try:
         manifest = _manifest(named)
+    except StorageUnavailableError:
+        return Node(named.kind, named.uri, named.version, "unreachable"), []
     except OfflineError:  # whoever wants to use it is told why
         return Node(named.kind, named.uri, named.version, "gone"), []
     if manifest is None:
@@ -137,9 +145,18 @@ def _manifest(named: _Named) -> Manifest | PolicyManifest | None:
     return open_dataset(named.uri, named.version).manifest
 
 
+def _short(uri: str) -> str:
+    """The last two names of a path; of a URI, its bucket as well."""
+    scheme, slashes, path = uri.rstrip("/").rpartition("://")
+    bucket, *folders = path.split("/")
+    if not slashes:
+        return "/".join(folders[-2:]) if folders else bucket
+    return "/".join([f"{scheme}://{bucket}", *(["…"] if len(folders) > 2 else []), *folders[-2:]])
+
+
 def label(node: Node) -> list[str]:
     """What a node is, in a few short lines."""
-    name = "/".join(node.uri.rstrip("/").split("/")[-2:])
+    name = _short(node.uri)
     if len(name) > MAX_NAME:
         name = f"…{name[1 - MAX_NAME :]}"
     lines = [name if not node.version else f"{name} version {node.version}"]
@@ -150,7 +167,7 @@ def label(node: Node) -> list[str]:
     if node.mean_return is not None:
         lines.append(f"return {node.mean_return:.1f}")
     if node.state != "there":
-        lines.append({"gone": "gone", "replaced": "something else is there now", "foreign": "files of others"}[node.state])
+        lines.append(_STATES[node.state])
     return lines
 
 

@@ -12,12 +12,13 @@ import pytest
 from offline_core import lineage as module
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
-from offline_core.lineage import Lineage, Node, lineage, mermaid
+from offline_core.errors import StorageUnavailableError
+from offline_core.lineage import Lineage, Node, label, lineage, mermaid
 from offline_core.policies.checkpoint import read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
 from offline_core.storage.dataset import Dataset, commit, prepare_dataset
 from offline_core.storage.manifest import Operation, Parent
-from tests.storage.factories import episode, write_files
+from tests.storage.factories import episode, write_dataset, write_files
 
 
 def dataset(folder: Path, operation: str, parents: Sequence[Parent] = (), *, episodes: int = 2) -> Dataset:
@@ -150,3 +151,27 @@ def test_no_name_is_more_than_text_in_a_label(name: str) -> None:
 def test_a_long_name_shows_its_end() -> None:
     (lines,) = drawn(Lineage([Node("dataset", f"/data/{'x' * 99}end", 1, "there")], [])).values()
     assert lines == [f"…{'x' * 44}end version 1"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("/data/runs/demo/pruned", "demo/pruned"),
+        ("s3://lake", "s3://lake"),
+        ("s3://lake/pruned", "s3://lake/pruned"),
+        ("gs://lake/demo/pruned", "gs://lake/demo/pruned"),
+        ("s3://lake/team/demo/pruned", "s3://lake/…/demo/pruned"),
+    ],
+)
+def test_a_label_says_in_which_bucket(uri: str, name: str) -> None:
+    assert label(Node(uri=uri, version=None, kind="dataset", state="there"))[0] == name
+
+
+def test_what_cannot_be_reached_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def silent(uri: str, version: int | None = None) -> Dataset:
+        raise StorageUnavailableError("not now")
+
+    place = str(write_dataset(tmp_path / "data", [episode(0)]).location.uri)
+    monkeypatch.setattr(module, "open_dataset", silent)
+    [node] = lineage(place, 1).nodes
+    assert node.state == "unreachable" and label(node)[-1] == "its place does not answer"

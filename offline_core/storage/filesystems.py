@@ -44,6 +44,7 @@ class FilesystemSpec(Config):
 
 
 _BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs", "abfss")}
+_SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "adl": "abfs"}
 _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
@@ -62,6 +63,8 @@ def open_place(scheme: str, rest: str) -> tuple[Store, str]:
     """
     specs = _defined(os.environ.get(VARIABLE, ""))
     spec = specs.get(scheme)
+    if spec is None and scheme in _SYNONYMS:
+        raise LocationError(f"{scheme}:// is written {_SYNONYMS[scheme]}:// here.")
     if spec is None:
         known = ", ".join(f"{name}://" for name in ("file", *specs))
         raise LocationError(f"{scheme}:// is none of {known}: use one of them, or define it in {VARIABLE}.")

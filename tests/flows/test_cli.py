@@ -102,3 +102,22 @@ def test_a_prefect_server_that_does_not_answer_is_named(place: str, tmp_path: Pa
     assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it")
     assert ("unset the variable" in line) == (place == "variable")
     assert ("'prefect config view' says" in line) == (place == "profile")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["prune", "s3://key:hidden@lake/x", "out"], "has credentials in it"),
+        (["train", "runs/x", "s3://lake/x?secret_key=hidden"], "has settings behind a question mark"),
+        (["import", "s3://key:hidden@lake/x.csv"], "has credentials in it"),
+        (["merge", "s3://key:hidden@lake/x", "runs/y"], "has credentials in it"),
+        (["evaluate", "s3a://lake/policy"], "s3a:// is written s3:// here"),
+        (["expert-to-policy", "s3:/lake/demo"], "names no bucket; write s3://bucket/folder"),
+    ],
+)
+def test_places_are_checked_before_anything_runs(arguments: list[str], told: str, tmp_path: Path) -> None:
+    done = offline(*arguments, cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and told in " ".join(said.split())
+    assert "hidden" not in said and "flow run" not in said.lower()
+    assert not list(tmp_path.rglob("*.db"))
