@@ -17,7 +17,7 @@ from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.values import conform, scaled
 from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
-from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError, StorageError
+from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
 from offline_core.progress import progress
 from offline_core.storage.dataset import parquet_errors
 from offline_core.storage.location import Location
@@ -99,7 +99,7 @@ class EpisodeFiles:
                     raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
                 for number in range(parquet.num_row_groups):
                     yield _items(parquet, number)
-        except (DataError, StorageError) as error:
+        except DataError as error:  # and no StorageError: what is out of reach is not damaged
             if self.config.unreadable == "fail":
                 raise
             self.unreadable.append(Unreadable(file.uri, None, 0, error))

@@ -20,6 +20,7 @@ from offline_core.storage.dataset import Dataset, commit, find_version, is_datas
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.sources.fingerprint import changes_show, fingerprint
+from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
@@ -42,13 +43,14 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
         EmptyDatasetError: there is nothing to import.
     """
-    paths = _listed(source)
-    files, readers = _opened(paths, config.source)
+    paths, listing = _listed(source), Listing()
+    files, readers = _opened(paths, config.source, listing)
     if files:
         check_for_episodes(config)
-    parent = _parent(paths, config.source)  # before anything is read: who changes files meanwhile makes others of them
+    # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
+    parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
     operation = Operation(name="import_dataset", version=2, config=config.model_dump(mode="json", exclude=_HOW_FAST))
-    if changes_show(files or readers) and (found := find_version(output, operation, [parent])):
+    if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
     root = prepare_dataset(output)
@@ -57,7 +59,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         if files:
             written = [write(root, "part", EpisodeFiles(files, config, unreadable, config.spaces()).read(), config)]
         else:
-            written = StepImport.of(readers, config, root, folder).run(unreadable)
+            written = StepImport.of(readers, config, root, folder, listing).run(unreadable)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
     quarantine = list_unreadable(root, unreadable) if unreadable else None
     if counts.episodes == 0:
@@ -102,16 +104,12 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
     return open_dataset(result.dataset.uri, result.dataset.version)
 
 
-def _opened(paths: Sequence[str], config: SourceConfig) -> tuple[list[Location], list[StepReader]]:
+def _opened(paths: Sequence[str], config: SourceConfig, listing: Listing) -> tuple[list[Location], list[StepReader]]:
     """(files of episodes, readers of steps); one of the two is empty."""
-    if format_of(paths, config) == EPISODES:
-        return episode_files(paths), []
-    return [], open_source(paths, config)
-
-
-def _parent(paths: Sequence[str], config: SourceConfig) -> Parent:
-    files, readers = _opened(paths, config)
-    return Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers))
+    format = format_of(paths, config, listing)
+    if format == EPISODES:
+        return episode_files(paths, listing), []
+    return [], open_source(paths, config.model_copy(update={"format": format}), listing)
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

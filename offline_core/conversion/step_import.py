@@ -26,10 +26,11 @@ from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
-from offline_core.errors import DataError, OfflineError, StorageError
+from offline_core.errors import DataError, OfflineError
 from offline_core.progress import progress
 from offline_core.storage.location import Location
 from offline_core.storage.sources.fingerprint import files_of
+from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import SOURCE_ROW
 from offline_core.storage.sources.step_reader import StepReader
@@ -77,14 +78,16 @@ class StepImport:
     """Rows that turn out not to lie in order are linked."""
 
     @classmethod
-    def of(cls, readers: Sequence[StepReader], config: ImportConfig, root: Location, folder: Location) -> StepImport:
+    def of(
+        cls, readers: Sequence[StepReader], config: ImportConfig, root: Location, folder: Location, listing: Listing
+    ) -> StepImport:
         """Looks at the first rows to see what is there.
 
         Raises:
             ConfigError: the parameters do not fit what is there.
         """
         preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
-        size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader))
+        size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader, listing))
         parts = config.partitions or min(MAX_PARTS, max(1, -(-size // PART_BYTES)))
         job = cls(readers, config, root, folder, parts, preparation)
         if (table := next(job._prepared(range(len(readers)), Lost()), None)) is not None:
@@ -144,7 +147,7 @@ class StepImport:
                     if table is not None and table.num_rows:
                         reached = table[SOURCE_ROW][-1].as_py() + 1
                         yield table
-            except (DataError, StorageError) as error:
+            except DataError as error:  # and no StorageError: what is out of reach is not damaged
                 if self.config.unreadable == "fail":
                     raise
                 lost.unreadable.append(Unreadable(reader.uri, None, 0, error))

@@ -6,8 +6,9 @@ import base64
 import gzip
 import json
 import pickle
+import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,19 @@ from offline_core.conversion.exporting import ExportConfig, export_dataset
 from offline_core.conversion.importing import import_dataset, open_or_import
 from offline_core.conversion.report import ImportResult
 from offline_core.episodes import encode
-from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, StorageError
+from offline_core.errors import (
+    ConfigError,
+    CorruptFileError,
+    DatasetNotFoundError,
+    LocationError,
+    StorageError,
+)
+from offline_core.ray_session import ray_session
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.reader import episodes
+from offline_core.storage.sources.ray_reads import RayRead
+from tests.object_storage.conftest import SETTINGS, client
 from tests.storage.factories import episode, write_dataset, write_items
 from tests.storage.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
 
@@ -185,14 +195,77 @@ def test_a_damaged_file_is_named_as_it_is_in_the_bucket(bucket: str) -> None:
             imported_there(bucket, f"{bucket}/{name}", mapping={})
 
 
+@pytest.fixture
+def ray_there(bucket: str) -> Iterator[None]:
+    """A Ray that was started by who may use the bucket."""
+    with ray_session():
+        yield
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_up")
-def test_ray_data_reads_where_we_would(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("ray_there")
+def test_ray_data_reads_where_we_would(bucket: str, tmp_path: Path) -> None:
     """With our settings, and not with those that Ray would find for itself."""
     for number in range(2):
         write_steps(tmp_path / "in" / f"{number}.csv", scalar_steps(eps_id=[f"{number}{name}" for name in "aaabb"]))
     upload(tmp_path / "in", Location.of(f"{bucket}/in"))
+    packed = Location.of(f"{bucket}/in/0.csv.gz")
+    packed.write(gzip.compress((tmp_path / "in" / "0.csv").read_bytes()))
+    Location.of(f"{bucket}/in/0.csv").delete()
     found = imported_there(bucket, f"{bucket}/in", source={"format": "read_csv"}, **SCALAR)
     assert found.counts.episodes == 4
+    write_steps(tmp_path / "parquet" / "a.parquet", steps())
+    upload(tmp_path / "parquet", Location.of(f"{bucket}/parquet"))
+    assert imported_there(bucket, f"{bucket}/parquet", source={"format": "read_parquet"}).counts.episodes == 2
     with pytest.raises(ConfigError, match="not all in one place"):
         imported_there(bucket, [f"{bucket}/in", str(tmp_path / "in")], source={"format": "read_csv"}, **SCALAR)
+
+
+def test_ray_is_sent_where_files_are_and_not_who_we_are(
+    bucket: str, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers open the filesystem themselves, and read with it what we would."""
+    host = s3_endpoint.removeprefix("http://")
+    arguments = {"access_key": "key", "secret_key": "${VAULT_SECRET}", "endpoint_override": host, "scheme": "http"}
+    vault = {"filesystem": "pyarrow.fs:S3FileSystem", "arguments": arguments, "path": bucket.removeprefix("s3://")}
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps({"vault": vault}))
+    monkeypatch.setenv("VAULT_SECRET", SETTINGS["AWS_SECRET_ACCESS_KEY"])
+    Location.of(f"{bucket}/in/a.csv.gz").write(gzip.compress(b"x"))
+
+    def read_csv(paths: list[str], *, filesystem: pa.fs.FileSystem) -> None:
+        sent.append((paths, pickle.dumps(filesystem)))
+
+    sent: list[tuple[list[str], bytes]] = []
+    monkeypatch.setattr("ray.data.read_csv", read_csv)
+    for uri in (f"{bucket}/in", "vault://in"):
+        RayRead("read_csv", (uri,)).dataset()
+    for [path], data in sent:
+        assert SETTINGS["AWS_SECRET_ACCESS_KEY"].encode() not in data
+        opened = pickle.loads(data)
+        [found] = opened.get_file_info(pa.fs.FileSelector(path))
+        assert opened.open_input_stream(found.path).read() == b"x", "unpacked once"
+        assert gzip.decompress(opened.open_input_file(found.path).read()) == b"x"
+        assert opened == pickle.loads(data)
+
+
+@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_custom:Numbers"])
+@pytest.mark.parametrize("uri", ["s3://key:hidden@bucket/f.csv", "s3:/key:hidden@bucket/f.csv", "db://me:hidden@host/x"])
+def test_credentials_in_a_source_are_refused_whoever_reads_it(uri: str, format: str, tmp_path: Path) -> None:
+    config = ImportConfig.model_validate({"source": {"format": format}, "mapping": SEEDS})
+    with pytest.raises(LocationError, match="has credentials in it: write it without them") as raised:
+        import_dataset(config, source=["somewhere/else.csv", uri], output=str(tmp_path / "out"))
+    assert "hidden" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_lead_out_of_the_copy_are_refused(
+    bucket: str, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write to a bucket could else write to the disks of those who read it."""
+    (tmp_path / "temporary" / "files").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary" / "files"))
+    for key in ("m/data/metadata.json", "m/data/x/../../../evil.txt"):
+        client(s3_endpoint).put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=b"{}")
+    with pytest.raises(CorruptFileError, match=rf"{bucket}/m/data/x/../../../evil.txt cannot be copied to a disk"):
+        imported_there(bucket, f"{bucket}/m", mapping={})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

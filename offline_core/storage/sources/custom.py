@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from offline_core.errors import CorruptFileError, OfflineError
+from offline_core.storage.sources.out_of_reach import raise_if_out_of_reach
 from offline_core.storage.sources.step_reader import StepReader, Unreadable
 
 
@@ -30,6 +31,7 @@ class CustomReader:
         except (OfflineError, MemoryError):
             raise
         except Exception as error:
+            raise_if_out_of_reach(error, self.uri)
             raise CorruptFileError(
                 f"The reader {self.name} cannot read {self.uri}: {error!r}. Mend it, or raise an error of ours there."
             ) from error

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pyarrow import fs
 
 from offline_core.errors import LocationError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import digest
+from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
 
@@ -16,34 +17,32 @@ FileFacts = tuple[str, int, int | None]
 """(path, bytes, time of its last change in nanoseconds)"""
 
 
-def files_of(reader: StepReader | Location) -> list[FileFacts]:
+def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]:
     """The files that a reader reads, or those below its folder; none if it reads something else."""
-    return [facts for uri in _uris(reader) for facts in _facts(uri)]
+    return [facts for uri in _uris(reader) for facts in _facts(uri, listing)]
 
 
-def changes_show(readers: Sequence[StepReader | Location]) -> bool:
+def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
     """Whether the fingerprint would tell: all that they read lies in files, and not in places that only a reader knows, nor
     in those that do not say when a file was changed."""
-    found = [_facts(uri) for reader in readers for uri in _uris(reader)]
+    found = [_facts(uri, listing) for reader in readers for uri in _uris(reader)]
     return all(facts and all(changed is not None for _, _, changed in facts) for facts in found)
 
 
-def fingerprint(readers: Sequence[StepReader | Location]) -> str:
+def fingerprint(readers: Sequence[StepReader | Location], listing: Listing) -> str:
     """16 hex digits; changes with the files."""
-    return digest([(reader.uri, files_of(reader)) for reader in readers])
+    return digest([(reader.uri, files_of(reader, listing)) for reader in readers])
 
 
 def _uris(reader: StepReader | Location) -> Sequence[str]:
     return reader.paths if isinstance(reader, RayRead) else (reader.uri,)
 
 
-def _facts(uri: str) -> list[FileFacts]:
+def _facts(uri: str, listing: Listing) -> list[FileFacts]:
     try:
         location = Location.of(uri)
     except LocationError:  # a reader of the user's own may name places that only it understands
         return []
-    with storage_errors("look at", uri):
-        infos = [location.filesystem.get_file_info(location.path)]
-        if infos[0].type == fs.FileType.Directory:
-            infos = location.filesystem.get_file_info(fs.FileSelector(location.path, recursive=True))
+    is_folder = listing.is_folder(location)
+    infos = listing.below(location).values() if is_folder else [listing.info(location)]
     return sorted((info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File)

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from offline_core.errors import CorruptFileError
 from offline_core.storage.location import Location, storage_errors
 
 _COPY_BYTES = 16 * 2**20
@@ -32,17 +33,20 @@ def local_folder(folder: Location) -> Iterator[Location]:
         return
     with tempfile.TemporaryDirectory(prefix="offline-") as copy:
         for name in folder.files():
-            path = os.path.join(copy, name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            _copied(folder.child(name), path)
+            _copied(folder.child(name), os.path.join(copy, _contained(name, folder)))
         yield Location.of(copy)
 
 
+def _contained(name: str, folder: Location) -> str:
+    """In a store names are any text; as a path on a disk, this one could lead out of the copy."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise CorruptFileError(f"{folder.child(name).uri} cannot be copied to a disk: '..' leads elsewhere there. Rename it.")
+    return name
+
+
 def _copied(file: Location, path: str) -> Location:
-    with (
-        storage_errors("read", file.uri),
-        file.filesystem.open_input_stream(file.path, compression=None) as stream,
-        open(path, "wb") as copy,
-    ):
-        shutil.copyfileobj(stream, copy, _COPY_BYTES)
+    with storage_errors("read", file.uri):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with file.filesystem.open_input_stream(file.path, compression=None) as stream, open(path, "wb") as copy:
+            shutil.copyfileobj(stream, copy, _COPY_BYTES)
     return Location.of(path)

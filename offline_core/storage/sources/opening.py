@@ -8,15 +8,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fsspec.implementations.arrow import ArrowFSWrapper
+from pyarrow import fs
 from pydantic import Field, ImportString, TypeAdapter
 
 from offline_core.config import Config
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError
 from offline_core.storage.dataset import VERSIONS, read_footer
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location, refuse_credentials, storage_errors
 from offline_core.storage.sources.custom import CustomReader
+from offline_core.storage.sources.listing import WILDCARDS, Listing
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import ScannedFile
 from offline_core.storage.sources.step_reader import StepReader
@@ -46,8 +47,8 @@ _SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch
 _SCANNED = ("parquet", "csv", "ndjson", "ipc")
 _NAMED_ARRAYS = ("npz", "d4rl")
 """Of these, columns can be chosen too."""
+_MINARI = {"data/main_data.hdf5", "data/metadata.json"}
 FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", "minari", EPISODES)
-_WILDCARDS = frozenset("*?[")
 
 
 class SourceConfig(Config):
@@ -75,15 +76,18 @@ class SourceConfig(Config):
     )
 
 
-def open_source(paths: Sequence[str], config: SourceConfig = SourceConfig()) -> list[StepReader]:
+def open_source(
+    paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
+) -> list[StepReader]:
     """The readers of what lies at `paths`: files, folders (with all below them), or patterns with * or **.
 
     Raises:
         ConfigError: there are no paths, or the format is unknown, cannot be told, or does not take the arguments.
         DatasetNotFoundError: a path leads nowhere.
         EmptyDatasetError: there are no files of that format.
+        LocationError: there are credentials in a path.
     """
-    _refuse_nowhere(paths)
+    _check(paths)
     if config.format.startswith("read_"):
         _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
         return [RayRead(config.format, tuple(paths), config.arguments)]
@@ -92,36 +96,37 @@ def open_source(paths: Sequence[str], config: SourceConfig = SourceConfig()) -> 
         return [_custom(config, path) for path in paths]
     if config.format not in ("auto", *FORMATS):
         raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")
-    readers = (reader for path in paths for reader in _open(Location.of(path), config))
+    readers = (reader for path in paths for reader in _open(Location.of(path), config, listing or Listing()))
     return list({reader.uri: reader for reader in readers}.values())  # a file that two paths lead to is read once
 
 
-def episode_files(paths: Sequence[str]) -> list[Location]:
+def episode_files(paths: Sequence[str], listing: Listing | None = None) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
-    files = (file for path in paths for file in _files(Location.of(path), "parquet"))
+    files = (file for path in paths for file in _files(Location.of(path), "parquet", listing or Listing()))
     return list({file.uri: file for file in files}.values())
 
 
-def format_of(paths: Sequence[str], config: SourceConfig) -> str:
+def format_of(paths: Sequence[str], config: SourceConfig, listing: Listing | None = None) -> str:
     """The format that `auto` stands for here, else the one that was named; the same for all paths.
 
     Raises:
         ConfigError: there are no paths, or it cannot be told, or they differ.
+        LocationError: there are credentials in a path.
     """
-    _refuse_nowhere(paths)
+    _check(paths)
     if config.format != "auto":
         return config.format
-    found = {_told(Location.of(path)) for path in paths}
+    found = {_told(Location.of(path), listing or Listing()) for path in paths}
     if len(found) != 1:
         raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(found))}; import each by itself.")
     return found.pop()
 
 
-def _open(location: Location, config: SourceConfig) -> Iterator[StepReader]:
-    format = _told(location) if config.format == "auto" else config.format
+def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterator[StepReader]:
+    format = _told(location, listing) if config.format == "auto" else config.format
     if format in _SCANNED:
         chosen = None if config.columns is None else tuple(config.columns)
-        for file in _files(location, format):
+        for file in _files(location, format, listing):
             yield ScannedFile(file, format, chosen, config.where, config.arguments)
         return
     if format == EPISODES:
@@ -134,7 +139,7 @@ def _open(location: Location, config: SourceConfig) -> Iterator[StepReader]:
     elif config.columns is not None:
         arguments = {**arguments, "columns": tuple(config.columns)}
     make = _factories()[format]
-    places = [location] if format == "minari" else _files(location, format)
+    places = [location] if format == "minari" else _files(location, format, listing)
     for place in places:
         try:
             yield make(place, **arguments)
@@ -161,12 +166,16 @@ def _custom(config: SourceConfig, path: str) -> StepReader:
         raise ConfigError(f"The reader {config.format} cannot be made for {path}: {error!r}") from error
     if not isinstance(made, StepReader):
         raise ConfigError(f"{config.format} gives {type(made).__name__}, which has no uri and batches().")
+    refuse_credentials(made.uri)
     return CustomReader(config.format, made)
 
 
-def _refuse_nowhere(paths: Sequence[str]) -> None:
+def _check(paths: Sequence[str]) -> None:
+    """Before anything else, whoever reads there: what paths say ends up in manifests and logs."""
     if not paths:
         raise ConfigError("There is nothing to import: name at least one source.")
+    for path in paths:
+        refuse_credentials(path)
 
 
 def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
@@ -174,14 +183,12 @@ def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
         raise ConfigError(f"columns and where are not for the format {config.format}; use {instead}.")
 
 
-def _told(location: Location) -> str:
+def _told(location: Location, listing: Listing) -> str:
     """The format of what lies there, by its names and first bytes."""
-    if location.is_folder() and (
-        location.child("data/main_data.hdf5").is_file() or location.child("data/metadata.json").is_file()
-    ):
+    if listing.is_folder(location) and listing.below(location).keys() & _MINARI:
         return "minari"
     first_of_kind: dict[str | None, Location] = {}
-    for file in _files(location, None):
+    for file in _files(location, None, listing):
         first_of_kind.setdefault(_by_name(file.path), file)
     if other := first_of_kind.get(None):
         raise ConfigError(f"The name of {other.uri} does not tell its format; name it: {', '.join(FORMATS)}.")
@@ -206,10 +213,11 @@ def _by_content(file: Location, format: str) -> str:
     return format
 
 
-def _files(location: Location, format: str | None) -> list[Location]:
+def _files(location: Location, format: str | None, listing: Listing) -> list[Location]:
     """The file it is, or those that a pattern matches, or those below a folder that are named like `format` (None: any)."""
-    places = [location] if location.is_file() or location.is_folder() else _matches(location)
-    found = [file for place in places for file in ([place] if place.is_file() else _below(place, format))]
+    is_there = listing.info(location).type != fs.FileType.NotFound
+    places = [location] if is_there else _matches(location, listing)
+    found = [file for place in places for file in ([place] if listing.is_file(place) else _below(place, format, listing))]
     if not found:
         raise EmptyDatasetError(
             f"There are no data files ({', '.join(_suffixes(format))}) at {location.uri}. If yours have other names, give "
@@ -218,31 +226,28 @@ def _files(location: Location, format: str | None) -> list[Location]:
     return list({file.uri: file for file in found}.values())
 
 
-def _matches(pattern: Location) -> list[Location]:
+def _matches(pattern: Location, listing: Listing) -> list[Location]:
     """The files and folders that match; none that are hidden."""
-    paths = []
-    folder = pattern
-    if _WILDCARDS & set(pattern.path):
-        while _WILDCARDS & set(folder.path):
-            folder = folder.parent
-        with storage_errors("list", pattern.uri):
-            paths = ArrowFSWrapper(pattern.filesystem).glob(pattern.path)
-    if not paths:
+    folder, parts = pattern, list[str]()
+    while WILDCARDS & set(folder.path):
+        folder, parts = folder.parent, [posixpath.basename(folder.uri), *parts]
+    found = sorted(listing.matches(folder, parts), key=lambda place: place.uri) if parts else []
+    if not found:
         raise DatasetNotFoundError(f"There is nothing at {pattern.uri}. Check the path; a pattern needs * or **.")
-    names = (posixpath.relpath(f"/{path.strip('/')}", f"/{folder.path.strip('/')}") for path in sorted(paths))
-    return [folder.child(name) for name in names if not _is_hidden(posixpath.basename(name))]
+    return [place for place in found if not _is_hidden(posixpath.basename(place.uri))]
 
 
-def _below(folder: Location, format: str | None) -> list[Location]:
+def _below(folder: Location, format: str | None, listing: Listing) -> list[Location]:
     """The files in a folder and its folders, but for hidden ones and those of datasets of ours."""
-    if folder.child(VERSIONS).is_folder():
+    there = listing.below(folder)
+    datasets = tuple(name.removesuffix(VERSIONS) for name in there if posixpath.basename(name) == VERSIONS)
+    if "" in datasets:
         raise ConfigError(f"{folder.uri} is a dataset of ours; convert, prune or train on it as it is.")
-    names = folder.files()
-    datasets = tuple({f"{name.partition(f'/{VERSIONS}/')[0]}/" for name in names if f"/{VERSIONS}/" in name})
     return [
         folder.child(name)
-        for name in names
-        if name.lower().endswith(_suffixes(format))
+        for name, info in there.items()
+        if info.type == fs.FileType.File
+        and name.lower().endswith(_suffixes(format))
         and not any(map(_is_hidden, name.split("/")))
         and not name.startswith(datasets)
     ]

@@ -9,8 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, CorruptFileError, LocationError, OfflineError, SchemaError, UnsafeDataError
+from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
+from offline_core.storage.filesystems import schemes
 from offline_core.storage.location import Location
+from offline_core.storage.sources.out_of_reach import raise_if_out_of_reach
+from offline_core.storage.sources.sent_filesystem import sent_filesystem
 
 _NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
 
@@ -51,6 +54,7 @@ class RayRead:
         Raises:
             ConfigError: Ray Data has no such function, or it does not take these arguments.
             SchemaError: columns that the arguments name are not there.
+            StorageError: the place cannot be read.
             UnsafeDataError: there are pickles.
         """
         import ray.data
@@ -67,6 +71,7 @@ class RayRead:
             raise
         except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError, ValueError) as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # without Ray's own traceback
+            raise_if_out_of_reach(cause, self.uri)
             reason = str(cause).strip().partition("\n")[0].rstrip(".")
             if "allow_pickle" in reason:
                 raise UnsafeDataError(f"ray.data.{self.method} finds pickles in {self.uri}: {_NO_PICKLES}") from error
@@ -88,17 +93,16 @@ class RayRead:
         """
         if "filesystem" in self.arguments or not any("://" in path for path in self.paths):
             return list(self.paths), {}
-        try:
-            places = [Location.of(path) for path in self.paths]
-        except LocationError:  # of those that only Ray knows
-            return list(self.paths), {}
+        if any(path.partition("://")[0].lower() not in ("file", *schemes()) for path in self.paths if "://" in path):
+            return list(self.paths), {}  # which only Ray knows
+        places = [Location.of(path) for path in self.paths]
         if all(place.is_local for place in places):
             return [place.path for place in places], {}
         if len({place.store for place in places}) > 1:
             raise ConfigError(f"{self.uri} are not all in one place; import each by itself.")
         if "filesystem" not in inspect.signature(read).parameters:
             raise ConfigError(f"ray.data.{self.method} reads local files alone; use another format, or copy {self.uri}.")
-        return [place.path for place in places], {"filesystem": places[0].filesystem}
+        return [place.path for place in places], {"filesystem": sent_filesystem(places[0].store)}
 
     def _check_columns(self, batch: pa.Table) -> None:
         """Of columns that are not there, Ray says nothing."""

@@ -7,6 +7,7 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -25,6 +26,7 @@ from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
+from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.foreign import PACKED, unpack_column, unpack_values
 from offline_core.storage.location import Location, storage_errors
 from offline_core.storage.sources.step_reader import Unreadable
@@ -143,7 +145,7 @@ class _Steps:
 
 def _lines(location: Location) -> Iterator[tuple[str, bytes]]:
     """(which one it is, text) of every line that is not blank."""
-    with storage_errors("read", location.uri):
+    with _unpacking_errors(location.uri):
         if posixpath.splitext(location.path)[1].lower() != ".zip":
             with location.filesystem.open_input_stream(location.path) as stream:  # which unpacks by the file's name
                 yield from _numbered(io.BufferedReader(stream), "")
@@ -155,6 +157,17 @@ def _lines(location: Location) -> Iterator[tuple[str, bytes]]:
                         yield from _numbered(member, f"member {name}, ")
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
             raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
+
+
+@contextlib.contextmanager
+def _unpacking_errors(uri: str) -> Iterator[None]:
+    with storage_errors("read", uri):
+        try:
+            yield
+        except OSError as error:
+            if as_os_error(error) is None:  # no place says so, but what unpacks
+                raise CorruptFileError(f"{uri} cannot be unpacked: {error}. Fetch it again, or leave it out.") from error
+            raise
 
 
 def _numbered(stream: Iterable[bytes], place: str) -> Iterator[tuple[str, bytes]]:

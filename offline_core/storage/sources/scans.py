@@ -62,19 +62,11 @@ class ScannedFile:
     def uri(self) -> str:
         return self.location.uri
 
-    def is_empty(self) -> bool:
-        """There is not a byte in it, as in the log of a system that had nothing to say; Parquet has a header at least."""
-        if self.format not in _TEXT:
-            return False
-        with storage_errors("read", self.uri):
-            return bool(self.location.filesystem.get_file_info(self.location.path).size == 0)
-
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are no rows are given as such."""
-        if self.is_empty():
-            return
         with local_file(self.location) as file:
-            yield from self._batches(file)
+            if not self._is_empty(file):
+                yield from self._batches(file)
 
     def _batches(self, file: Location) -> Iterator[pa.Table | Unreadable]:
         read = 0
@@ -99,6 +91,13 @@ class ScannedFile:
                 batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
                 if batch.num_rows:
                     yield batch
+
+    def _is_empty(self, file: Location) -> bool:
+        """There is not a byte in it, as in the log of a system that had nothing to say; Parquet has a header at least."""
+        if self.format not in _TEXT:
+            return False
+        with storage_errors("read", self.uri):
+            return bool(file.filesystem.get_file_info(file.path).size == 0)
 
     def _read(self, path: str) -> Iterator[pa.Table]:
         with self._errors():

@@ -10,13 +10,14 @@ import pytest
 from offline_core.storage.location import Location
 from offline_core.storage.sources import fingerprint as module
 from offline_core.storage.sources.fingerprint import files_of, fingerprint
+from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.opening import SourceConfig, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from tests.storage.sources.factories import scalar_steps, write_steps
 
 
 def of(folder: Path) -> str:
-    return fingerprint(open_source([str(folder)]))
+    return fingerprint(open_source([str(folder)]), Listing())
 
 
 def test_it_changes_with_the_files(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     readers = open_source([str(tmp_path)], SourceConfig(format="csv"))
     monkeypatch.setattr(Location, "read", None)
     monkeypatch.setattr("builtins.open", None)
-    [(path, size, changed)] = files_of(readers[0])
+    [(path, size, changed)] = files_of(readers[0], Listing())
     status = os.stat(tmp_path / "a.csv")
     assert (path, size, changed) == (str(tmp_path / "a.csv"), status.st_size, status.st_mtime_ns)
 
@@ -56,11 +57,13 @@ def test_folders_stand_for_all_below_them(tmp_path: Path) -> None:
     write_steps(tmp_path / "x" / "b.csv", scalar_steps())
     write_steps(tmp_path / "x" / "a" / "c.csv", scalar_steps())
     expected = [f"{tmp_path}/x/a/c.csv", f"{tmp_path}/x/b.csv"]
-    assert [path for path, _, _ in files_of(Location.of(str(tmp_path / "x")))] == expected
-    assert [path for path, _, _ in files_of(RayRead("read_csv", (str(tmp_path / "x"),)))] == expected
+    assert [path for path, _, _ in files_of(Location.of(str(tmp_path / "x")), Listing())] == expected
+    assert [path for path, _, _ in files_of(RayRead("read_csv", (str(tmp_path / "x"),)), Listing())] == expected
 
 
 def test_places_that_only_their_reader_knows(tmp_path: Path) -> None:
-    assert files_of(RayRead("read_sql", ("db://x", str(tmp_path / "nothing")))) == []
-    assert fingerprint([RayRead("read_sql", ("db://x",))]) != fingerprint([RayRead("read_sql", ("db://y",))])
-    assert module.fingerprint([]) == fingerprint([])
+    assert files_of(RayRead("read_sql", ("db://x", str(tmp_path / "nothing"))), Listing()) == []
+    assert fingerprint([RayRead("read_sql", ("db://x",))], Listing()) != fingerprint(
+        [RayRead("read_sql", ("db://y",))], Listing()
+    )
+    assert module.fingerprint([], Listing()) == fingerprint([], Listing())

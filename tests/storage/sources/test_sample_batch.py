@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 
 from offline_core.episodes import nested
 from offline_core.episodes.arrow import read_column
-from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, StorageError, UnsafeDataError
+from offline_core.errors import CorruptFileError, DataError, SchemaError, StorageError, UnsafeDataError
 from offline_core.storage.location import Location
 from offline_core.storage.sources import sample_batch
 from offline_core.storage.sources.sample_batch import SampleBatchFile
@@ -350,7 +350,7 @@ def test_compressed_files_that_are_broken(tmp_path: Path, name: str, cut: int) -
     else:
         path.write_bytes(gzip.compress(plain.read_bytes()))
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(OfflineError, match=str(path)):
+    with pytest.raises(CorruptFileError, match=str(path)):
         tables(path)
 
 
