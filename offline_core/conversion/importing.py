@@ -14,7 +14,7 @@ from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
-from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.errors import ConfigError, EmptyDatasetError, LocationError
 from offline_core.ray_session import ray_session
 from offline_core.storage.dataset import Dataset, commit, find_version, is_dataset, open_dataset, prepare_dataset
 from offline_core.storage.location import Location, temporary_folder
@@ -44,6 +44,8 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         EmptyDatasetError: there is nothing to import.
     """
     paths, listing = _listed(source), Listing()
+    if Location.of(output).uri in map(_place, paths):
+        raise ConfigError(f"{output} is read from and written to: choose another output, for a dataset is a folder of its own.")
     files, readers = _opened(paths, config.source, listing)
     if files:
         check_for_episodes(config)
@@ -80,6 +82,13 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     )
     log.info("Imported %s: %s", dataset.ref, counts)
     return _result(dataset)
+
+
+def _place(path: str) -> str:
+    try:
+        return Location.of(path).uri
+    except LocationError:  # others than we may know it
+        return path
 
 
 def _result(dataset: Dataset, *, reused: bool = False) -> ImportResult:

@@ -307,3 +307,11 @@ def test_nothing_of_the_source_is_changed(rllib_recordings: Path, tmp_path: Path
     run_import(tmp_path / "in", tmp_path / "out")
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(found(tmp_path / "in")) == 20
+
+
+def test_a_folder_is_not_imported_into_itself(tmp_path: Path) -> None:
+    """Else a failure would leave it marked as a dataset, and nobody could import it any more."""
+    write_rows(tmp_path / "logs/steps.parquet", steps("a", 3))
+    with pytest.raises(ConfigError, match="is read from and written to: choose another output"):
+        run_import(tmp_path / "logs", tmp_path / "logs")
+    assert found(tmp_path) == ["logs/steps.parquet"]
