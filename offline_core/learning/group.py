@@ -29,6 +29,9 @@ from offline_core.progress import progress
 from offline_core.ray_session import fetch
 from offline_core.storage.location import Location
 
+SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
+"""At the records, for the progress bar; on a disk, and where each look is a request that costs."""
+
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
     """Trains with `compute.learners` processes that all see the same global batches; see `learn`.
@@ -100,21 +103,26 @@ def _progress(run: Run) -> Iterator[None]:
     ended = threading.Event()
     records = Location.of(run.output).child("metrics.jsonl")
     bar = progress(run.total_updates, what="train", unit="update")  # not in the thread, which knows of no observers
+    seconds = SECONDS_BETWEEN_LOOKS if records.is_local else SECONDS_BETWEEN_LOOKS_FAR
+
+    def look() -> None:
+        with contextlib.suppress(StorageError):  # there are none yet; or it is what the learners tell, if it lasts
+            if lines := records.read().splitlines():
+                bar.to(json.loads(lines[-1])["updates"])
 
     def watch() -> None:
-        while not ended.wait(1.0):
-            with contextlib.suppress(StorageError):  # which the learners tell, if it lasts
-                if records.is_file() and (lines := records.read().splitlines()):
-                    bar.to(json.loads(lines[-1])["updates"])
+        while not ended.wait(seconds):
+            look()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    try:
+    with contextlib.ExitStack() as stack:
+        for end in (bar.close, watcher.join, ended.set):  # the last one first
+            stack.callback(end)
         yield
-    finally:
         ended.set()
         watcher.join()
-        bar.close()
+        look()
 
 
 def _scaling(compute: ComputeConfig) -> ScalingConfig:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from offline_core.errors import StorageError
+from offline_core.learning.state import TrainingState
 from offline_core.storage.location import Location, storage_errors
 
 log = logging.getLogger(__name__)
@@ -19,25 +21,31 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 SECONDS_BETWEEN_PUTS = 30.0
-"""Of TensorBoard's files, where they cannot be appended to."""
+"""Of files that grow with the run, where they can only be replaced as a whole."""
 
 
 class MetricsLog:
     """One record an iteration, in `<folder>/metrics.jsonl` and TensorBoard files beside it.
 
-    The file is replaced with each record, so it is whole whenever somebody looks, and a run that is killed loses nothing.
+    The file is replaced, so it is whole whenever somebody looks: on a disk with each record, elsewhere with the first one,
+    then now and then, and at the end. A run that is killed loses nothing: its states have what was `unwritten` by then.
 
     Arguments:
-        kept: which records of an earlier try still hold; None: all of them go.
+        after: where the run goes on from, whose records still hold; None: all that are there go.
     """
 
-    def __init__(self, folder: Location, *, kept: Callable[[Record], bool] | None = None) -> None:
+    def __init__(self, folder: Location, *, after: TrainingState | None = None) -> None:
         self._file = folder.child("metrics.jsonl")
-        self.records: list[Record] = []
-        if kept is not None and self._file.is_file():
-            self.records = [record for record in map(json.loads, self._file.read().decode().splitlines()) if kept(record)]
+        self._records: list[Record] = []
+        self._unwritten: list[Record] = []
+        if after is not None:
+            written = self._file.read().decode().splitlines() if self._file.is_file() else []
+            lines = dict.fromkeys((*written, *after.unwritten))  # some were written after that state
+            self._records = _in_order(record for record in map(json.loads, lines) if after.covers(record))
+            self._unwritten = list(map(json.loads, after.unwritten))
+        self._put_at = -math.inf  # the first record replaces what this run does not go on from
         self._board = TensorBoard(folder.child("tensorboard"))
-        for record in self.records:
+        for record in self._records:
             self._board.show(record)
 
     def add(self, step: int, record: Record) -> None:
@@ -47,24 +55,46 @@ class MetricsLog:
             StorageError: they cannot be written.
         """
         line = {"updates": step, **record}
-        self.records.append(line)
-        self.records.sort(key=lambda line: line["updates"])  # evaluations come late, and later still after a new start
-        self._file.write("".join(json.dumps(line) + "\n" for line in self.records).encode())
+        self._records = _in_order((*self._records, line))
+        self._unwritten.append(line)
         self._board.show(line)
+        if self._file.is_local or time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
+            self._write()
+            self._board.put()
+
+    @property
+    def unwritten(self) -> list[str]:
+        """Lines that are not in the file yet."""
+        return list(map(json.dumps, self._unwritten))
+
+    def _write(self) -> None:
+        self._file.write("".join(json.dumps(line) + "\n" for line in self._records).encode())
+        self._unwritten.clear()
+        self._put_at = time.monotonic()
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Writes what TensorBoard still has in memory, unless that is what ended the run: a place that cannot be written."""
-        self._board.close(put=not isinstance(error, StorageError))
+        """Writes what is still in memory, unless that is what ended the run: a place that cannot be written."""
+        is_there = not isinstance(error, StorageError)
+        try:
+            if self._unwritten and is_there:
+                self._write()
+        except StorageError as unwritten:
+            is_there = False
+            if error is None:
+                raise
+            log.warning("The last metrics are not written: %s", unwritten)  # what ended the run is the error to see
+        finally:
+            self._board.close(put=is_there)
 
 
 class TensorBoard:
     """A folder of TensorBoard files, empty at first.
 
-    TensorBoard appends, which only disks can. Elsewhere its files are written on this machine, and put there now and then;
-    what goes wrong with that is a warning, for the same numbers are in the metrics.
+    TensorBoard appends, which only disks can. Elsewhere its files are written on this machine, and `put` there; what goes
+    wrong with that is a warning, for the same numbers are in the metrics.
     """
 
     def __init__(self, place: Location) -> None:
@@ -78,16 +108,24 @@ class TensorBoard:
         if not place.is_local:
             self._here = self._ending.enter_context(tempfile.TemporaryDirectory(prefix="offline-tensorboard-"))
         self._writer = SummaryWriter(self._here)
-        self._put_at = time.monotonic()
 
     def show(self, record: Record) -> None:
         """Draws a record, with its `updates` as the step."""
         with storage_errors("write", self._here):
             for name, value in record.items():
                 self._writer.add_scalar(name, value, record["updates"])
-            if not self._place.is_local and time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
+
+    def put(self) -> None:
+        """Puts what was drawn so far where it can only be put as a whole; never raises."""
+        if self._place.is_local:
+            return
+        try:
+            with storage_errors("write", self._here):
                 self._writer.flush()
-                self._put()
+            for file in Path(self._here).iterdir():
+                self._place.child(file.name).write(file.read_bytes())
+        except StorageError as error:
+            log.warning("TensorBoard's numbers are not there yet: %s", error)
 
     def close(self, *, put: bool = True) -> None:
         """Writes what is still in memory; never raises.
@@ -100,13 +138,10 @@ class TensorBoard:
                 self._writer.close()
             except OSError as error:  # whoever could not write there either says it louder
                 log.warning("TensorBoard's last numbers are not written: %s", error)
-            if put and not self._place.is_local:
-                self._put()
+            if put:
+                self.put()
 
-    def _put(self) -> None:
-        self._put_at = time.monotonic()
-        try:
-            for file in Path(self._here).iterdir():
-                self._place.child(file.name).write(file.read_bytes())
-        except StorageError as error:
-            log.warning("TensorBoard's numbers are not there yet: %s", error)
+
+def _in_order(records: Iterable[Record]) -> list[Record]:
+    """Evaluations come late, and later still after a new start."""
+    return sorted(records, key=lambda record: record["updates"])

@@ -22,11 +22,11 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
-from offline_core.learning.loop import Seconds, TrainingLoop
+from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import Spaces, make_feed
-from offline_core.learning.state import Position, States
+from offline_core.learning.state import Position, States, TrainingState
 from offline_core.learning.steps import Reading
 from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
@@ -136,7 +136,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
     learner = Learner(run.algorithm(), run.config, total_steps=total_steps, rank=rank, world=world)
     folder = Location.of(run.output)
     states = States(folder, run=run.identity)
-    found = states.latest()
+    found = first_state(states, learner)
     seconds = Seconds()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_torch_of_our_own(run.config.compute.threads))
@@ -144,7 +144,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         if rank == 0:
             if found is None:
                 states.clear()
-            metrics = stack.enter_context(MetricsLog(folder, kept=None if found is None else found[0].covers))
+            metrics = stack.enter_context(MetricsLog(folder, after=None if found is None else found[0]))
             policy = learner.algorithm.policy
             evaluations = None
             if run.environment is not None:
@@ -183,6 +183,25 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
             return None
         supervisor.finish()
         return _result(run, supervisor, seconds, feed, start=start, loaded=loaded, steps=learner.steps - begun)
+
+
+def first_state(states: States, learner: Learner) -> tuple[TrainingState, dict[str, torch.Tensor]] | None:
+    """What all learners go on from, which the first one reads: if each did, one of them might not find what another does.
+
+    Raises:
+        StorageError: what is there cannot be read; the others stop as well.
+    """
+    if learner.world == 1:
+        return states.latest()
+    told: list[Any] = [OtherLearnerError("The first learner stopped; its own error says why.")]
+    try:
+        if learner.rank == 0:
+            told = [states.latest()]
+    finally:
+        torch.distributed.broadcast_object_list(told, src=0, device=learner.device)
+    if isinstance(told[0], OtherLearnerError):
+        raise told[0]
+    return told[0]  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from offline_core.errors import StorageError
 from offline_core.storage.location import Location, storage_errors
 
 log = logging.getLogger(__name__)
@@ -66,6 +65,8 @@ class TrainingState(BaseModel):
     """(updates, metrics) of the policy in `best`."""
     evaluating: list[int] = []
     """Updates of the evaluations under way; their weights are among the tensors."""
+    unwritten: list[str] = []
+    """Lines of the metrics that are not in their file yet."""
     tensors_file: str = ""
     tensors_sha256: str = ""
 
@@ -100,18 +101,25 @@ class States:
             self._delete(old.removesuffix(".json"))
 
     def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
-        """The newest whole state of this very run; None if there is none."""
-        for name in reversed(self._named()):
+        """The newest whole state of this very run; None if there is none.
+
+        Raises:
+            StorageError: what is there cannot be read, which does not say that it is damaged.
+        """
+        names = self._folder.files(recursive=False)
+        for place in [self._folder.child(name) for name in reversed(names) if name.endswith(".json")]:
+            data = place.read()
             try:
-                state = TrainingState.model_validate_json(self._folder.child(name).read())
-                data = self._folder.child(state.tensors_file).read()
-            except (ValidationError, StorageError) as error:
-                log.warning("Cannot go on from %s: %s", self._folder.child(name).uri, error)
+                state = TrainingState.model_validate_json(data)
+            except ValidationError as error:
+                log.warning("Cannot go on from %s: %s", place.uri, error)
                 continue
-            if state.run == self.run and hashlib.sha256(data).hexdigest() == state.tensors_sha256:
-                return state, safetensors.torch.load(data)
-            if state.run == self.run:
-                log.warning("Cannot go on from %s: %s is damaged", self._folder.child(name).uri, state.tensors_file)
+            if state.run != self.run:
+                continue
+            tensors = self._folder.child(state.tensors_file).read() if state.tensors_file in names else b""
+            if hashlib.sha256(tensors).hexdigest() == state.tensors_sha256:
+                return state, safetensors.torch.load(tensors)
+            log.warning("Cannot go on from %s: %s is damaged, or gone", place.uri, state.tensors_file)
         return None
 
     def clear(self) -> None:

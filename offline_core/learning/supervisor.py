@@ -147,6 +147,7 @@ class RunSupervisor:
             best=self.best,
             watched=self.watched,
             evaluating=[updates for updates, _ in playing],
+            unwritten=self.metrics.unwritten,
         )
         self.states.save(state, tensors)
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_from_json, space_to_json
-from offline_core.errors import CheckpointError, ConfigError, SpaceError, StorageError
+from offline_core.errors import CheckpointError, ConfigError, SpaceError, StorageError, StorageUnavailableError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.provenance import provenance
@@ -100,10 +100,13 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
 
     Raises:
         CheckpointError: there is none, or it cannot be read.
+        StorageUnavailableError: it cannot be read now.
     """
     location = Location.of(uri).child(POLICY_FILE)
     try:
         return PolicyManifest.model_validate_json(location.read())
+    except StorageUnavailableError:
+        raise
     except StorageError as error:
         raise CheckpointError(
             f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
@@ -113,10 +116,16 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
 
 
 def fingerprint_of(uri: str) -> str | None:
-    """The fingerprint of the checkpoint at `uri`; None if there is none, or not a whole one."""
+    """The fingerprint of the checkpoint at `uri`; None if there is none, or not a whole one.
+
+    Raises:
+        StorageUnavailableError: it cannot be seen now.
+    """
     try:
         manifest = read_policy_manifest(uri)
         weights = Location.of(uri).child(manifest.weights_file).read()
+    except StorageUnavailableError:
+        raise
     except (CheckpointError, StorageError):
         return None
     return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
@@ -130,10 +139,13 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None) -> Policy:
 
     Raises:
         CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.
+        StorageUnavailableError: it cannot be read now.
     """
     manifest = manifest or read_policy_manifest(uri)
     try:
         weights = Location.of(uri).child(manifest.weights_file).read()
+    except StorageUnavailableError:
+        raise
     except StorageError as error:
         raise CheckpointError(f"The weights of policy {uri} are gone: {error}") from error
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from offline_core.errors import StorageError
+from offline_core.errors import StorageError, StorageUnavailableError
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,9 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
     Arguments:
         model: of the result; it has a field `reused`.
         fingerprint: of what has that name now, None if there is nothing whole.
+
+    Raises:
+        StorageUnavailableError: it cannot be seen now whether there is one.
     """
     if not place.is_file():
         return None
@@ -64,6 +67,8 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
             return None
         result = model.model_validate(values["result"] | {"reused": True})
         gone = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
+    except StorageUnavailableError:  # what is only away is not made again, over what is there
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError, StorageError) as error:
         log.warning("The result kept at %s cannot be used: %s", place.uri, error)
         return None

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import ray
+import torch
 
 from offline_core.config import parse
-from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError
+from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
+from offline_core.learning import group
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.group import Feeder
+from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run, feed_of
+from offline_core.learning.run import Run, feed_of, first_state
 from offline_core.learning.source import training_spaces
+from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.storage.dataset import open_dataset
+from offline_core.storage.location import Location
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -60,6 +68,54 @@ def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: 
     weights = [load_policy(result.last_checkpoint).state_dict() for result in (alone, two)]
     for name, tensor in weights[0].items():
         np.testing.assert_allclose(tensor, weights[1][name], atol=2e-6, err_msg=name)
+
+
+def test_learners_go_on_from_what_the_first_one_found(tmp_path: Path) -> None:
+    """And stop if it cannot read: the others look where there is nothing, as if their own reads had failed."""
+
+    @ray.remote(num_cpus=0)
+    def begin(rank: int, folder: str, meeting: str) -> str:
+        def away() -> None:
+            raise StorageUnavailableError("away")
+
+        torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+        learner = SimpleNamespace(rank=rank, world=2, device=torch.device("cpu"))
+        states: Any = SimpleNamespace(latest=away) if folder == "away" else States(Location.of(folder), run="this")
+        try:
+            found = first_state(states, learner)  # type: ignore[arg-type]
+        except (StorageUnavailableError, OtherLearnerError) as error:
+            return type(error).__name__
+        finally:
+            torch.distributed.destroy_process_group()
+        return "nothing" if found is None else f"{found[0].updates} {found[1]['weights'].tolist()}"
+
+    def begun(first: str, second: str, meeting: str) -> list[str]:
+        both = [begin.remote(rank, folder, str(tmp_path / meeting)) for rank, folder in enumerate((first, second))]
+        return ray.get(both)  # type: ignore[no-any-return]
+
+    run, empty = str(tmp_path / "run"), str(tmp_path / "empty")
+    States(Location.of(run), run="this").save(TrainingState(run="", updates=7), {"weights": torch.ones(2)})
+    assert begun(empty, run, "a") == ["nothing", "nothing"]
+    assert begun(run, empty, "b") == ["7 [1.0, 1.0]", "7 [1.0, 1.0]"]
+    assert begun("away", run, "c") == ["StorageUnavailableError", "OtherLearnerError"]
+
+
+def test_an_object_store_is_asked_seldom_how_far_the_learners_are(
+    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "SECONDS_BETWEEN_LOOKS", 0.01)
+    define = {"far": {"filesystem": "pyarrow.fs:LocalFileSystem", "path": str(tmp_path), "one_writer": True}}
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps(define))
+    source = open_dataset(dataset)
+    run = Run(parse(TrainingConfig, SETTINGS), source, None, training_spaces(source), None, None, str(tmp_path))
+    looks = {uri: threading.Semaphore(0) for uri in (str(tmp_path / "metrics.jsonl"), "far://run/metrics.jsonl")}
+    read = Location.read
+    monkeypatch.setattr(Location, "read", lambda place: looks[place.uri].release() or read(place))
+    near, far = looks.values()
+    with group._progress(replace(run, output="far://run")), group._progress(run):
+        assert near.acquire(timeout=30) and near.acquire(timeout=30)
+        assert not far.acquire(blocking=False)
+    assert far.acquire(blocking=False), "at the end"
 
 
 def test_learners_write_where_this_process_is_told_to(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from tests.e2e.orchestra import Orchestra, checkout
 from tests.learning.test_resume import ALONE, killed
 from tests.learning.test_train import balancing_episodes, dataset_of
 from tests.object_storage.conftest import SETTINGS
+from tests.object_storage.faults import Proxy
 from tests.object_storage.test_presigned import links_in
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -111,10 +112,15 @@ def drawn(board: Location, scratch: Path) -> dict[str, list[float]]:
     return {name: [pytest.approx(event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
 
 
+def recorded(place: Location) -> list[int]:
+    """The updates of the metrics that are there."""
+    return [json.loads(line)["updates"] for line in place.child("metrics.jsonl").read().splitlines()]
+
+
 def test_a_training_that_is_killed_goes_on_from_the_bucket(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str, proxied: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From its last state there, to the same bits."""
+    """From its last state there, to the same bits; no record is lost or there twice, though few are put at once."""
     monkeypatch.setattr(lease, "LEASE_SECONDS", 2.0)  # for which the dead run still holds the folder
     data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, environment=None)
     config = parse(TrainingConfig, ALONE)
@@ -123,13 +129,14 @@ def test_a_training_that_is_killed_goes_on_from_the_bucket(
     killed(data, output, ALONE, at=24)
     place = Location.of(output)
     assert [name for name in place.files() if name.startswith("checkpoints/")]
-    records = place.child("metrics.jsonl").read().splitlines()
-    assert [json.loads(line)["updates"] for line in records] == [7, 14, 21], "no record was lost"
+    assert recorded(place) == [7], "of 7, 14 and 21: the others are in the state"
     again = train_policy(config, dataset=data, output=output)
     assert (again.losses, again.updates) == (whole.losses, whole.updates)
     one, other = (read_policy_manifest(uri) for uri in (whole.last_checkpoint, again.last_checkpoint))
     assert one.weights_sha256 == other.weights_sha256
-    assert len(place.child("metrics.jsonl").read().splitlines()) == len(whole.losses)
+    assert recorded(place) == [updates for updates, _ in whole.losses] == recorded(Location.of(str(tmp_path / "whole")))
+    puts = [each for each in proxied.seen if each.request.method == "PUT" and each.request.path.endswith("/metrics.jsonl")]
+    assert len(puts) == 3, "the first record of each, and the end"
     assert not [name for name in place.files() if name.startswith("checkpoints/")]
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from offline_core.config import EnvironmentSpec
+from offline_core.errors import StorageUnavailableError
 from offline_core.ray_session import ray_session
+from offline_core.storage import s3
 from offline_core.storage.location import Location
-from offline_core.storage.s3 import S3Store
 from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.object_storage.faults import Fault, Proxy, Request, no_faults, refusal
 from tests.test_reuse import STEPS, write_rows
+
+DOWN = refusal(503, "ServiceUnavailable")
 
 
 class Folder(str):
@@ -21,24 +26,39 @@ class Folder(str):
         return Folder(f"{self}/{name}")
 
 
+@dataclass
+class Watch:
+    """A plan that sees what is asked, and has one of these requests refused."""
+
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    refused: tuple[str, str] | None = None
+
+    def __call__(self, request: Request) -> Fault | None:
+        self.asked.add((request.method, request.path))
+        return DOWN if (request.method, request.path) == self.refused else None
+
+
 def test_what_was_made_in_a_bucket_is_found_there(
-    bucket: str, tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch
+    bucket: str, proxied: Proxy, tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str]] = []
-    ask = S3Store._ask
-    monkeypatch.setattr(
-        S3Store, "_ask", lambda self, what, path, **more: asked.append((what, path)) or ask(self, what, path, **more)
-    )
+    """And whichever of the requests for that meets an outage, nothing is made again over it."""
+    monkeypatch.setattr(s3, "READ_ATTEMPTS", 1)  # one refusal is an outage
     write_rows(tmp_path)
     with ray_session():
         for name, step in STEPS.items():
+            proxied.plan = no_faults
             root = Folder(f"{bucket}/{name.replace(' ', '-')}")
             dataset_of(root / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
             for file in Path(cartpole_policy).iterdir():
                 Location.of(root / "policy" / file.name).write(file.read_bytes())
             Location.of(root / "rows.parquet").write((tmp_path / "rows.parquet").read_bytes())
             first = step(root)
-            asked.clear()
+
+            proxied.plan = watch = Watch()
             again = step(root)
             assert not first.reused and again == first.model_copy(update={"reused": True}), name
-            assert not [(what, path) for what, path in asked if what != "get_object"], name
+            for refused in sorted(watch.asked):
+                watch.refused = refused
+                with pytest.raises(StorageUnavailableError):
+                    step(root)
+            assert {method for method, _ in watch.asked} <= {"GET", "HEAD"}, f"nothing is written by {name}"

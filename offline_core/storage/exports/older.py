@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from offline_core.errors import StorageError
+from offline_core.errors import StorageError, StorageUnavailableError
 from offline_core.storage.kept import BESIDE, RESULT_FILE
 from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
@@ -15,10 +15,16 @@ _HIDDEN = (TEMPORARY, ".lock", ".folder")
 
 
 def strange_files(folder: Location) -> list[str] | None:
-    """Files in an export that it was not made with; None if nothing there says how it was made."""
+    """Files in an export that it was not made with; None if nothing there says how it was made.
+
+    Raises:
+        StorageUnavailableError: what it says cannot be read now.
+    """
     try:
         made = json.loads(folder.child(RESULT_FILE).read())["made"]
         return [name for name in visible_files(folder) if name not in made and name not in BESIDE]
+    except StorageUnavailableError:
+        raise
     except (StorageError, ValueError, KeyError, TypeError):
         return None
 

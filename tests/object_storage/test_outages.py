@@ -1,0 +1,106 @@
+"""An object store that does not answer while something is read to decide: nothing is taken for absent, or for damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offline_core.config import parse
+from offline_core.errors import StorageUnavailableError
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.learner import Learner
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
+from offline_core.storage import lease, s3
+from offline_core.storage.exports.older import strange_files
+from offline_core.storage.kept import RESULT_FILE
+from offline_core.storage.location import Location
+from tests.learning.test_resume import ALONE
+from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, refusal
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One refusal is an outage."""
+    monkeypatch.setattr(s3, "READ_ATTEMPTS", 1)
+    monkeypatch.setattr(s3, "WRITE_ATTEMPTS", 1)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)  # for which a folder is held that could not be given back
+
+
+def away(part: str, *, after: int = 0) -> Plan:
+    """What has that in its name cannot be read, once it was read so often; but it can be found, and deleted."""
+    down = refusal(503, "ServiceUnavailable")
+
+    def plan(request: Request) -> Fault | None:
+        is_meant = request.method == "GET" and part in request.path.partition("?")[0]
+        return down if is_meant and request.nth > after else None
+
+    return plan
+
+
+@pytest.fixture
+def policy(bucket: str, proxied: Proxy, cartpole_policy: str) -> str:
+    """In the bucket."""
+    for file in Path(cartpole_policy).iterdir():
+        Location.of(f"{bucket}/policy/{file.name}").write(file.read_bytes())
+    return f"{bucket}/policy"
+
+
+READS: dict[str, Callable[[str], object]] = {"manifest": read_policy_manifest, "load": load_policy, "look": fingerprint_of}
+
+
+@pytest.mark.parametrize(
+    ("read", "part"), [("manifest", "policy.json"), ("load", "weights-"), ("look", ""), ("look", "weights-")]
+)
+def test_a_policy_that_is_away_is_not_one_that_is_not_there(policy: str, proxied: Proxy, read: str, part: str) -> None:
+    proxied.plan = away(f"/policy/{part}")
+    with pytest.raises(StorageUnavailableError, match=r"Try again when the place answers"):
+        READS[read](policy)
+    proxied.plan = no_faults
+    assert READS[read](policy)
+
+
+def test_an_export_that_is_away_is_not_taken_for_something_else(bucket: str, proxied: Proxy) -> None:
+    place = Location.of(f"{bucket}/export")
+    place.child(RESULT_FILE).write(b'{"made": {"a": "1"}}')
+    place.child("a").write(b"1")
+    proxied.plan = away(RESULT_FILE)
+    with pytest.raises(StorageUnavailableError):
+        strange_files(place)
+    proxied.plan = no_faults
+    assert strange_files(place) == []
+
+
+@pytest.mark.parametrize("reads", [0, 1], ids=["when it is looked for", "when it is gone on with"])
+def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
+    bucket: str, proxied: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    config = parse(TrainingConfig, ALONE)
+    data, output = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, environment=None), f"{bucket}/run"
+    update = Learner.update
+
+    def until_ended(learner: Learner, units: object) -> bool:
+        if learner.updates == 24:
+            raise KeyboardInterrupt
+        return update(learner, units)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Learner, "update", until_ended)
+        train_policy(config, dataset=data, output=output)
+    states = Location.of(f"{output}/checkpoints")
+    before = states.sizes()
+    assert len([name for name in before if name.endswith(".json")]) == 2
+
+    proxied.plan = away("/checkpoints/0", after=reads)
+    with pytest.raises(StorageUnavailableError):
+        train_policy(config, dataset=data, output=output)
+    proxied.plan = no_faults
+    assert states.sizes() == before
+    learned: list[int] = []
+    monkeypatch.setattr(Learner, "update", lambda learner, units: learned.append(learner.updates) or update(learner, units))
+    again = train_policy(config, dataset=data, output=output)
+    assert learned[0] == 21, "from the newest state"
+    assert again.losses == train_policy(config, dataset=data, output=str(tmp_path / "whole")).losses
