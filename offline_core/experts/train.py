@@ -51,7 +51,6 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
         BusyError: another run is writing there.
         LearningError: the loss became NaN or infinite.
     """
-    started = time.perf_counter()
     parents, location = _parents(config), Location.of(output)
     operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json", exclude={"initial_policy"}))
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
@@ -64,6 +63,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
         stack.enter_context(location.make_folder().locked())
         if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
             return found  # another run made it meanwhile
+        started = time.perf_counter()
         forget(place)
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}

@@ -46,7 +46,6 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         StorageError: the output cannot be written; checked before anything is trained.
         BusyError: another run is writing there.
     """
-    start = time.time()
     source = open_or_import(dataset, version, output=output)
     held_out = config.evaluation.held_out
     environment = config.evaluation.environment or source.manifest.environment
@@ -72,6 +71,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
         if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
             return found  # another run made it meanwhile
+        start = time.time()  # whoever waits for another run does not learn yet
         forget(place)
         run = _as_it_began(run)
         if config.compute.learners or any(wants_prelearners(dataset, config.data) for dataset in read):
