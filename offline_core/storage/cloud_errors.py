@@ -6,9 +6,14 @@ a number from here need not know them. A HEAD has no body that could say why it 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import platform
 import re
+import socket
+from collections.abc import Iterator
+
+from offline_core.errors import OfflineError
 
 _ELSEWHERE = "it is in another region: set AWS_REGION"
 _REFUSALS = {
@@ -59,6 +64,8 @@ NO_CREDENTIALS = (
     f"to ask as nobody, {_HERE}"
 )
 
+UNUSABLE = f"what its client finds configured cannot work: correct it, {_HERE}"
+
 _LOCAL_REASONS = {
     "NoCredentialsError": NO_CREDENTIALS,
     "DefaultCredentialsError": f"no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud, {_HERE}",
@@ -74,7 +81,26 @@ _LOCAL_REASONS = {
 }
 """What clients find out before they ask, by the class of the error."""
 
-_CLIENTS = ("adlfs", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "s3transfer")
+_CLIENTS = ("adlfs", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3transfer")
+
+_ON_THE_WAY = {
+    *("ConnectionError", "HTTPClientError", "IncompleteReadError", "ChecksumError", "FlexibleChecksumError"),  # botocore
+    *("CredentialRetrievalError", "MetadataRetrievalError"),  # of the machine's role
+    *("Timeout", "ChunkedEncodingError", "ContentDecodingError"),  # requests
+    *("ServiceRequestError", "ServiceResponseError", "DecodeError"),  # Azure
+    *("ClientConnectionError", "ClientPayloadError", "HttpError"),  # aiohttp and gcsfs
+    *("TransportError", "TimeoutError", "ResponseError"),  # Google
+}
+"""Classes of clients' errors that tell of the way to the store, or of an answer that says nothing."""
+
+_NUMBERS: dict[type[OSError], int] = {
+    FileExistsError: errno.EEXIST,
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+}
+"""Of errors that are raised without one."""
 
 
 class RefusedError(PermissionError):
@@ -92,27 +118,57 @@ class AnswerError(OSError):
         return str(self.strerror)
 
 
+@contextlib.contextmanager
+def os_errors() -> Iterator[None]:
+    """What leaves the block, or the function so decorated, is an `OSError` with a number, whatever a client raised."""
+    try:
+        yield
+    except (OfflineError, MemoryError):
+        raise
+    except Exception as error:
+        known = as_os_error(error)
+        if known is None or known.errno is None:
+            number = next((number for kind, number in _NUMBERS.items() if isinstance(error, kind)), None)
+            told = f"{type(error).__name__}: {error}"
+            known = AnswerError(errno.EREMOTEIO, told) if number is None else OSError(number, str(error))
+        if known is error:
+            raise
+        raise known from error
+
+
 def as_os_error(error: Exception) -> OSError | None:
     """The error with a number that says what it is; None if it comes from no store."""
     if type(error).__module__.partition(".")[0] in _CLIENTS:  # before it is seen that some of them are OSErrors, too
         return _of_client(error)
     if type(error) is OSError and error.errno is None:
         return _of_arrow(error)
-    if isinstance(error, TimeoutError | ConnectionError) and error.errno is None:
+    if isinstance(error, TimeoutError | ConnectionError | socket.gaierror) and (error.errno or 0) <= 0:
         return AnswerError(errno.ETIMEDOUT, str(error) or "there was no answer in time")
     return error if isinstance(error, OSError) else None
 
 
 def _of_client(error: Exception) -> OSError:
     name = type(error).__name__
-    if name in _LOCAL_REASONS:
+    passes = _passes(error)
+    if name in _LOCAL_REASONS and not (name == "RefreshError" and passes):
         return RefusedError(errno.EACCES, _LOCAL_REASONS[name])
     if isinstance(error, OSError) and (error.errno or 0) > 0:  # those of names that cannot be resolved are negative
         return error
     code, status = _code_and_status(error)
     if name == "ClientAuthenticationError" and not status:  # Azure's client found nobody to ask as
         return RefusedError(errno.EACCES, _LOCAL_REASONS["CredentialUnavailableError"])
+    if not (code or status or passes):
+        return RefusedError(errno.EACCES, f"{UNUSABLE}: {error}")
     return _of_answer(code, status, str(error), region=_region(error))
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether an error that is no answer is one of the network: all others are here, and stay until something is mended."""
+    if getattr(error, "kwargs", {}).get("provider") == "custom-process":  # botocore's credential_process
+        return False
+    if getattr(error, "retryable", False) or _ON_THE_WAY & {kind.__name__ for kind in type(error).__mro__}:
+        return True
+    return error.__cause__ is not None and _passes(error.__cause__)  # google.auth, where a machine's role cannot be asked for
 
 
 def _of_arrow(error: OSError) -> OSError | None:
@@ -120,6 +176,7 @@ def _of_arrow(error: OSError) -> OSError | None:
     if found is None:
         return RefusedError(errno.EACCES, _REFUSALS["AccessDenied"]) if str(error).startswith("Forbidden") else None
     name, status, operation, said = found.groups()
+    said = said.strip() or "no reason was given"
     if name == "NETWORK_CONNECTION":
         _, _, details = said.rpartition("Details: ")
         untrusted = RefusedError(errno.EACCES, f"{_UNTRUSTED} ({details})")

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from pyarrow import fs
 
-from offline_core.storage.cloud_errors import NoBucketError, RefusedError
+from offline_core.storage.cloud_errors import NoBucketError, RefusedError, os_errors
 from offline_core.storage.lease import lease
 from offline_core.storage.opened import EXCLUSIVE, opened
 from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
@@ -36,9 +36,11 @@ class FilesystemStore(Spooling):
     """There is never a second run that writes to the same folder."""
 
     @property
+    @os_errors()
     def filesystem(self) -> fs.FileSystem:
         return opened(self.maker, self.arguments)[0]
 
+    @os_errors()
     def put(self, path: str, data: bytes) -> None:
         if self.maker in EXCLUSIVE:
             with _bucket_there():
@@ -47,6 +49,7 @@ class FilesystemStore(Spooling):
         with self._moved_to(path) as temporary, self.filesystem.open_output_stream(temporary) as stream:
             stream.write(data)
 
+    @os_errors()
     def create(self, path: str, data: bytes) -> None:
         if self.maker in EXCLUSIVE:
             try:
@@ -66,9 +69,16 @@ class FilesystemStore(Spooling):
             raise FileExistsError(errno.EEXIST, "exists already", path)
         self.put(path, data)
 
+    @os_errors()
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.delete_file(path)
+
+    @os_errors()
     def make_folder(self, path: str) -> None:
         self.put(posixpath.join(path, _MARKER), b"")
 
+    @os_errors()
     def put_file(self, file: IO[bytes], path: str) -> None:
         file.flush()
         file.seek(0)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pyarrow import fs
 
 from offline_core.errors import StorageUnavailableError
+from offline_core.storage.cloud_errors import os_errors
 from offline_core.storage.stores import Store
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ _RELEASED = b"released"
 
 
 class LeaseLostError(OSError):
-    """Another run holds the folder, as this one gave no sign of life for too long."""
+    """Another run holds the folder, or may hold it, as this one gave no sign of life for too long."""
 
 
 @contextlib.contextmanager
@@ -50,10 +51,10 @@ def lease(store: Store, folder: str) -> Iterator[None]:
     with holding:
         for old in known:
             with contextlib.suppress(OSError):
-                store.filesystem.delete_file(_path(folder, old))
+                store.delete(_path(folder, old))
         yield
     if holding.is_lost:
-        raise LeaseLostError(errno.EBUSY, "this run gave no sign of life for too long, and another holds it now", folder)
+        raise LeaseLostError(errno.EBUSY, "this run gave no sign of life for too long, and another may hold it now", folder)
 
 
 class _Holding:
@@ -64,6 +65,8 @@ class _Holding:
         self.path = _path(folder, number)
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
         self.is_lost = False
+        self._held_at = 0.0
+        """time.monotonic() at which it was ours for sure."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._pulse, name="lease", daemon=True)
 
@@ -74,7 +77,7 @@ class _Holding:
             raise BlockingIOError(errno.EWOULDBLOCK, "another process was first", self.folder) from error
         if self._is_overtaken():  # our number was given, given back and deleted while we looked at the one before
             with contextlib.suppress(OSError):
-                self.store.filesystem.delete_file(self.path)
+                self.store.delete(self.path)
             raise BlockingIOError(errno.EWOULDBLOCK, "others were first", self.folder)
         self._thread.start()
 
@@ -83,9 +86,12 @@ class _Holding:
         if kind is not None and issubclass(kind, StorageUnavailableError):
             return  # nor can the folder be given back: others wait a little longer
         self._thread.join()
-        with contextlib.suppress(OSError):  # then others wait a little longer
+        try:
             self.is_lost = self.is_lost or self._is_overtaken()
             self.store.put(self.path, _RELEASED)
+        except Exception as error:  # then others wait a little longer
+            log.warning("Cannot give %s back: %s", self.folder, error)
+            self.is_lost = self.is_lost or time.monotonic() - self._held_at > LEASE_SECONDS
 
     def _pulse(self) -> None:
         beat = 0
@@ -94,13 +100,17 @@ class _Holding:
             try:
                 self.store.put(self.path, self._sign(beat))
                 self.is_lost = self._is_overtaken()
-            except OSError as error:
+            except Exception as error:  # whatever it is, the next beat may go well
                 log.warning("Cannot show that this run still holds %s: %s", self.folder, error)
         if self.is_lost:
             log.error("Another run holds %s now: this one gave no sign of life for %g s.", self.folder, LEASE_SECONDS)
 
     def _is_overtaken(self) -> bool:
-        return _numbers(self.store, self.folder)[-1:] > [self.number]
+        asked_at = time.monotonic()
+        if _numbers(self.store, self.folder)[-1:] > [self.number]:
+            return True
+        self._held_at = asked_at
+        return False
 
     def _sign(self, beat: int) -> bytes:
         return f"{self.name} {beat}".encode()
@@ -120,6 +130,7 @@ def _is_alive(store: Store, path: str) -> bool:
     return False
 
 
+@os_errors()
 def _numbers(store: Store, folder: str) -> list[int]:
     found = store.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     names = [info.base_name.removeprefix(_PREFIX) for info in found if info.base_name.startswith(_PREFIX)]
@@ -130,6 +141,7 @@ def _path(folder: str, number: int) -> str:
     return f"{folder}/{_PREFIX}{number:06d}"
 
 
+@os_errors()
 def _read(store: Store, path: str) -> bytes:
     try:
         with store.filesystem.open_input_stream(path) as stream:

@@ -197,7 +197,7 @@ class Location:
     def delete(self) -> None:
         """This file is not there any more."""
         with storage_errors("delete", self.uri):
-            self.filesystem.delete_file(self.path)
+            self.store.delete(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import logging
 import mimetypes
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,15 @@ from pydantic import Field
 
 from offline_core.config import Config, parse
 from offline_core.errors import ConfigError
-from offline_core.storage.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, as_os_error
+from offline_core.storage.cloud_errors import (
+    NO_CREDENTIALS,
+    UNUSABLE,
+    AnswerError,
+    NoBucketError,
+    RefusedError,
+    as_os_error,
+    os_errors,
+)
 from offline_core.storage.lease import lease
 from offline_core.storage.stores import LINK_SECONDS, Spooling
 
@@ -33,6 +41,9 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
 READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
 """Of PyArrow and of boto3, which waits a 20th as long in between: who is not there is missed after some 8 and 3 seconds."""
+
+CONFLICT_ATTEMPTS = 5
+"""Of a conditional put while another one is under way, with up to 0.8 s in between."""
 
 PART_BYTES = 16 * 2**20
 
@@ -51,7 +62,9 @@ class S3Settings(Config):
     path_style: bool | None = Field(
         None, description="endpoint/bucket instead of bucket.endpoint; None: if there is an endpoint."
     )
-    create_bucket: bool = Field(False, description="Create a bucket that is not there when something is to be written to it.")
+    create_bucket: bool = Field(
+        False, description="Create a bucket that is not there when a folder is made in it, as steps do first."
+    )
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> S3Settings:
@@ -76,16 +89,13 @@ class S3Store(Spooling):
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        if self.settings.anonymous:
-            return _filesystem(self.settings, None)
-        credentials = _session(self.settings).get_credentials()
-        if credentials is None:
-            raise RefusedError(errno.EACCES, NO_CREDENTIALS)
-        return _filesystem(self.settings, credentials.get_frozen_credentials())  # new ones before they expire
+        with _set_up():
+            return _filesystem(self.settings, _credentials(self.settings))
 
     def put(self, path: str, data: bytes) -> None:
         self._ask("put_object", path, Body=data)
 
+    @os_errors()
     def create(self, path: str, data: bytes) -> None:
         try:
             self._ask("put_object", path, Body=data, IfNoneMatch="*")
@@ -94,15 +104,24 @@ class S3Store(Spooling):
             if self._ask("get_object", path)["Body"].read() != data:
                 raise
 
+    def delete(self, path: str) -> None:
+        self._ask("delete_object", path)
+
     def make_folder(self, path: str) -> None:
-        marker = f"{path.rstrip('/')}/"  # as PyArrow, and Amazon's console, mark a folder
         try:
-            self.put(marker, b"")
+            self._mark(path)
         except NoBucketError:
             if not self.settings.create_bucket:
                 raise
             self._create_bucket(path.partition("/")[0])
-            self.put(marker, b"")
+            self._mark(path)
+
+    def _mark(self, folder: str) -> None:
+        bucket, _, key = folder.strip("/").partition("/")
+        if key:
+            self.put(f"{bucket}/{key}/", b"")  # as PyArrow, and Amazon's console, mark a folder
+        else:
+            self._ask("list_objects_v2", bucket, MaxKeys=1)  # there is nothing to mark, and HEAD would not say what is wrong
 
     def put_file(self, file: IO[bytes], path: str) -> None:
         from boto3.s3.transfer import TransferConfig
@@ -116,12 +135,14 @@ class S3Store(Spooling):
         return lease(self, path)
 
     def link(self, path: str) -> str | None:
-        credentials = None if self.settings.anonymous else _session(self.settings).get_credentials()
+        with _set_up():
+            credentials = _credentials(self.settings)
+            client = _client(self.settings)
         if credentials is None or credentials.token:  # nobody signs; or the token of a session would have to be in the link
             return None
         bucket, _, key = path.partition("/")
         kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-        url: str = _client(self.settings).generate_presigned_url(
+        url: str = client.generate_presigned_url(
             "get_object", Params={"Bucket": bucket, "Key": key, "ResponseContentType": kind}, ExpiresIn=LINK_SECONDS
         )
         return url
@@ -134,7 +155,7 @@ class S3Store(Spooling):
         removed = 0
         while found.get("IsTruncated", True):
             markers = {name: found[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if found.get(f"Next{name}")}
-            found = self._ask("list_multipart_uploads", bucket, Prefix=f"{prefix}/", **markers)
+            found = self._ask("list_multipart_uploads", bucket, Prefix=prefix and f"{prefix}/", **markers)
             for upload in found.get("Uploads", []):
                 if upload["Initiated"] < before:
                     self._ask("abort_multipart_upload", f"{bucket}/{upload['Key']}", UploadId=upload["UploadId"])
@@ -150,12 +171,36 @@ class S3Store(Spooling):
     def _ask(self, operation: str, path: str, **arguments: Any) -> Any:
         """What boto3 answers; what it raises, as a filesystem would."""
         bucket, _, key = path.partition("/")
-        try:
-            return getattr(_client(self.settings), operation)(Bucket=bucket, **({"Key": key} if key else {}), **arguments)
-        except Exception as error:
-            if (known := as_os_error(error)) is None:
-                raise
+        with _set_up():
+            _credentials(self.settings)  # here, where what goes wrong is not taken for an answer
+            client = _client(self.settings)
+        with os_errors():
+            return getattr(client, operation)(Bucket=bucket, **({"Key": key} if key else {}), **arguments)
+
+
+@contextlib.contextmanager
+def _set_up() -> Iterator[None]:
+    """What goes wrong before S3 is asked is no answer of it: a file that is missing is one of ours."""
+    try:
+        yield
+    except RefusedError:
+        raise
+    except Exception as error:
+        known = as_os_error(error)
+        if isinstance(known, AnswerError | RefusedError):
             raise known from error
+        told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        raise RefusedError(errno.EACCES, f"{UNUSABLE}: {told}") from error
+
+
+def _credentials(settings: S3Settings) -> Any:
+    """Those of now, new ones before they expire; None if we ask as nobody."""
+    if settings.anonymous:
+        return None
+    found = _session(settings).get_credentials()
+    if found is None:
+        raise RefusedError(errno.EACCES, NO_CREDENTIALS)
+    return found.get_frozen_credentials()
 
 
 @functools.lru_cache(maxsize=16)
@@ -197,7 +242,14 @@ def _client(settings: S3Settings) -> Any:
     with _CREATION:
         client = _session(settings).client("s3", endpoint_url=_endpoint(settings), config=config)
     client.meta.events.register("needs-retry.s3", _tell_of_silence)
+    client.meta.events.register("needs-retry.s3.PutObject", _wait_after_conflict)
     return client
+
+
+def _wait_after_conflict(attempts: int, response: tuple[Any, dict[str, Any]] | None = None, **_: Any) -> float | None:
+    """Seconds until a conditional put is sent again that met another one; Amazon says to do so, and its client does not."""
+    code = response and response[1].get("Error", {}).get("Code")
+    return 0.05 * 2**attempts if code == "ConditionalRequestConflict" and attempts < CONFLICT_ATTEMPTS else None
 
 
 def _tell_of_silence(caught_exception: Exception | None = None, **_: Any) -> None:
@@ -214,12 +266,17 @@ def _is_path_style(settings: S3Settings) -> bool:
 
 @functools.cache
 def _endpoint(settings: S3Settings) -> str | None:
-    """Of a server that is not Amazon's. boto3 knows that of a profile, too, and PyArrow does not."""
+    """Of a server that is not where Amazon's is. boto3 knows that of a profile, too, and PyArrow does not."""
     if settings.endpoint:
         return settings.endpoint
+    from botocore.config import Config as BotoConfig
+
     with _CREATION:
-        found: str = _session(settings).client("s3").meta.endpoint_url
-    return None if ".amazonaws.com" in found else found
+        found, usual = (
+            _session(settings).client("s3", config=BotoConfig(ignore_configured_endpoint_urls=ignored)).meta.endpoint_url
+            for ignored in (None, True)
+        )
+    return None if found == usual else str(found)
 
 
 @functools.cache

@@ -28,7 +28,10 @@ LINK_SECONDS = 24 * 3600
 
 
 class Store(Protocol):
-    """A place for files by path; small, and the same after it was sent to another process."""
+    """A place for files by path; small, and the same after it was sent to another process.
+
+    What its methods raise is an `OSError` with a number, or an `OfflineError`.
+    """
 
     @property
     def filesystem(self) -> fs.FileSystem: ...
@@ -42,6 +45,9 @@ class Store(Protocol):
         Raises:
             FileExistsError: something is.
         """
+
+    def delete(self, path: str) -> None:
+        """This file is not there any more, if it ever was."""
 
     def make_folder(self, path: str) -> None:
         """The folder is there, with its parents, and can be written to."""
@@ -84,6 +90,10 @@ class LocalStore:
     def create(self, path: str, data: bytes) -> None:
         with _written(path, data) as temporary:
             os.link(temporary, path)  # unlike a rename, fails if the name is taken; unlike O_EXCL, never half there
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
     def make_folder(self, path: str) -> None:
         with _written(posixpath.join(path, "probe"), b"writable"):

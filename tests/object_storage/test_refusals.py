@@ -75,6 +75,7 @@ WORDY: dict[str, Callable[[str], object]] = {
     "list": lambda uri: Location.of(uri).files(),
     "write": lambda uri: Location.of(uri).write(b"x"),
     "create": lambda uri: Location.of(uri).create(b"x"),
+    "delete": lambda uri: Location.of(uri).delete(),
     "make_folder": lambda uri: Location.of(uri).make_folder(),
     "lock": lambda uri: Location.of(uri).locked().__enter__(),
     "put_file": write_episodes,
@@ -85,7 +86,6 @@ SILENT: dict[str, Callable[[str], object]] = {
     "prune_dataset": lambda uri: prune_dataset(PruningConfig(), dataset=uri, output=f"{uri}-pruned"),
     "read": lambda uri: Location.of(uri).read(),
     "look": lambda uri: Location.of(uri).is_folder(),
-    "delete": lambda uri: Location.of(uri).delete(),
 }
 
 
@@ -155,6 +155,45 @@ def test_a_profile_that_is_not_there_is_named(proxied: Proxy, bucket: str, monke
     monkeypatch.setenv("AWS_PROFILE", "nobody-s")
     for ask in (WORDY["list"], WORDY["write"], SILENT["read"]):
         assert "AWS_PROFILE names a profile that is not there" in message_of(ask, f"{bucket}/runs/x")
+
+
+CONFIGURED = {
+    "malformed": ("no section\n", "Unable to parse config file"),
+    "region": ("[default]\nregion = eu west\n", "eu west"),
+    "endpoint": ("[default]\nregion = us-east-1\nendpoint_url = minio:9000\n", "minio:9000"),
+    "source": ("[default]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = none\n", "none"),
+    "process": ("[default]\ncredential_process = sh -c 'echo not today >&2; exit 1'\n", "not today"),
+    "no process": ("[default]\ncredential_process = /nowhere/helper\n", "No such file or directory: /nowhere/helper"),
+    "no token": (
+        "[default]\nrole_arn = arn:aws:iam::1:role/x\nweb_identity_token_file = /nowhere/token\n",
+        "No such file or directory: /nowhere/token",
+    ),
+}
+"""~/.aws/config, and what is told of it."""
+
+
+def forget_clients() -> None:
+    for made in (s3._session, s3._client, s3._endpoint):
+        made.cache_clear()
+
+
+@pytest.mark.parametrize("what", CONFIGURED)
+def test_what_is_wrong_here_does_not_pass_and_is_no_absence(
+    what: str, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config, told = CONFIGURED[what]
+    (tmp_path / "config").write_text(config)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    keys = () if what in ("region", "endpoint") else ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    for name in ("AWS_REGION", "AWS_ENDPOINT_URL", *keys):
+        monkeypatch.delenv(name)
+    forget_clients()
+    for ask in (WORDY["list"], WORDY["write"], WORDY["open_dataset"], SILENT["read"]):
+        message = message_of(ask, f"{bucket}/runs/x")
+        assert "what its client finds configured cannot work: correct it" in message and told in message
+        assert " now: " not in message and "not there" not in message
+    forget_clients()
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:9000", "http://", "minio", "ftp://minio"])

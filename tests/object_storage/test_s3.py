@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from offline_core.errors import ConfigError, StorageError, VersionExistsError
+from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
 from offline_core.storage import s3
 from offline_core.storage.dataset import prepare_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.s3 import S3Settings, S3Store
 from tests.object_storage.conftest import SETTINGS, client
-from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request
+from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request, refusal
 
 HERE = Path(__file__).parents[2]
 
@@ -80,6 +80,34 @@ def test_who_finds_its_own_bytes_has_created_them(bucket: str, proxied: Proxy) -
     assert file.read() == b"mine"
 
 
+def test_who_meets_another_put_tries_again(bucket: str, proxied: Proxy) -> None:
+    """As Amazon says to; and gives up in the end."""
+    conflict = refusal(409, "ConditionalRequestConflict")
+    proxied.plan = lambda request: conflict if request.method == "PUT" and request.nth < 3 else None
+    file = Location.of(f"{bucket}/v/000001.json")
+    file.create(b"mine")
+    assert file.read() == b"mine"
+    assert proxied.faults == [conflict, conflict]
+    proxied.plan = lambda request: conflict
+    with pytest.raises(StorageUnavailableError, match="ConditionalRequestConflict"):
+        Location.of(f"{bucket}/v/000002.json").create(b"mine")
+    assert len(proxied.faults) == 2 + s3.CONFLICT_ATTEMPTS
+
+
+def test_a_file_is_deleted_by_one_request(bucket: str, proxied: Proxy) -> None:
+    file = Location.of(f"{bucket}/a/x")
+    file.write(b"1")
+    for _ in range(2):
+        file.delete()
+    assert not file.is_file()
+    assert [each.request.method for each in proxied.seen if each.request.path.endswith("/a/x")][:3] == [
+        "PUT",
+        "DELETE",
+        "DELETE",
+    ]
+    assert not [each for each in proxied.seen if each.request.path.endswith("/a/")]
+
+
 def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "PART_BYTES", 5 * 2**20)
     data = os.urandom(11 * 2**20)
@@ -121,6 +149,16 @@ def test_a_folder_is_there_and_both_see_it(bucket: str) -> None:
     assert folder.is_folder() and folder.files() == []
     assert Location.of(f"{bucket}/runs").is_folder()
     folder.make_folder()
+
+
+def test_a_whole_bucket_is_a_folder(bucket: str, boto: Any) -> None:
+    root = Location.of(bucket).make_folder()
+    assert root.files() == [] and "Contents" not in boto.list_objects_v2(Bucket=name_of(bucket))
+    for key in ("a", "b/c"):
+        boto.create_multipart_upload(Bucket=name_of(bucket), Key=key)
+    assert root.store.abort_uploads(root.path, older_than_days=-1) == 2
+    with pytest.raises(StorageError, match=r"there is no such bucket: create it, or correct its name"):
+        Location.of(f"{bucket}-not-there").make_folder()
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
@@ -203,6 +241,17 @@ def test_a_profile_says_where_and_who(bucket: str, tmp_path: Path, monkeypatch: 
     assert file.read() == b"x"
     assert {each.user for each in proxied.seen} == {"key-of-mine"}
     assert {each.region for each in proxied.seen} == {"eu-west-3"}
+
+
+def test_a_profile_s_endpoint_inside_of_amazon_s_network_holds_for_both(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = "https://bucket.vpce-1a2b.s3.us-east-1.vpce.amazonaws.com"
+    (tmp_path / "config").write_text(f"[profile vpc]\nendpoint_url = {endpoint}\n[profile public]\n")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for profile, expected in (("vpc", endpoint), ("public", None)):
+        assert s3._endpoint(S3Settings.of({"profile": profile})) == expected
 
 
 def test_buckets_are_in_the_path_or_in_the_name_of_the_server(

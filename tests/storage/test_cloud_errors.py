@@ -7,13 +7,16 @@ import pickle
 import socket
 
 import pytest
-from aiohttp.client_exceptions import ClientConnectorDNSError
+import requests
+from aiohttp.client_exceptions import ClientConnectorDNSError, ClientPayloadError, InvalidURL
 from aiohttp.client_reqrep import ConnectionKey
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError, ServiceResponseError
 from botocore import exceptions as boto
+from gcsfs.retry import HttpError
+from google.auth.exceptions import RefreshError, TransportError
 
-from offline_core.errors import StorageError, StorageUnavailableError
-from offline_core.storage.cloud_errors import AnswerError, NoBucketError, RefusedError, as_os_error
+from offline_core.errors import ConfigError, StorageError, StorageUnavailableError
+from offline_core.storage.cloud_errors import AnswerError, NoBucketError, RefusedError, as_os_error, os_errors
 from offline_core.storage.location import storage_errors
 
 HEAD = "When reading information for key 'runs/x' in bucket 'b': AWS Error {} during HeadObject operation: {}"
@@ -43,9 +46,10 @@ ARROW = {
         "Failed to connect to h:1",
     ),
     LIST.format("NETWORK_CONNECTION", "curlCode: 60, No; Details: self-signed"): (RefusedError, "(self-signed)"),
+    LIST.format("SERVICE_UNAVAILABLE", ""): (AnswerError, "no reason was given (SERVICE_UNAVAILABLE in ListObjectsV2)"),
     "Forbidden: https://storage.googleapis.com/b": (RefusedError, "ask for the permission"),
 }
-MAY_PASS = ("503", "SLOW_DOWN", "curlCode: 7")
+MAY_PASS = ("503", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "curlCode: 7")
 
 
 @pytest.mark.parametrize("text", ARROW)
@@ -81,6 +85,11 @@ BOTO: list[tuple[Exception, type[OSError], str, bool]] = [
     (boto.SSLError(**URL, error="x"), RefusedError, "not to be trusted", False),
     (boto.NoCredentialsError(), RefusedError, "no credentials were found", False),
     (boto.ProfileNotFound(profile="p"), RefusedError, "AWS_PROFILE", False),
+    (boto.ConfigParseError(path="/h/.aws/config"), RefusedError, "cannot work: correct it", False),
+    (boto.InvalidRegionError(region_name="eu west"), RefusedError, "eu west", False),
+    (boto.InvalidConfigError(error_msg="no source_profile"), RefusedError, "no source_profile", False),
+    (boto.CredentialRetrievalError(provider="custom-process", error_msg="helper: no"), RefusedError, "helper: no", False),
+    (boto.CredentialRetrievalError(provider="iam-role", error_msg="no answer"), AnswerError, "no answer", True),
 ]
 
 
@@ -91,6 +100,62 @@ def test_errors_of_boto3(error: Exception, kind: type[OSError], told: str, passe
     with pytest.raises(StorageError) as caught, storage_errors("write", "s3://b/x"):
         raise error
     assert caught.value.may_pass == passes
+
+
+def of_cause(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+OTHERS: list[tuple[Exception, bool]] = [
+    (HttpError({"code": 503, "message": "later"}), True),
+    (HttpError({"code": 400, "message": "no"}), False),
+    (requests.exceptions.ProxyError(), True),  # gcsfs makes it of a 502
+    (requests.exceptions.InvalidURL("h:x"), False),
+    (ServiceRequestError("Connection reset"), True),
+    (ServiceResponseError("Connection broken"), True),
+    (ClientPayloadError("not all came"), True),
+    (InvalidURL("h:x"), False),
+    (TransportError("no answer"), True),
+    (RefreshError("503", retryable=True), True),
+    (of_cause(RefreshError("x"), TransportError("no answer")), True),
+    (RefreshError("invalid_grant"), False),
+    (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), True),
+]
+
+
+@pytest.mark.parametrize(("error", "passes"), OTHERS, ids=lambda value: type(value).__name__)
+def test_errors_of_others(error: Exception, passes: bool) -> None:
+    """Those of the way there may pass, and all else that a client raises by itself is to be corrected."""
+    with pytest.raises(StorageError) as caught, storage_errors("write", "gs://b/x"):
+        raise error
+    assert caught.value.may_pass == passes
+
+
+@pytest.mark.parametrize(
+    ("raised", "number"),
+    [
+        (HttpError({"code": 503, "message": "later"}), errno.ETIMEDOUT),
+        (FileExistsError("b/x"), errno.EEXIST),
+        (FileNotFoundError("b/x"), errno.ENOENT),
+        (OSError("no number"), errno.EREMOTEIO),
+        (ValueError("Bad Request: b/x"), errno.EREMOTEIO),
+        (OSError(errno.ENOSPC, "full"), errno.ENOSPC),
+    ],
+)
+def test_what_leaves_a_store_has_a_number(raised: Exception, number: int) -> None:
+    with pytest.raises(OSError) as caught, os_errors():
+        raise raised
+    assert caught.value.errno == number
+    if type(raised) is not OSError and isinstance(raised, OSError):
+        assert type(caught.value) is type(raised)
+
+
+def test_our_own_errors_leave_a_store_as_they_are() -> None:
+    error = ConfigError("x")
+    with pytest.raises(ConfigError) as caught, os_errors():
+        raise error
+    assert caught.value is error
 
 
 def test_a_filesystem_s_own_errors_are_left_as_they_are() -> None:

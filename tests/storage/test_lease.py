@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gcsfs.retry import HttpError
+from pyarrow import fs
 
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage import lease as module
@@ -69,7 +72,7 @@ def test_who_gives_no_sign_of_life_is_overtaken_and_learns_of_it(folder: str) ->
                 go_on.wait()
             super().put(path, data)
 
-    with pytest.raises(LeaseLostError, match=r"gave no sign of life for too long, and another holds it now"):  # noqa: SIM117
+    with pytest.raises(LeaseLostError, match=r"gave no sign of life for too long, and another may hold it now"):  # noqa: SIM117
         with lease(Stopping(), folder):
             stopped.wait()
             with lease(STORE, folder):
@@ -128,3 +131,66 @@ def test_a_place_that_is_gone_is_not_waited_for(folder: str, monkeypatch: pytest
         raise StorageUnavailableError("gone")
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "lease"], seconds=5, what="the end")
     assert all(data != b"released" for _, _, data in asked)
+
+
+class Down(LocalStore):
+    """Whose client raises errors of its own once `is_down`."""
+
+    is_down = False
+    refused = threading.Event()
+
+    def put(self, path: str, data: bytes) -> None:
+        self._asked()
+        super().put(path, data)
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        self._asked()
+        return super().filesystem
+
+    def _asked(self) -> None:
+        if type(self).is_down:
+            self.refused.set()
+            raise HttpError({"code": 503, "message": "later"})
+
+
+@pytest.fixture
+def down(monkeypatch: pytest.MonkeyPatch) -> type[Down]:
+    monkeypatch.setattr(Down, "is_down", False)
+    monkeypatch.setattr(Down, "refused", threading.Event())
+    return Down
+
+
+def test_a_pulse_that_fails_is_not_the_last_one(folder: str, down: type[Down]) -> None:
+    """Whatever the client raises; one that died would let a second run in."""
+    with lease(Down(), folder):
+        down.is_down = True
+        assert down.refused.wait(5)
+        down.is_down = False
+        path = Path(folder, ".lock-000001")
+        last = path.read_bytes()
+        wait_until(lambda: path.read_bytes() != last or None, seconds=5, what="the next pulse")
+        with pytest.raises(BlockingIOError):
+            lease(STORE, folder).__enter__()
+
+
+def test_what_cannot_be_given_back_is_waited_for_by_others(folder: str, down: type[Down]) -> None:
+    with lease(Down(), folder):
+        down.is_down = True
+    with lease(STORE, folder):
+        assert number(folder) == [".lock-000002"]
+
+
+def test_who_cannot_find_out_whether_it_was_overtaken_does_not_say_that_all_is_well(folder: str, down: type[Down]) -> None:
+    with pytest.raises(LeaseLostError, match="another may hold it now"), lease(Down(), folder):
+        down.is_down = True
+        with lease(STORE, folder):
+            pass
+
+
+def test_no_answer_is_not_a_free_folder(folder: str, down: type[Down]) -> None:
+    dead_holder(folder)
+    down.is_down = True
+    with pytest.raises(OSError, match="later") as caught:
+        lease(Down(), folder).__enter__()
+    assert caught.value.errno == errno.ETIMEDOUT and number(folder) == [".lock-000005"]

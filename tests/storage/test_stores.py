@@ -59,6 +59,13 @@ def test_a_discarded_file_is_gone_however_often(tmp_path: Path) -> None:
     assert found(tmp_path) == []
 
 
+def test_what_is_deleted_is_gone_however_often(tmp_path: Path) -> None:
+    STORE.put(f"{tmp_path}/x", b"1")
+    for _ in range(2):
+        STORE.delete(f"{tmp_path}/x")
+    assert found(tmp_path) == []
+
+
 def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
     with STORE.lock(str(tmp_path)), pytest.raises(BlockingIOError), STORE.lock(str(tmp_path)):
         pass
