@@ -107,6 +107,7 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
         return open_dataset(uri, version)
     if version is not None:
         raise ConfigError(f"{uri} is no dataset of ours, and so has no version {version}; leave the version out.")
+    Location.of(uri).check_bucket()
     imported = Location.of(output).parent.child(f"imported-{digest([uri])[:8]}").uri
     log.info("%s has no manifest; importing it to %s", uri, imported)
     result = import_dataset(ImportConfig(), source=uri, output=imported)

@@ -108,6 +108,7 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
     except StorageUnavailableError:
         raise
     except StorageError as error:
+        location.check_bucket()
         raise CheckpointError(
             f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
         ) from error

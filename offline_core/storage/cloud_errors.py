@@ -59,6 +59,8 @@ _PASSING = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", 
 _HERE = f"on {platform.node()}"
 """Nodes of a cluster have credentials of their own, or lack them."""
 
+NO_BUCKET = "there is no such bucket: create it, or correct its name"
+
 NO_CREDENTIALS = (
     "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or AWS_NO_SIGN_REQUEST=true "
     f"to ask as nobody, {_HERE}"
@@ -207,7 +209,7 @@ def _of_answer(code: str, status: int, text: str, *, region: str = "") -> OSErro
             reason = f"it is in the region {region}: set AWS_REGION"
         return RefusedError(errno.EACCES, f"{reason} ({code})")
     if code in ("NoSuchBucket", "ContainerNotFound"):
-        return NoBucketError(errno.ENOENT, "there is no such bucket: create it, or correct its name")
+        return NoBucketError(errno.ENOENT, NO_BUCKET)
     if code in _EXISTS or status == 412:
         return FileExistsError(errno.EEXIST, "exists already")
     if code == "NoSuchKey" or status == 404:

@@ -271,6 +271,7 @@ def _readable(location: Location, version: int) -> Dataset | None:
 
 def _open_foreign(location: Location) -> Dataset:
     if not location.is_folder():
+        location.check_bucket()
         raise DatasetNotFoundError(
             f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'."
         )

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from pyarrow import fs
 
-from offline_core.storage.cloud_errors import NoBucketError, RefusedError, os_errors
+from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError, RefusedError, os_errors
 from offline_core.storage.lease import lease
 from offline_core.storage.opened import EXCLUSIVE, opened
 from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
@@ -114,6 +114,10 @@ class FilesystemStore(Spooling):
             return str(self._native.sign(path, expiration=LINK_SECONDS))
         return None
 
+    @property
+    def has_buckets(self) -> bool:
+        return self.maker in EXCLUSIVE
+
     def abort_uploads(self, path: str, *, older_than_days: float) -> int:
         return 0  # they go by themselves, after a week at most
 
@@ -128,4 +132,4 @@ def _bucket_there() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NoBucketError(errno.ENOENT, "there is no such bucket: create it, or correct its name") from error
+        raise NoBucketError(errno.ENOENT, NO_BUCKET) from error

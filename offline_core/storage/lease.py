@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import posixpath
 import socket
 import threading
 import time
@@ -120,11 +121,17 @@ def _is_alive(store: Store, path: str) -> bool:
     """Whether the holder of that file changes it within `LEASE_SECONDS`, having not released it."""
     first = _read(store, path)
     until = time.monotonic() + LEASE_SECONDS
+    if first not in (_RELEASED, b""):
+        log.info(
+            "Another run holds %s, or was killed: waiting %g s for a sign of life.", posixpath.dirname(path), LEASE_SECONDS
+        )
     while (now := _read(store, path)) not in (_RELEASED, b""):
         if now != first:
             return True
         if time.monotonic() > until:
-            log.warning("Whoever held %s gave no sign of life for %g s: it is taken over.", path, LEASE_SECONDS)
+            log.warning(
+                "Whoever held %s gave no sign of life for %g s: it is taken over.", posixpath.dirname(path), LEASE_SECONDS
+            )
             return False
         time.sleep(LOOK_SECONDS)
     return False

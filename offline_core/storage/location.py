@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, StorageError, StorageUnavailableError, VersionExistsError
-from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os_error
+from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError, RefusedError, as_os_error
 from offline_core.storage.filesystems import open_place, schemes
 from offline_core.storage.lease import LeaseLostError
 from offline_core.storage.stores import TEMPORARY, LocalStore, Store
@@ -147,6 +147,17 @@ class Location:
     def is_folder(self) -> bool:
         return bool(self._type() == fs.FileType.Directory)
 
+    def check_bucket(self) -> None:
+        """To be asked where nothing was found: listings of buckets that are not there may be empty.
+
+        Raises:
+            StorageError: there is no such bucket, or it cannot be seen.
+        """
+        bucket = self.path.partition("/")[0]
+        with storage_errors("look at", self.uri):
+            if self.store.has_buckets and self.filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
+                raise NoBucketError(errno.ENOENT, NO_BUCKET)
+
     def files(self, *, recursive: bool = True) -> list[str]:
         """Paths relative to this folder of the files below it, sorted; none if there is no folder."""
         return sorted(self.sizes(recursive=recursive))
@@ -248,7 +259,7 @@ def refuse_credentials(uri: str) -> None:
     name, rest = scheme[1].lower(), uri[scheme.end() :]
     is_uri = rest.startswith("/") or name in schemes()
     if is_uri and _CREDENTIALS.match(rest.removeprefix("//") if name == "file" else rest.lstrip("/")):
-        raise LocationError(f"A {name}:// URI has credentials in it: write it without them, and set them as variables.")
+        raise LocationError(f"A URI with {name}:// has credentials in it: write it without them, and set them as variables.")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from pyarrow import fs
 from pydantic import Field
@@ -86,6 +86,8 @@ class S3Store(Spooling):
     """See `Store`. Paths are bucket/key."""
 
     settings: S3Settings
+
+    has_buckets: ClassVar[bool] = True
 
     @property
     def filesystem(self) -> fs.FileSystem:

@@ -16,7 +16,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, ClassVar, Protocol
 
 from pyarrow import fs
 
@@ -35,6 +35,10 @@ class Store(Protocol):
 
     @property
     def filesystem(self) -> fs.FileSystem: ...
+
+    @property
+    def has_buckets(self) -> bool:
+        """The first name of a path is that of a bucket."""
 
     def put(self, path: str, data: bytes) -> None:
         """Replaces what is there, whole or not at all."""
@@ -78,6 +82,8 @@ class Store(Protocol):
 @dataclass(frozen=True)
 class LocalStore:
     """This machine's files, or what it has mounted."""
+
+    has_buckets: ClassVar[bool] = False
 
     @property
     def filesystem(self) -> fs.FileSystem:

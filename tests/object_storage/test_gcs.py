@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from offline_core.errors import DatasetNotFoundError, StorageError, StorageUnavailableError
+from offline_core.errors import BusyError, DatasetNotFoundError, StorageError, StorageUnavailableError
+from offline_core.storage import lease
 from offline_core.storage.dataset import open_dataset, prepare_dataset
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
+from tests.e2e.orchestra import wait_until
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
+from tests.object_storage.faults import Answer, no_faults, proxy
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,6 +82,56 @@ def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
             ask()
         assert 5 <= len(waited) <= 10 and max(waited) < 20  # two questions at once, at most
     assert not caplog.records
+
+
+def test_a_pulse_that_fails_is_not_the_last_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what the client raises end the run that holds the folder."""
+    monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=no_sleep))
+    for name, seconds in {"LEASE_SECONDS": 3.0, "PULSE_SECONDS": 0.1, "LOOK_SECONDS": 0.05}.items():
+        monkeypatch.setattr(lease, name, seconds)
+    with proxy(os.environ["STORAGE_EMULATOR_HOST"]) as between:
+        defined(monkeypatch, far={"filesystem": "gs", "arguments": {"endpoint_url": between.url, "token": "anon"}})
+        folder = Location.of(place.replace("gs://", "far://"))
+        down = Answer(503, "later")
+        with folder.locked():
+            between.plan = lambda request: down if request.path.startswith("/upload/") else None
+            wait_until(lambda: len(between.faults) > 12 or None, seconds=20, what="two pulses that fail")
+            between.plan = no_faults
+            (number,) = (folder.child(name) for name in folder.files())
+            last = number.read()
+            wait_until(lambda: number.read() != last or None, seconds=5, what="the next pulse")
+            with pytest.raises(BusyError), folder.locked():
+                pass
+            between.plan = lambda request: down
+        between.plan = no_faults
+        with folder.locked():
+            pass
+
+
+@pytest.mark.parametrize("status", [503, 502])
+def test_what_leaves_a_store_has_a_number(place: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=no_sleep))
+    with proxy(os.environ["STORAGE_EMULATOR_HOST"], lambda request: Answer(status, "later")) as down:
+        defined(monkeypatch, far={"filesystem": "gs", "arguments": {"endpoint_url": down.url, "token": "anon"}})
+        there = Location.of(place.replace("gs://", "far://"))
+        store, path = there.store, there.path
+        file = store.new_file(path)
+        for ask in (
+            lambda: store.put(path, b""),
+            lambda: store.create(path, b""),
+            lambda: store.delete(path),
+            lambda: store.make_folder(path),
+            lambda: store.put_file(file, path),
+            lambda: store.lock(path).__enter__(),
+        ):
+            with pytest.raises(OSError) as caught:
+                ask()
+            assert caught.value.errno == errno.ETIMEDOUT
+        store.discard(file)
+
+
+async def no_sleep(_: float) -> None:
+    """Quick."""
 
 
 def test_leftovers_that_cannot_be_looked_for_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -233,6 +233,7 @@ def _matches(pattern: Location, listing: Listing) -> list[Location]:
         folder, parts = folder.parent, [posixpath.basename(folder.uri), *parts]
     found = sorted(listing.matches(folder, parts), key=lambda place: place.uri) if parts else []
     if not found:
+        pattern.check_bucket()
         raise DatasetNotFoundError(f"There is nothing at {pattern.uri}. Check the path; a pattern needs * or **.")
     return [place for place in found if not _is_hidden(posixpath.basename(place.uri))]
 
