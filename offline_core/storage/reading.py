@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from offline_core.errors import OfflineError
+from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.dataset import Dataset, read_footer
+from offline_core.storage.location import storage_errors
 
 
 @contextlib.contextmanager
@@ -19,8 +21,11 @@ def reading(dataset: Dataset) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
         _find_damage(dataset)
+        if as_os_error(error) not in (None, error):  # it is a store's, whose footers can be read by now
+            with storage_errors("read", dataset.location.uri):
+                raise
         raise
     except Exception as error:
         if "ray" not in sys.modules or not isinstance(error, sys.modules["ray"].exceptions.RayTaskError):

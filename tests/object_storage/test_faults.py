@@ -150,7 +150,7 @@ def test_recording_pruning_and_training_get_through(bucket: str, proxied: Proxy,
     training = parse(TrainingConfig, {"optimizer": {"batch_size": 64, "max_epochs": 2}, "evaluation": {"episodes": 2}})
     with ray_session():
         calm = record_episodes(recording, policy=cartpole_policy, output=f"{bucket}/calm").dataset
-        proxied.plan = seeded(7, rate=0.06)
+        proxied.plan = seeded(7, rate=0.12)
         made = tried(lambda: record_episodes(recording, policy=cartpole_policy, output=raw).dataset)
         best = tried(lambda: prune_dataset(pruning, dataset=raw, output=pruned).dataset)
         policy = tried(lambda: train_policy(training, dataset=pruned, output=f"{bucket}/policy"))
