@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from offline_core.errors import BusyError, DatasetNotFoundError, StorageError, StorageUnavailableError
+from offline_core.errors import BusyError, StorageError, StorageUnavailableError
 from offline_core.storage import lease
 from offline_core.storage.dataset import open_dataset, prepare_dataset
 from offline_core.storage.leftovers import remove_leftovers
@@ -43,7 +43,7 @@ def test_a_bucket_that_is_not_there(place: str) -> None:
         Location.of("gs://nowhere-at-all/x").create(b"")
     with pytest.raises(StorageError, match="there is no such bucket"):
         prepare_dataset("gs://nowhere-at-all/x")
-    with pytest.raises(DatasetNotFoundError):
+    with pytest.raises(StorageError, match="there is no such bucket"):
         open_dataset("gs://nowhere-at-all/x")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gcsfs.retry import HttpError
+from azure.core.exceptions import ServiceRequestError
 from pyarrow import fs
 
 from offline_core.errors import StorageUnavailableError
@@ -151,7 +151,7 @@ class Down(LocalStore):
     def _asked(self) -> None:
         if type(self).is_down:
             self.refused.set()
-            raise HttpError({"code": 503, "message": "later"})
+            raise ServiceRequestError("later")
 
 
 @pytest.fixture
