@@ -15,6 +15,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # small networks, and others may want the s
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # read at import; asks Google itself, whatever server is meant
 os.environ.pop("RAY_ADDRESS", None)
 os.environ.pop("PREFECT_API_URL", None)
 
