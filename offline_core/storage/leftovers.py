@@ -57,7 +57,7 @@ def _remove_remote(root: Location) -> int:
     before_ns = (time.time() - MIN_AGE_DAYS * 24 * 3600) * 1e9
     old = [files for files in temporary.values() if all(0 < (file.mtime_ns or 0) < before_ns for file in files)]
     for file in itertools.chain.from_iterable(old):
-        root.filesystem.delete_file(file.path)
+        root.store.delete(file.path)
     return len(old)
 
 

@@ -238,8 +238,8 @@ class Location:
             yield
         except LeaseLostError as error:
             raise BusyError(
-                f"Another run has taken {self.uri} over, as this one gave no sign of life for too long. What is there may be "
-                "of both: run again."
+                f"Another run may have taken {self.uri} over, as this one gave no sign of life for too long. What is there may "
+                "be of both: run again."
             ) from error
 
     def _type(self) -> fs.FileType:

@@ -41,6 +41,8 @@ def place_of(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str, 
     Raises:
         LocationError: there is no such protocol, or what serves it is not installed.
     """
+    # What gcsfs calls experimental asks Google itself about each bucket, whatever server is meant, and waits for the answer.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         kind: Any = fsspec.get_filesystem_class(protocol)
     except ImportError as error:

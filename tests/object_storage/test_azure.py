@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from offline_core.errors import DatasetNotFoundError, LocationError, StorageError, StorageUnavailableError
+from offline_core.errors import LocationError, StorageError, StorageUnavailableError
 from offline_core.storage.dataset import open_dataset, prepare_dataset
 from offline_core.storage.location import Location
 from tests.object_storage.contract import PlaceContract
@@ -37,7 +37,7 @@ def test_a_container_that_is_not_there(place: str) -> None:
         Location.of("abfs://nowhere/x").create(b"")
     with pytest.raises(StorageError, match="there is no such bucket"):
         prepare_dataset("abfs://nowhere/x")
-    with pytest.raises(DatasetNotFoundError):
+    with pytest.raises(StorageError, match="there is no such bucket"):
         open_dataset("abfs://nowhere/x")
 
 
