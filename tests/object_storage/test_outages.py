@@ -44,7 +44,7 @@ def away(part: str, *, after: int = 0) -> Plan:
 @pytest.fixture
 def policy(bucket: str, proxied: Proxy, cartpole_policy: str) -> str:
     """In the bucket."""
-    for file in Path(cartpole_policy).iterdir():
+    for file in Path(cartpole_policy).glob("*.*"):
         Location.of(f"{bucket}/policy/{file.name}").write(file.read_bytes())
     return f"{bucket}/policy"
 

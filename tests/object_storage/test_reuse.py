@@ -49,7 +49,7 @@ def test_what_was_made_in_a_bucket_is_found_there(
             proxied.plan = no_faults
             root = Folder(f"{bucket}/{name.replace(' ', '-')}")
             dataset_of(root / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
-            for file in Path(cartpole_policy).iterdir():
+            for file in Path(cartpole_policy).glob("*.*"):
                 Location.of(root / "policy" / file.name).write(file.read_bytes())
             Location.of(root / "rows.parquet").write((tmp_path / "rows.parquet").read_bytes())
             first = step(root)
