@@ -15,6 +15,11 @@ class Config(BaseModel):
     # Arguments of an environment may be infinite: as JSON's null one could not be told from the other.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
 
+    @property
+    def import_paths(self) -> tuple[str, ...]:
+        """What these parameters themselves name of the user's own code; see `offline_core.own_code`."""
+        return ()
+
 
 class EnvironmentSpec(Config):
     """A gymnasium environment by name."""
@@ -25,6 +30,10 @@ class EnvironmentSpec(Config):
         title="Environment arguments",
         description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
     )
+
+    @property
+    def import_paths(self) -> tuple[str, ...]:
+        return (self.id,) if ":" in self.id else ()
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)

@@ -43,7 +43,7 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
         DataError: what is there cannot be read, or not be held by the format; the message names file and episode.
     """
     source = open_or_import(dataset, version, output=output)
-    operation = Operation(name="convert_table", config=config.model_dump(mode="json"))
+    operation = Operation.of("convert_table", config)
     if found := find_version(output, operation, [source.parent_entry]):
         return _result(found, source, reused=True)
     total = source.manifest.statistics.steps

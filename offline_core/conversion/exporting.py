@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.config import Config, EnvironmentSpec, parse
 from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
+from offline_core.own_code import imported
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.episode_sink import EpisodeSink
@@ -39,6 +40,10 @@ class ExportConfig(Config):
         description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}.',
     )
 
+    @property
+    def import_paths(self) -> tuple[str, ...]:
+        return (self.format,) if ":" in self.format else ()
+
 
 class ExportResult(BaseModel):
     """What was written."""
@@ -66,7 +71,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     """
     source = open_or_import(dataset, version, output=output)
     location, place = Location.of(output), result_place(config, output)
-    operation = Operation(name="export_dataset", config=config.model_dump(mode="json"))
+    operation = Operation.of("export_dataset", config)
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := kept(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found
@@ -124,7 +129,7 @@ def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable
 
                 return LeRobotSink(output, complete=complete, **config.arguments)
             case name if ":" in name:
-                return TypeAdapter(ImportString).validate_python(name)(output, **config.arguments)  # type: ignore[no-any-return]
+                return imported(name, "writer")(output, **config.arguments)  # type: ignore[no-any-return]
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     raise ConfigError(

@@ -38,7 +38,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
     config = config.model_copy(update={"environment": environment})
-    operation = Operation(name="evaluate_policy", config=config.model_dump(mode="json"))
+    operation = Operation.of("evaluate_policy", config)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
     if found := kept(place, identity, EvaluationResult, fingerprint=fingerprint_of):

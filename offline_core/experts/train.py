@@ -52,7 +52,7 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
         LearningError: the loss became NaN or infinite.
     """
     parents, location = _parents(config), Location.of(output)
-    operation = Operation(name="train_expert", version=1, config=config.model_dump(mode="json", exclude={"initial_policy"}))
+    operation = Operation.of("train_expert", config, exclude={"initial_policy"})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
         return found

@@ -73,7 +73,8 @@ class Run:
         settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
         if not self.streamed:
             settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
-        return Operation(name="train_policy", version=3, config=settings | {"streamed": self.streamed})
+        operation = Operation.of("train_policy", self.config, version=3)
+        return operation.model_copy(update={"config": settings | {"streamed": self.streamed}})
 
     @property
     def parents(self) -> list[Parent]:

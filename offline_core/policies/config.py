@@ -59,6 +59,10 @@ class NetworkConfig(Config):
         return self
 
     @property
+    def import_paths(self) -> tuple[str, ...]:
+        return () if self.module is None else (self.module,)
+
+    @property
     def remembers(self) -> bool:
         """What it does depends on earlier observations of the episode as well."""
         return self.frames > 1 or self.recurrent is not None

@@ -85,7 +85,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     """
     start = time.perf_counter()
     manifest, location = read_policy_manifest(policy), Location.of(output)
-    operation = Operation(name="export_policy", config=config.model_dump(mode="json"))
+    operation = Operation.of("export_policy", config)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = location.child(RESULT_FILE)
     if found := kept(place, identity, PolicyExportResult, fingerprint=_sha256):

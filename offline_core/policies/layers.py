@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
+from offline_core.own_code import imported
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.convolutions import Convolutions
 from offline_core.policies.encoder import Encoder, is_image, leaf_spaces
@@ -60,13 +60,7 @@ def _own_module(path: str, inputs: int, network: NetworkConfig) -> tuple[nn.Modu
     Raises:
         ConfigError: it cannot be imported, is no torch module, cannot be made, or makes something else of its inputs.
     """
-    where, _, name = path.partition(":")
-    try:
-        kind = getattr(importlib.import_module(where), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"The network's module {path!r} cannot be imported: {error}. Is its package installed here?"
-        ) from error
+    kind = imported(path, "network's module")
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ConfigError(f"The network's module {path!r} is no class of torch modules.")
     try:

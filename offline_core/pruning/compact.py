@@ -40,7 +40,7 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
         version: of the source, the latest if None.
     """
     source = open_or_import(dataset, version, output=output)
-    operation = Operation(name="compact_dataset", config=config.model_dump(mode="json"))
+    operation = Operation.of("compact_dataset", config)
     if found := find_version(output, operation, [source.parent_entry]):
         return _result(found, source, reused=True)
     index = episode_index(source)

@@ -55,7 +55,7 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     if not datasets:
         raise ConfigError("There are no datasets to merge; name at least one.")
     sources = [open_or_import(uri, None, output=output) for uri in datasets]
-    operation = Operation(name="merge_datasets", config=config.model_dump(mode="json"))
+    operation = Operation.of("merge_datasets", config)
     if found := find_version(output, operation, [source.parent_entry for source in sources]):
         return _result(found, sources, reused=True)
     check_alike(sources)

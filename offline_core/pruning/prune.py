@@ -67,7 +67,7 @@ def prune_dataset(
     source = open_or_import(dataset, version, output=output)
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
-    operation = Operation(name="prune_dataset", config=config.model_dump(mode="json"))
+    operation = Operation.of("prune_dataset", config)
     # An expression's text leaves things out, so two of them may look alike; what they keep does not.
     if not isinstance(where, pl.Expr) and (found := find_version(output, operation, [source.parent_entry])):
         return _result(found, source, reused=True)

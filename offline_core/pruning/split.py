@@ -56,7 +56,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     """
     source = open_or_import(dataset, version, output=output)
     places = [Location.of(output).child(side).uri for side in SIDES]
-    operations = [Operation(name="split_dataset", config=config.model_dump(mode="json") | {"side": side}) for side in SIDES]
+    operations = [Operation.of("split_dataset", config, side=side) for side in SIDES]
     parents = [source.parent_entry]
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:

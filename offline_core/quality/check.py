@@ -47,7 +47,7 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation(name="check_dataset", config=config.model_dump(mode="json", exclude={"held_out"}))
+    operation = Operation.of("check_dataset", config, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(missing_files, looked_at)):

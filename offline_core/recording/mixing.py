@@ -39,7 +39,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     policies = {uri: read_policy_manifest(uri) for uri in config.policies}
     played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
     where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
-    operation = Operation(name="mix_datasets", version=2, config=config.model_dump(mode="json") | {"environment": where})
+    operation = Operation.of("mix_datasets", config, version=2, environment=where)
     parents = [
         *(source.parent_entry for source in sources.values()),
         *(policy.parent_entry(uri) for uri, policy in policies.items()),

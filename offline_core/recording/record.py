@@ -57,7 +57,7 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     config = config.model_copy(update={"seed": seed, "environment": environment})
-    operation = Operation(name="record_episodes", config=config.model_dump(mode="json", exclude=_HOW_FAST))
+    operation = Operation.of("record_episodes", config, exclude=_HOW_FAST)
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
         return _result(found, reused=True)

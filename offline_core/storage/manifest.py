@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.config import EnvironmentSpec
+from offline_core.own_code import code_digests
 from offline_core.provenance import provenance
 from offline_core.storage.statistics import ColumnStatistics, merge_columns
 
@@ -112,6 +114,16 @@ class Operation(_Record):
     name: str
     version: int = 1
     config: dict[str, Any] = {}
+    code: dict[str, str] = Field({}, exclude_if=lambda code: not code)
+    """Of the user's own, by import path; see `code_digests`."""
+
+    @classmethod
+    def of(
+        cls, name: str, config: BaseModel, *, version: int = 1, exclude: AbstractSet[str] = frozenset(), **more: Any
+    ) -> Operation:
+        """With the parameters of `config` but those excluded, and `more`."""
+        parameters = config.model_dump(mode="json", exclude=set(exclude)) | more
+        return cls(name=name, version=version, config=parameters, code=code_digests(config))
 
 
 class Manifest(_Record):

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyarrow import fs
-from pydantic import Field, ImportString, TypeAdapter
+from pydantic import Field
 
 from offline_core.config import Config
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError
+from offline_core.own_code import imported
 from offline_core.storage.dataset import VERSIONS, read_footer
 from offline_core.storage.location import Location, refuse_credentials, storage_errors
 from offline_core.storage.sources.custom import CustomReader
@@ -74,6 +75,10 @@ class SourceConfig(Config):
         description="For the reader, as JSON: for csv those of polars.scan_csv, for read_… those of Ray Data, for "
         "sample_batch module_id.",
     )
+
+    @property
+    def import_paths(self) -> tuple[str, ...]:
+        return (self.format,) if ":" in self.format else ()
 
 
 def open_source(
@@ -158,8 +163,9 @@ def _factories() -> dict[str, Callable[..., StepReader]]:
 
 
 def _custom(config: SourceConfig, path: str) -> StepReader:
+    reader = imported(config.format, "reader")
     try:
-        made = TypeAdapter(ImportString).validate_python(config.format)(path, **config.arguments)
+        made = reader(path, **config.arguments)
     except OfflineError:
         raise
     except Exception as error:  # somebody else's code raises what it likes

@@ -89,7 +89,7 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
     ("name", "arguments", "message"),
     [
         ("no_reader", {}, "gives str, which has no uri and batches"),
-        ("Missing", {}, "cannot be made for db://x"),
+        ("Missing", {}, "The reader .*:Missing' cannot be imported: AttributeError"),
         ("Numbers", {"size": 3}, "cannot be made for db://x: .*size"),
         ("Lists", {}, "The reader of db://x gives list and not pyarrow tables"),
     ],

@@ -1,0 +1,96 @@
+"""Code of the user's own, which parameters name by its import path."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from offline_core.config import Config
+from offline_core.errors import ConfigError, OfflineError
+
+
+class OwnCode(Config):
+    """A class or function of yours, and what it is called with."""
+
+    path: str = Field(
+        pattern=r"^[\w.]+:\w+$",
+        title="Import path",
+        description="package.module:Name of a class or function that can be imported wherever this runs.",
+    )
+    arguments: dict[str, Any] = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
+
+    @property
+    def import_paths(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    def make(self, what: str, *given: Any) -> Any:
+        """A class is called with what is given and the arguments; a function is not yet, but has its arguments bound.
+
+        Arguments:
+            what: a word for errors, such as "connector".
+
+        Raises:
+            ConfigError: it cannot be imported, is neither, or does not take the arguments.
+        """
+        found = imported(self.path, what)
+        try:
+            if inspect.isclass(found):
+                return found(*given, **self.arguments)
+            inspect.signature(found).bind_partial(**self.arguments)
+        except OfflineError:
+            raise
+        except Exception as error:  # somebody else's code raises what it likes
+            raise ConfigError(f"The {what} {self.path} cannot be made with {self.arguments}: {error!r}") from error
+        return functools.partial(found, **self.arguments) if self.arguments else found
+
+
+def imported(path: str, what: str) -> Any:
+    """What `package.module:Name` names.
+
+    Raises:
+        ConfigError: there is no such thing, or its module cannot be imported.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # a module of the user's may raise anything while it is imported
+        raise ConfigError(
+            f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
+        ) from error
+
+
+def code_digests(config: BaseModel) -> dict[str, str]:
+    """By import path: 16 hex digits of the file of each module that these parameters name.
+
+    A changed file is another operation, so what was made with it is made anew. What that file imports is not seen, nor is
+    a module that is no file.
+    """
+    found = {path: _digest(path.partition(":")[0]) for path in sorted(set(_import_paths(config)))}
+    return {path: digest for path, digest in found.items() if digest}
+
+
+def _import_paths(value: Any) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from value.import_paths if isinstance(value, Config) else ()
+        for name in type(value).model_fields:
+            yield from _import_paths(getattr(value, name))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _import_paths(item)
+
+
+def _digest(module: str) -> str | None:
+    try:
+        spec = importlib.util.find_spec(module)
+        origin = None if spec is None or not spec.has_location else spec.origin
+        return None if origin is None else hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]
+    except (ImportError, ValueError, OSError):  # whoever imports it says so better
+        return None

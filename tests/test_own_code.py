@@ -1,0 +1,81 @@
+"""Code that parameters name: imported, made, and told apart by what is in its file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from offline_core.config import EnvironmentSpec
+from offline_core.errors import ConfigError
+from offline_core.own_code import OwnCode, code_digests
+from offline_core.policies.config import NetworkConfig
+from offline_core.storage.manifest import Operation
+
+SOURCE = """
+class Scale:
+    def __init__(self, given, *, factor=1):
+        self.product = given * factor
+
+def clip(values, *, high):
+    return [min(value, high) for value in values]
+
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "someones_code.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "someones_code", raising=False)
+    return tmp_path / "someones_code.py"
+
+
+def test_a_class_is_made_and_a_function_keeps_its_arguments(module: Path) -> None:
+    assert OwnCode(path="someones_code:Scale", arguments={"factor": 4}).make("thing", 3).product == 12
+    assert OwnCode(path="someones_code:clip", arguments={"high": 2}).make("thing", "unused")([1, 2, 3]) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("someones_code:Missing", {}, r"The connector 'someones_code:Missing' cannot be imported: .*folder the current one\?"),
+        ("no_such_package.at_all:Thing", {}, "cannot be imported: ModuleNotFoundError"),
+        ("someones_code:Scale", {"size": 1}, "The connector someones_code:Scale cannot be made with {'size': 1}: .*size"),
+        ("someones_code:clip", {"low": 1}, "cannot be made with {'low': 1}: .*low"),
+        ("someones_code:number", {}, "cannot be made with {}: .*3 is not a callable"),
+    ],
+)
+def test_what_cannot_be_made_is_told(module: Path, path: str, arguments: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OwnCode(path=path, arguments=arguments).make("connector", 1)
+
+
+@pytest.mark.parametrize("path", ["someones_code", "someones_code.Scale", "a b:c", ""])
+def test_a_path_has_a_colon(path: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape("should match pattern")):
+        OwnCode(path=path)
+
+
+def test_a_changed_file_is_another_operation(module: Path) -> None:
+    config = OwnCode(path="someones_code:Scale")
+    before = Operation.of("stage", config)
+    assert before == Operation.of("stage", config)
+    module.write_text(SOURCE + "# changed\n")
+    assert before.code.keys() == Operation.of("stage", config).code.keys() == {"someones_code:Scale"}
+    assert before != Operation.of("stage", config)
+
+
+def test_code_is_found_wherever_it_is_named(module: Path) -> None:
+    assert code_digests(NetworkConfig(module="someones_code:Scale")).keys() == {"someones_code:Scale"}
+    assert code_digests(EnvironmentSpec(id="someones_code:Own-v0")).keys() == {"someones_code:Own-v0"}
+    assert code_digests(EnvironmentSpec(id="CartPole-v1")) == {}
+    assert code_digests(OwnCode(path="no_such_package:Thing")) == code_digests(OwnCode(path="sys:path")) == {}
+
+
+def test_an_operation_without_such_code_says_nothing_of_it() -> None:
+    assert "code" not in Operation.of("stage", NetworkConfig()).model_dump()
