@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,12 @@ class Choice:
 
 
 def choose(
-    index: pl.DataFrame, config: PruningConfig, *, where: Condition | None = None, finite: np.ndarray | None = None
+    index: pl.DataFrame,
+    config: PruningConfig,
+    *,
+    where: Condition | None = None,
+    finite: np.ndarray | None = None,
+    refusals: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Choice:
     """The episodes that meet the conditions, rule after rule.
 
@@ -33,13 +39,14 @@ def choose(
         index: with the columns that `index_names` names.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
+        refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
     """
     keep = np.ones(len(index), bool)
     dropped: dict[str, int] = {}
 
     def apply(rule: str, kept: np.ndarray) -> None:
         nonlocal keep
-        dropped[rule] = int((keep & ~kept).sum())
+        dropped[rule] = dropped.get(rule, 0) + int((keep & ~kept).sum())
         keep = keep & kept
 
     if finite is not None:
@@ -51,6 +58,10 @@ def choose(
         first = np.zeros(len(index), bool)
         first[left[index[columns.CONTENT].gather(left).is_first_distinct().to_numpy()]] = True
         apply("drop_duplicates", first)
+    if refusals is not None:
+        refused_by = refusals(keep)
+        for number, own in enumerate(config.filters):
+            apply(own.path, refused_by != number)
     if config.keep_top_fraction is not None:
         candidates = np.flatnonzero(keep)
         count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001

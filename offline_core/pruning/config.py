@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.config import Config
+from offline_core.own_code import OwnCode
 from offline_core.storage.writer import FilesConfig
 
 
@@ -26,6 +27,13 @@ class PruningConfig(Config):
         False,
         title="Drop duplicates",
         description="Of episodes with the same observations, actions, rewards and end, keep the first, whatever their ids.",
+    )
+    filters: list[OwnCode] = Field(
+        [],
+        title="Filters",
+        description="Functions or classes of your own, each called with an Episode: True keeps it. They see only what the "
+        "rules above, and the filters before them, have left. Reads the data.",
+        exclude_if=lambda own: not own,
     )
     keep_top_fraction: float | None = Field(
         None,

@@ -48,7 +48,7 @@ def write_pieces(
         for group, numbers in indexed_row_groups(source, index):
             if not keep[numbers].any():
                 continue
-            some = [episode for episode, kept in zip(group.episodes(needed), keep[numbers], strict=True) if kept]
+            some = group.episodes(needed, only=keep[numbers])
             found = [pieces(*each) for each in zip(some, kept_steps(some, where_steps), strict=True)]
             writer.write([_projected(piece, names) for each in found for piece in each])
             without += found.count([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import numpy as np
@@ -14,6 +15,7 @@ from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
 from offline_core.pruning.choosing import choose, condition, index_names
 from offline_core.pruning.condition import Condition
 from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.filters import make_filters, refusals
 from offline_core.pruning.pieces import write_pieces
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
@@ -59,7 +61,9 @@ def prune_dataset(
         where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
 
     Raises:
-        ConfigError: a condition cannot be understood, or names an unknown column.
+        ConfigError: a condition cannot be understood, or names an unknown column; a filter cannot be made, or gives something
+            else than True or False.
+        DataError: a filter failed on an episode, which the message names.
         EmptyDatasetError: nothing meets them; nothing is committed.
     """
     of_episodes = condition(config, where)
@@ -71,10 +75,12 @@ def prune_dataset(
     # An expression's text leaves things out, so two of them may look alike; what they keep does not.
     if not isinstance(where, pl.Expr) and (found := find_version(output, operation, [source.parent_entry])):
         return _result(found, source, reused=True)
+    filters = make_filters(config.filters)
     index = episode_index(source, index_names(config, of_episodes))
     names = _projection(source, config)
     finite = finite_episodes(source) if config.drop_non_finite else None
-    choice = choose(index, config, where=of_episodes, finite=finite)
+    refused = functools.partial(refusals, source, index, filters) if filters else None
+    choice = choose(index, config, where=of_episodes, finite=finite, refusals=refused)
     if not choice.keep.any():
         raise _nothing_left(source, index, config)
     dropped = dict(choice.dropped)
@@ -133,7 +139,8 @@ def _nothing_left(source: Dataset, index: pl.DataFrame, config: PruningConfig) -
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
-    rules += ["finite"] * config.drop_non_finite + [f"where steps {config.where_steps}"] * (config.where_steps is not None)
+    rules += ["finite"] * config.drop_non_finite + [own.path for own in config.filters]
+    rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
     return EmptyDatasetError(
         f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "
         f"{', '.join(facts)}. No version was committed."

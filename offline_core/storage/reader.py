@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,20 +41,23 @@ class RowGroup:
         with parquet_errors(self.uri):
             return self._file.read_row_group(self._number, columns=None if names is None else list(names))
 
-    def episodes(self, names: Sequence[str] | None = None) -> list[Episode]:
+    def episodes(self, names: Sequence[str] | None = None, *, only: np.ndarray | None = None) -> list[Episode]:
         """Its episodes, not validated, with the dataset's spaces if they do not say theirs.
 
         Arguments:
             names: of a step table only these columns.
+            only: (episodes,) booleans: leave out the others; in episode format they are not decoded.
 
         Raises:
             CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
         """
         try:
             if columns.ITEM in self.names:
-                found = [decode(item) for item in self.read([columns.ITEM])[columns.ITEM].to_pylist()]
+                items = self.read([columns.ITEM])[columns.ITEM]
+                found = [decode(item) for item in (items if only is None else items.filter(pa.array(only))).to_pylist()]
             else:
                 found = table_to_episodes(self.read(names))
+                found = found if only is None else list(itertools.compress(found, only))
             return [self._with_spaces(episode) for episode in found]
         except DataError as error:
             raise type(error)(f"{self.uri}: {error}") from error
