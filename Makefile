@@ -35,6 +35,9 @@ test-all: check ## check, and all tests: runs killed in each stage, schedules, a
 browser: ## Install the Chromium that tests of forms drive, where root and apt are there
 	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
+docs: $(STAMP) ## Build the documentation as site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.pipeline
 	$(BIN)/python -m benchmarks.data
@@ -51,4 +54,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-.PHONY: help install demo check test test-all browser bench format clean
+.PHONY: help install demo check test test-all browser docs bench format clean
