@@ -14,6 +14,7 @@ from offline_core.progress import progress
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
 from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder
+from offline_core.quality.own_rule import OwnRule, check_names
 from offline_core.quality.reading import step_batches
 from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityReport
 from offline_core.quality.rule import Rule
@@ -39,9 +40,11 @@ def check_dataset(
     Arguments:
         dataset: URI of a dataset, or of a foreign folder of episode files.
         version: the latest if None.
-        rules: instead of `default_rules(config)`; new ones each time, for they count.
+        rules: instead of `default_rules(config)` and those of the user's own; new ones each time, for they count.
 
     Raises:
+        ConfigError: a rule of the user's own cannot be made, or finds something else than findings of its own name.
+        DataError: such a rule failed, and so cannot judge; the message names it.
         DataError: something cannot be read, and so cannot be judged; the message names the file.
     """
     opened = open_dataset(dataset, version)
@@ -52,7 +55,8 @@ def check_dataset(
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(missing_files, looked_at)):
         return before.model_copy(update={"reused": True})
-    chosen = default_rules(config, held_out) if rules is None else rules
+    own = [OwnRule(each, opened.ref) for each in config.rules] if rules is None else []
+    chosen = [*default_rules(config, held_out), *own] if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
     with progress(opened.ref.steps or None, what="check", unit="step") as bar:
@@ -80,6 +84,7 @@ def check_dataset(
         columns=builder.result(),
     )
     findings = [rule.finding(statistics.columns or {}) for rule in chosen]
+    check_names(findings, own)
     report = QualityReport(
         dataset=opened.ref,
         verdict=max((finding.verdict for finding in findings), key=SEVERITY.__getitem__, default="pass"),

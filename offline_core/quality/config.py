@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from offline_core.config import Config
+from offline_core.own_code import OwnCode
 
 
 class QualityConfig(Config):
@@ -29,4 +30,10 @@ class QualityConfig(Config):
         ge=0,
         le=1,
         description="Warn when more than this share of the episodes, and three or more, terminate at the longest length.",
+    )
+    rules: list[OwnCode] = Field(
+        [],
+        title="Rules",
+        description="Classes of your own with look(steps) and finding(statistics), beside the rules that are there.",
+        exclude_if=lambda own: not own,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from offline_core.storage.statistics import ColumnStatistics
 MAX_EXAMPLES = 5
 
 
+@runtime_checkable
 class Rule(Protocol):
     """Looks at every batch of a dataset, once and in order, then says what it found; used for one dataset only."""
 

@@ -62,7 +62,7 @@ class NotCalled:
     """Has no __call__."""
 
 
-def own(name: str, **arguments: Any) -> dict[str, Any]:
+def own(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"path": f"{__name__}:{name}", "arguments": arguments}
 
 
