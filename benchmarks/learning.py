@@ -30,8 +30,8 @@ from offline_core.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Feed, batches
 from offline_core.learning.learner import Learner
+from offline_core.learning.recorded import Recorded
 from offline_core.learning.run import Run, feed_of
-from offline_core.learning.source import training_spaces
 from offline_core.storage.dataset import open_dataset
 
 SCALES = (100_000, 1_000_000, 10_000_000)
@@ -64,7 +64,7 @@ def made(dataset: str, **settings: Any) -> tuple[Run, Feed, Learner]:
     """A learner and its feed."""
     config = parse(TrainingConfig, LARGE | settings)
     source = open_dataset(dataset)
-    run = Run(config, source, None, training_spaces(source), None, None, "")
+    run = Run(config, Recorded.of(source, config.data), None, None, None, "")
     feed = feed_of(run)
     return run, feed, Learner(run.algorithm(), config, total_steps=10**9)
 

@@ -31,7 +31,10 @@ class OwnCode(Config):
     def import_paths(self) -> tuple[str, ...]:
         return (self.path,)
 
-    def make(self, what: str, *given: Any) -> Any:
+    def __str__(self) -> str:
+        return self.path
+
+    def make(self, what: str, *given: Any, **named: Any) -> Any:
         """A class is called with what is given and the arguments; a function is not yet, but has its arguments bound.
 
         Arguments:
@@ -43,7 +46,7 @@ class OwnCode(Config):
         found = imported(self.path, what)
         try:
             if inspect.isclass(found):
-                return found(*given, **self.arguments)
+                return found(*given, **named, **self.arguments)
             inspect.signature(found).bind_partial(**self.arguments)
         except OfflineError:
             raise

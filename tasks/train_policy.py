@@ -22,7 +22,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         result = core.train_policy(config, dataset=dataset, output=output, version=version)
     with telling():
         rows = {
-            "Algorithm": config.algorithm,
+            "Algorithm": str(config.algorithm),
             "Checkpoint": result.checkpoint,
             "Dataset": result.dataset,
             **returns_rows(result.metrics),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Literal
 
 from pydantic import Field
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
+from offline_core.own_code import OwnCode
 from offline_core.policies.config import NetworkConfig
+from offline_core.prelearner.config import ConnectorConfig
+from offline_core.storage.sources.opening import SourceConfig
 
 
 class OptimizerConfig(Config):
@@ -88,6 +92,29 @@ class DataConfig(Config):
     window_steps: int = Field(
         262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."
     )
+    connectors: list[ConnectorConfig] = Field(
+        [], exclude_if=operator.not_, description="Of your own: each changes columns of steps before they are learned from."
+    )
+    prelearner: OwnCode | None = Field(
+        None,
+        exclude_if=lambda own: own is None,
+        title="Prelearner",
+        description="Your own subclass of offline_core.prelearner.prelearner.PreLearner, which makes episodes of stored rows.",
+    )
+    source: SourceConfig | None = Field(
+        None,
+        exclude_if=lambda source: source is None,
+        title="Source",
+        description="What lies at the dataset's place is no dataset but rows for your prelearner, read like this: "
+        '{"format": "read_text"}.',
+    )
+    data_class: OwnCode | None = Field(
+        None,
+        exclude_if=lambda own: own is None,
+        title="Data class",
+        description="Your own class that reads and maps by itself what lies at the dataset's place; see "
+        "offline_core.learning.own_data.",
+    )
 
 
 class ComputeConfig(Config):
@@ -108,10 +135,11 @@ class ComputeConfig(Config):
 class TrainingConfig(Config):
     """How a policy is learned from a dataset."""
 
-    algorithm: Literal["bc", "marwil", "dqn", "iql", "cql"] = Field(
+    algorithm: Literal["bc", "marwil", "dqn", "iql", "cql"] | OwnCode = Field(
         "bc",
         description="bc: the recorded actions are the truth. marwil: the better ones are. dqn, iql, cql: what the actions are "
-        "worth is learned, and the best are chosen.",
+        "worth is learned, and the best are chosen. Or one of your own, a subclass of "
+        "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from offline_core.errors import EmptyDatasetError
 from offline_core.learning.steps import Steps
-from offline_core.prelearner.prelearner import IS_STEP
+from offline_core.prelearner.layout import IS_STEP
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 

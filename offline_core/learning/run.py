@@ -25,12 +25,11 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.source import Spaces, make_feed
+from offline_core.learning.source import Source, make_feed
 from offline_core.learning.state import Position, States, TrainingState
 from offline_core.learning.steps import Reading
 from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
-from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
 
@@ -51,9 +50,8 @@ class Run:
     """What is to be learned, from what, and where to; small, and sent to every learner."""
 
     config: TrainingConfig
-    source: Dataset
-    held_out: Dataset | None
-    spaces: Spaces
+    source: Source
+    held_out: Source | None
     environment: EnvironmentSpec | None
     target_return: float | None
     output: str
@@ -62,8 +60,9 @@ class Run:
 
     @property
     def algorithm_config(self) -> Config | None:
-        """Of the algorithm that was chosen."""
-        return getattr(self.config, self.config.algorithm, None)
+        """Of the algorithm that was chosen; None for its defaults, and if it is the user's own."""
+        algorithm = self.config.algorithm
+        return getattr(self.config, algorithm, None) if isinstance(algorithm, str) else None
 
     @property
     def operation(self) -> Operation:
@@ -77,9 +76,14 @@ class Run:
         return operation.model_copy(update={"config": settings | {"streamed": self.streamed}})
 
     @property
+    def read(self) -> list[Source]:
+        """All that it reads."""
+        return [source for source in (self.source, self.held_out) if source is not None]
+
+    @property
     def parents(self) -> list[Parent]:
         """What is learned from, and what decides with it when it is enough."""
-        return [dataset.parent_entry for dataset in (self.source, self.held_out) if dataset is not None]
+        return [source.parent for source in self.read]
 
     @property
     def identity(self) -> str:
@@ -99,7 +103,11 @@ class Run:
             ConfigError: it cannot learn to act in these spaces.
         """
         return make_algorithm(
-            self.config.algorithm, *self.spaces, self.config.network, self.algorithm_config, seed=self.config.seed
+            self.config.algorithm,
+            *self.source.pipeline.spaces,
+            self.config.network,
+            self.algorithm_config,
+            seed=self.config.seed,
         )
 
 
@@ -113,13 +121,13 @@ def held_out_feed_of(run: Run) -> Feed | None:
     return None if run.held_out is None else _feed(run, run.held_out, streamed=False)
 
 
-def _feed(run: Run, source: Dataset, *, streamed: bool) -> Feed:
+def _feed(run: Run, source: Source, *, streamed: bool) -> Feed:
     algorithm = run.algorithm()
     return make_feed(
         source,
         run.config.data,
-        run.spaces,
-        wanted=algorithm.stored,
+        stored=algorithm.stored,
+        kept=algorithm.batch_columns,
         looks_ahead=algorithm.looks_ahead,
         streamed=streamed,
         seed=run.config.seed,

@@ -1,30 +1,30 @@
-"""From a dataset to a feed: maps it through the prelearners and decides whether it stays in memory."""
+"""What a run learns from, however it is read: a dataset of ours, rows of a kind of their own, or the user's own class."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 import psutil
 
-from offline_core.errors import ConfigError
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.errors import ConfigError, SchemaError
 from offline_core.learning.config import DataConfig
-from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.prelearner.prelearner import PreLearner
+from offline_core.prelearner.layout import IS_STEP, STARTS
+from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.seeding import derive_seed
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.pieces import Piece, pieces, tables_of
-from offline_core.storage.reader import spaces_of
+from offline_core.storage.dataset import DatasetRef
+from offline_core.storage.manifest import Parent
 
 if TYPE_CHECKING:
     from offline_core.learning.feed import Feed, Part
 
 log = logging.getLogger(__name__)
-
-Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
 IN_PROCESS_BYTES = 64 * 2**20
 """Stored bytes that one process decodes sooner than a pool of actors has started."""
@@ -34,24 +34,51 @@ WHILE_JOINING = 2
 """Parts and the whole are both in memory for a moment."""
 
 
-def training_spaces(source: Dataset) -> Spaces:
-    """(observation space, action space) of the recorded steps.
+class Source(Protocol):
+    """Where the steps come from; small, and sent to every learner."""
 
-    Raises:
-        ConfigError: the dataset does not say.
-    """
-    observation_space, action_space = spaces_of(source)
-    if observation_space is None or action_space is None:
-        raise ConfigError(f"{source.location.uri} does not say which spaces its observations and actions are from.")
-    return observation_space, action_space
+    @property
+    def ref(self) -> DatasetRef:
+        """Names it, with its size; version 0 if it is no dataset of ours."""
+
+    @property
+    def parent(self) -> Parent:
+        """It, as what a policy is made from."""
+
+    @property
+    def changes_show(self) -> bool:
+        """The fingerprint of `parent` changes with what is there."""
+
+    @property
+    def environment(self) -> EnvironmentSpec | None:
+        """Where it was recorded, if it says so, and if what a policy sees there is what it learned from."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What all columns go through; its spaces are those that a policy learns."""
+
+    def parts(
+        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+    ) -> Iterator[Part]:
+        """All of it once, in parts of whole episodes; the same each time.
+
+        Arguments:
+            wanted: columns to start from.
+            looks_ahead: with the observations after the last steps.
+            prelearners: actors that map rows; 0: this process does.
+            order: draws another order, if there is a choice.
+        """
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Around whatever reads it: errors come out as ours."""
 
 
 def make_feed(
-    source: Dataset,
+    source: Source,
     config: DataConfig,
-    spaces: Spaces,
     *,
-    wanted: Sequence[str],
+    stored: Sequence[str],
+    kept: Collection[str],
     looks_ahead: bool,
     streamed: bool,
     seed: int,
@@ -60,7 +87,8 @@ def make_feed(
     """The steps of `source` for learners; needs Ray if there are to be prelearners.
 
     Arguments:
-        wanted: columns of the dataset.
+        stored: columns that have to come out, of the dataset or of connectors.
+        kept: columns that may.
         looks_ahead: the observation after the last step is needed too.
         streamed: read it anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
@@ -68,73 +96,46 @@ def make_feed(
     """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
-    prelearner: dict[str, Any] = {
-        "format": source.manifest.format,
-        "wanted": tuple(wanted),
-        "connectors": (CheckSpaces(*spaces), CheckFinite()),
-        "looks_ahead": looks_ahead,
-        "where": source.location.uri,
-    }
-    found = pieces(source, PreLearner(**prelearner).stored_columns())
+    own = source.pipeline
+    wanted = (*(name for name in stored if name not in own.adds), *sorted(own.reads - own.adds - set(stored)))
+    looks_ahead = looks_ahead or own.looks_ahead
     prelearners = _prelearners(source, config, taken_cpus)
+    uri = source.ref.uri
 
-    def parts(order: Sequence[Piece]) -> Iterator[Part]:
-        if prelearners:
-            return _pooled(order, prelearner, config, prelearners)
-        return _here(order, PreLearner(**prelearner), config)
+    def parts(order: np.random.Generator | None) -> Iterator[Part]:
+        made = source.parts(wanted, looks_ahead=looks_ahead, prelearners=prelearners, order=order)
+        return (_kept(part, stored, kept, uri) for part in made)
 
     if not streamed:
-        return ResidentFeed(parts(found), where=source.location.uri, expected_steps=source.ref.steps)
+        return ResidentFeed(parts(None), where=uri, expected_steps=source.ref.steps)
+    return StreamingFeed(
+        lambda epoch: parts(np.random.default_rng(derive_seed(seed, "pieces", epoch))),
+        where=uri,
+        window_steps=config.window_steps,
+    )
 
-    def shuffled(epoch: int) -> Iterator[Part]:
-        order = np.random.default_rng(derive_seed(seed, "pieces", epoch)).permutation(len(found))
-        return parts([found[number] for number in order])
 
-    return StreamingFeed(shuffled, where=source.location.uri, window_steps=config.window_steps)
-
-
-def is_streamed(source: Dataset, config: DataConfig, spaces: Spaces) -> bool:
+def is_streamed(source: Source, config: DataConfig) -> bool:
     """It is too large to stay in memory. Logs where it will be, and why."""
-    needed = source.ref.steps * (bytes_per_step(spaces) + BYTES_BESIDE) * WHILE_JOINING
+    ref = source.ref
+    needed = ref.steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
     if needed <= limit:
-        log.info("%s stays in memory: %s", source.location.uri, sizes)
+        log.info("%s stays in memory: %s", ref.uri, sizes)
         return False
-    log.info("%s is streamed, %s steps at a time: %s", source.location.uri, f"{config.window_steps:,}", sizes)
+    log.info("%s is streamed, %s steps at a time: %s", ref.uri, f"{config.window_steps:,}", sizes)
     return True
 
 
-def _here(order: Sequence[Piece], prelearner: PreLearner, config: DataConfig) -> Iterator[Part]:
-    return map(prelearner, tables_of(order, prelearner.stored_columns(), together=config.row_groups_per_read))
-
-
-def _pooled(order: Sequence[Piece], prelearner: dict[str, Any], config: DataConfig, prelearners: int) -> Iterator[Part]:
-    import ray.data
-
-    from offline_core.storage.ray_reader import ray_pieces
-
-    names = PreLearner(**prelearner).stored_columns()
-    mapped = ray_pieces(order, names, pieces_per_read=config.row_groups_per_read).map_batches(
-        PreLearner,
-        fn_constructor_kwargs=prelearner,
-        batch_size=None,
-        batch_format="pyarrow",
-        zero_copy_batch=True,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=prelearners, initial_size=prelearners),
-        num_cpus=config.cpus_per_prelearner,
-    )
-    mapped.context.execution_options.preserve_order = True  # the order of the pieces, and not that of their completion
-    mapped.context.target_max_block_size = None  # blocks of whole episodes, however large
-    return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=config.prefetch))
-
-
-def wants_prelearners(source: Dataset, config: DataConfig) -> bool:
+def wants_prelearners(source: Source, config: DataConfig) -> bool:
     """Actors are to read it, so Ray has to be up."""
+    if config.data_class is not None:
+        return False  # it maps by itself
     return source.ref.bytes > IN_PROCESS_BYTES if config.prelearners is None else config.prelearners > 0
 
 
-def _prelearners(source: Dataset, config: DataConfig, taken_cpus: float) -> int:
+def _prelearners(source: Source, config: DataConfig, taken_cpus: float) -> int:
     """How many to start.
 
     Raises:
@@ -147,7 +148,7 @@ def _prelearners(source: Dataset, config: DataConfig, taken_cpus: float) -> int:
     cpus = ray.cluster_resources().get("CPU", 0.0) - taken_cpus
     if config.prelearners is None:
         prelearners = max(0, int((cpus - 1) / config.cpus_per_prelearner))
-        log.info("%s: %s stored bytes, so %d prelearners", source.location.uri, f"{source.ref.bytes:,}", prelearners)
+        log.info("%s: %s stored bytes, so %d prelearners", source.ref.uri, f"{source.ref.bytes:,}", prelearners)
         return prelearners
     wanted = config.prelearners * config.cpus_per_prelearner
     if wanted + 1 > cpus:
@@ -156,6 +157,16 @@ def _prelearners(source: Dataset, config: DataConfig, taken_cpus: float) -> int:
             "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
     return config.prelearners
+
+
+def _kept(part: Part, stored: Sequence[str], kept: Collection[str], where: str) -> Part:
+    names = {path: path.partition(PATH_SEPARATOR)[0] for path in part}
+    if len(part[STARTS]) and (missing := set(stored) - set(names.values())):
+        raise SchemaError(
+            f"{where}: the column {', '.join(sorted(missing))} is missing from what the prelearner and its connectors made."
+        )
+    wanted = {*stored, *kept, STARTS, IS_STEP}
+    return {path: column for path, column in part.items() if names[path] in wanted}
 
 
 def bytes_per_step(spaces: Spaces) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EpisodeError
-from offline_core.prelearner.prelearner import IS_STEP, STARTS
+from offline_core.prelearner.layout import IS_STEP, STARTS
 
 Batch = dict[str, Any]
 """Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""

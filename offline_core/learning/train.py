@@ -13,16 +13,18 @@ from offline_core.config import EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
 from offline_core.environments import reward_threshold, spaces_of
 from offline_core.errors import ConfigError
-from offline_core.learning.config import TrainingConfig
+from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.own_data import OwnData
+from offline_core.learning.raw_rows import RawRows
+from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
-from offline_core.learning.source import is_streamed, training_spaces, wants_prelearners
+from offline_core.learning.source import Source, is_streamed, wants_prelearners
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
 from offline_core.ray_session import ray_session
 from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
 from offline_core.storage.location import Location
-from offline_core.storage.reading import reading
 
 log = logging.getLogger(__name__)
 
@@ -46,38 +48,42 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         StorageError: the output cannot be written; checked before anything is trained.
         BusyError: another run is writing there.
     """
-    source = open_or_import(dataset, version, output=output)
+    with ray_session() if _reads_by_ray(config.data) else contextlib.nullcontext():
+        return _trained(config, dataset, output, version)
+
+
+def _trained(config: TrainingConfig, dataset: str, output: str, version: int | None) -> TrainingResult:
+    source = _opened(config.data, dataset, version, output)
     held_out = config.evaluation.held_out
-    environment = config.evaluation.environment or source.manifest.environment
+    environment = config.evaluation.environment or source.environment
     run = Run(
         config=config,
         source=source,
-        held_out=None if held_out is None else open_or_import(held_out, None, output=output),
-        spaces=training_spaces(source),
+        held_out=None if held_out is None else _opened(config.data, held_out, None, output),
         environment=environment,
         target_return=_target(config, environment),
         output=output,
     )
-    run = replace(run, streamed=is_streamed(source, config.data, run.spaces))
+    run = replace(run, streamed=is_streamed(source, config.data))
     place = Location.of(output).child(RESULT_FILE)
-    if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
+    changes_show = all(read.changes_show for read in run.read)
+    if changes_show and (found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of)):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
     algorithm = run.algorithm()
     if environment is not None:
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
-    read = [source] if run.held_out is None else [source, run.held_out]
     with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
-        if found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of):
+        if changes_show and (found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of)):
             return found  # another run made it meanwhile
         start = time.time()  # whoever waits for another run does not learn yet
         forget(place)
         run = _as_it_began(run)
-        if config.compute.learners or any(wants_prelearners(dataset, config.data) for dataset in read):
+        if config.compute.learners or any(wants_prelearners(read, config.data) for read in run.read):
             stack.enter_context(ray_session())
-        for dataset_read in read:
-            stack.enter_context(reading(dataset_read))
+        for read in run.read:
+            stack.enter_context(read.reading())
         if config.compute.learners:
             from offline_core.learning.group import learn_together
 
@@ -92,6 +98,20 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result
+
+
+def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> Source:
+    """What is to be learned from, as `config` says that it is read."""
+    if config.data_class is None and config.source is None:
+        return Recorded.of(open_or_import(uri, version, output=output), config)
+    if version is not None:
+        raise ConfigError(f"{uri} is read by code of yours, and so has no version {version}; leave the version out.")
+    return RawRows.of(uri, config) if config.data_class is None else OwnData.of(uri, config)
+
+
+def _reads_by_ray(config: DataConfig) -> bool:
+    """Already to look at the data."""
+    return config.data_class is not None or (config.source is not None and config.source.format.startswith("read_"))
 
 
 def _as_it_began(run: Run) -> Run:

@@ -1,10 +1,9 @@
-"""Connectors: small functions from step columns to step columns, composed into what a learner is fed with.
-
-Step columns are a dict from column name to nested arrays that share a leading axis of steps, in the order of the episodes.
-"""
+"""Connectors: small functions from columns to columns, composed into what a learner is fed with."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -14,9 +13,40 @@ import numpy as np
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SpaceError
+from offline_core.prelearner.layout import STARTS, Columns
 
-StepColumns: TypeAlias = dict[str, Nested]
-Connector: TypeAlias = Callable[[StepColumns], StepColumns]
+Connector: TypeAlias = Callable[[Columns], Columns]
+"""Takes and gives columns of whole episodes (see `offline_core.prelearner.layout`), without changing the arrays it is given.
+
+One of the user's own may say more about itself, by attributes of the class or function:
+
+    reads        names of columns that it needs beside those of the algorithm
+    adds         names of columns that it makes, which the dataset need not have
+    looks_ahead  True: episodes have a row more, for the observation after the last step
+    spaces       method (observation space, action space) → (observation space, action space): what becomes of them
+
+What it makes may depend on nothing but its arguments and the columns: it is called again for the same steps in each epoch
+of a stream, when a run that was killed goes on, and in other processes.
+"""
+
+
+def each_episode(connector: Connector) -> Connector:
+    """Makes a connector of one that is given a single episode at a time."""
+
+    @functools.wraps(connector)
+    def run(steps: Columns, **arguments: Any) -> Columns:
+        bounds = [*np.flatnonzero(steps[STARTS]), len(steps[STARTS])]
+        made = [
+            connector({name: _cut(tree, start, end) for name, tree in steps.items()}, **arguments)
+            for start, end in itertools.pairwise(bounds)
+        ]
+        return {name: nested.concatenate([part[name] for part in made]) for name in made[0]} if made else steps
+
+    return run
+
+
+def _cut(tree: Nested, start: int, end: int) -> Nested:
+    return nested.map_leaves(lambda leaf: leaf[start:end], tree)
 
 
 class CheckSpaces:
@@ -25,7 +55,7 @@ class CheckSpaces:
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
 
-    def __call__(self, steps: StepColumns) -> StepColumns:
+    def __call__(self, steps: Columns) -> Columns:
         for name, space in self.spaces.items():
             if name in steps:
                 _check(name, steps[name], space)
@@ -35,7 +65,7 @@ class CheckSpaces:
 class CheckFinite:
     """Refuses NaN and infinite numbers in any column."""
 
-    def __call__(self, steps: StepColumns) -> StepColumns:
+    def __call__(self, steps: Columns) -> Columns:
         for name, tree in steps.items():
             for path, array in nested.flatten(tree, name).items():
                 if array.dtype.kind == "f" and not np.isfinite(array).all():

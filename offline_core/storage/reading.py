@@ -20,7 +20,8 @@ def reading(dataset: Dataset) -> Iterator[None]:
     missing files as errors that name the file.
     """
     try:
-        yield
+        with ray_errors():
+            yield
     except (pa.ArrowException, OSError) as error:
         _find_damage(dataset)
         if as_os_error(error) not in (None, error):  # it is a store's, whose footers can be read by now
@@ -28,13 +29,26 @@ def reading(dataset: Dataset) -> Iterator[None]:
                 raise
         raise
     except Exception as error:
-        if "ray" not in sys.modules or not isinstance(error, sys.modules["ray"].exceptions.RayTaskError):
-            raise
-        if isinstance(error.cause, OfflineError):
-            message, _, _ = str(error.cause).partition("\nFailed to ")  # Ray Data appends advice on retries
-            raise type(error.cause)(message) from None
-        _find_damage(dataset)
+        if _is_rays(error):
+            _find_damage(dataset)
         raise
+
+
+@contextlib.contextmanager
+def ray_errors() -> Iterator[None]:
+    """Errors of ours that Ray wraps come out as they were raised."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "cause", None) if _is_rays(error) else None
+        if not isinstance(cause, OfflineError):
+            raise
+        message, _, _ = str(cause).partition("\nFailed to ")  # Ray Data appends advice on retries
+        raise type(cause)(message) from None
+
+
+def _is_rays(error: Exception) -> bool:
+    return "ray" in sys.modules and isinstance(error, sys.modules["ray"].exceptions.RayTaskError)
 
 
 def _find_damage(dataset: Dataset) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from offline_core.learning.steps import Steps
-from offline_core.prelearner.prelearner import IS_STEP, STARTS
+from offline_core.prelearner.layout import IS_STEP, STARTS
 
 
 def part(lengths: Sequence[int], *, first: int = 0, looks_ahead: bool = True) -> dict[str, np.ndarray]:

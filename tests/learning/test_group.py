@@ -25,9 +25,9 @@ from offline_core.learning import group
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.group import Feeder
 from offline_core.learning.loop import OtherLearnerError
+from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, first_state
-from offline_core.learning.source import training_spaces
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
@@ -107,7 +107,7 @@ def test_an_object_store_is_asked_seldom_how_far_the_learners_are(
     define = {"far": {"filesystem": "pyarrow.fs:LocalFileSystem", "path": str(tmp_path), "one_writer": True}}
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps(define))
     source = open_dataset(dataset)
-    run = Run(parse(TrainingConfig, SETTINGS), source, None, training_spaces(source), None, None, str(tmp_path))
+    run = Run(parse(TrainingConfig, SETTINGS), Recorded.of(source), None, None, None, str(tmp_path))
     looks = {uri: threading.Semaphore(0) for uri in (str(tmp_path / "metrics.jsonl"), "far://run/metrics.jsonl")}
     read = Location.read
     monkeypatch.setattr(Location, "read", lambda place: looks[place.uri].release() or read(place))
@@ -181,7 +181,7 @@ def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str
     data = {"resident_bytes": 0, "window_steps": 300}
     config = parse(TrainingConfig, SETTINGS | {"data": data})
     source = open_dataset(dataset)
-    run = Run(config, source, None, training_spaces(source), None, None, "", streamed=True)
+    run = Run(config, Recorded.of(source, config.data), None, None, None, "", streamed=True)
 
     def read(feeder: Feeder, *asked: tuple[int, int]) -> list[Any]:
         found = [feeder.chunk(*place) for place in asked]

@@ -12,7 +12,8 @@ import pytest
 from offline_core.episodes import Episode, columns, decode, episodes_to_table
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.prelearner.prelearner import IS_STEP, STARTS, PreLearner
+from offline_core.prelearner.layout import IS_STEP, STARTS
+from offline_core.prelearner.prelearner import PreLearner
 from offline_core.storage.writer import episode_rows
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
@@ -39,7 +40,7 @@ WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "a
 
 
 def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", looks_ahead: bool = False):
-    prelearner = PreLearner(format, wanted, connectors, looks_ahead=looks_ahead, where="/data/set")
+    prelearner = PreLearner(format=format, wanted=wanted, connectors=connectors, looks_ahead=looks_ahead, where="/data/set")
     return prelearner(rows.select(prelearner.stored_columns()))
 
 
@@ -107,9 +108,9 @@ def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None
     bad, outside = episode("bad", 4), episode("outside", 2)
     bad.observations["position"][-1, 1] = np.nan
     outside.observations["mode"][-1] = 3
-    with pytest.raises(NonFiniteError, match=r"/data/set: .*new_obs/position is NaN or infinite in 1 of 3"):
+    with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position is NaN or infinite in 1 of 11"):
         made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=checks, format=format, looks_ahead=True)
-    with pytest.raises(SpaceError, match=r"/data/set: .*new_obs/mode has values from 0 to 3, outside"):
+    with pytest.raises(SpaceError, match=r"/data/set: .*obs/mode has values from 0 to 3, outside"):
         made(AS_ROWS[format]([*EPISODES, outside]), connectors=checks, format=format, looks_ahead=True)
     made(AS_ROWS[format]([*EPISODES, bad, outside]), connectors=checks, format=format)  # nobody looks
 

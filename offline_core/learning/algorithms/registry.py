@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from offline_core.config import Config
-from offline_core.errors import ConfigError
+from offline_core.config import Config, parse
+from offline_core.errors import ConfigError, OfflineError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.config import MARWILConfig
@@ -16,13 +16,14 @@ from offline_core.learning.algorithms.cql import CQL
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.iql import IQL
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.own_code import OwnCode, imported
 from offline_core.policies.config import NetworkConfig
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"bc": BC, "marwil": MARWIL, "dqn": DQN, "iql": IQL, "cql": CQL}
 
 
 def make_algorithm(
-    name: str,
+    name: str | OwnCode,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     network: NetworkConfig = NetworkConfig(),
@@ -37,6 +38,8 @@ def make_algorithm(
     Raises:
         ConfigError: there is no such algorithm, it cannot act in this action space, or the config is another one's.
     """
+    if isinstance(name, OwnCode):
+        return _own(name, observation_space, action_space, network, seed=seed)
     if name not in ALGORITHMS:
         raise ConfigError(f"There is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}.")
     algorithm = ContinuousCQL if name == "cql" and isinstance(action_space, gym.spaces.Box) else ALGORITHMS[name]
@@ -46,3 +49,21 @@ def make_algorithm(
     if isinstance(config, MARWILConfig) and config.beta == 0:
         return BC(observation_space, action_space, network, seed=seed)
     return algorithm(observation_space, action_space, network, config, seed=seed)
+
+
+def _own(
+    code: OwnCode, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, *, seed: int
+) -> Algorithm:
+    """One of the user's own: its arguments are parameters of its `config_class`."""
+    kind = imported(code.path, "algorithm")
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise ConfigError(f"The algorithm {code.path} has to be a subclass of offline_core's Algorithm.")
+    config = parse(kind.config_class, code.arguments)
+    try:
+        return kind(observation_space, action_space, network, config, seed=seed)
+    except OfflineError:
+        raise
+    except Exception as error:  # somebody else's code raises what it likes
+        raise ConfigError(
+            f"The algorithm {code.path} cannot be made for {observation_space} and {action_space}: {error!r}"
+        ) from error

@@ -19,14 +19,14 @@ FileFacts = tuple[str, int, int | None]
 
 def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]:
     """The files that a reader reads, or those below its folder; none if it reads something else."""
-    return [facts for uri in _uris(reader) for facts in _facts(uri, listing)]
+    return [file for uri in _uris(reader) for file in facts(uri, listing)]
 
 
 def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
     """Whether the fingerprint would tell: all that they read lies in files, and not in places that only a reader knows, nor
     in those that do not say when a file was changed."""
-    found = [_facts(uri, listing) for reader in readers for uri in _uris(reader)]
-    return all(facts and all(changed is not None for _, _, changed in facts) for facts in found)
+    found = [facts(uri, listing) for reader in readers for uri in _uris(reader)]
+    return all(files and all(changed is not None for _, _, changed in files) for files in found)
 
 
 def fingerprint(readers: Sequence[StepReader | Location], listing: Listing) -> str:
@@ -38,7 +38,8 @@ def _uris(reader: StepReader | Location) -> Sequence[str]:
     return reader.paths if isinstance(reader, RayRead) else (reader.uri,)
 
 
-def _facts(uri: str, listing: Listing) -> list[FileFacts]:
+def facts(uri: str, listing: Listing) -> list[FileFacts]:
+    """Of the file there, or of those below the folder; none if it is a place that only a reader understands."""
     try:
         location = Location.of(uri)
     except LocationError:  # a reader of the user's own may name places that only it understands

@@ -1,0 +1,113 @@
+"""Rows that only a prelearner of the user's own understands, as what a run learns from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.config import EnvironmentSpec
+from offline_core.errors import ConfigError
+from offline_core.learning.config import DataConfig
+from offline_core.learning.counting import Facts, counted, facts_of
+from offline_core.learning.mapping import Mapping, own_spaces
+from offline_core.prelearner.pipeline import Pipeline
+from offline_core.storage.dataset import DatasetRef
+from offline_core.storage.manifest import Parent
+from offline_core.storage.reading import ray_errors
+from offline_core.storage.sources.opening import open_source
+from offline_core.storage.sources.ray_reads import RayRead
+from offline_core.storage.sources.step_reader import StepReader, Unreadable
+
+if TYPE_CHECKING:
+    from offline_core.learning.feed import Part
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Read as the files lie, whatever the epoch: what is shuffled of a stream is what its window holds."""
+
+    readers: tuple[StepReader, ...]
+    config: DataConfig
+    pipeline: Pipeline
+    facts: Facts
+
+    @classmethod
+    def of(cls, uri: str, config: DataConfig) -> RawRows:
+        """What lies at `uri`, counted: it is read once. Needs Ray, if it is to be read by Ray Data.
+
+        Raises:
+            ConfigError: no prelearner of one's own is named, or it does not say what the spaces are.
+            DataError: the rows are not what they have to be.
+        """
+        assert config.source is not None
+        if config.prelearner is None:
+            raise ConfigError("Our prelearner cannot know what the rows of data.source mean: name yours by data.prelearner.")
+        if config.source.format == "auto":
+            raise ConfigError("Name the format of the rows by data.source.format: read_text, say.")
+        readers = tuple(open_source([uri], config.source))
+        spaces = own_spaces(config, "rows", (None, None), where=uri)
+        if spaces is None:
+            raise ConfigError(f"The prelearner {config.prelearner} has to say what the spaces are: spaces() gives None.")
+        pipeline = Pipeline.of(config.connectors, spaces)
+        rows = cls(readers, config, pipeline, facts_of(uri))
+        return replace(rows, facts=counted(rows, rows.facts))
+
+    @property
+    def ref(self) -> DatasetRef:
+        return self.facts.ref
+
+    @property
+    def parent(self) -> Parent:
+        return self.facts.parent
+
+    @property
+    def changes_show(self) -> bool:
+        return self.facts.changes_show
+
+    @property
+    def environment(self) -> EnvironmentSpec | None:
+        return None
+
+    def parts(
+        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+    ) -> Iterator[Part]:
+        where = self.facts.ref.uri
+        mapping = Mapping(self.config, "rows", tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=where)
+        if prelearners:
+            return mapping.pooled(self._ray_rows(), prelearners)
+        return map(mapping.prelearner(), (table for reader in self.readers for table in tables(reader)))
+
+    def _ray_rows(self) -> Any:
+        import ray.data
+
+        match self.readers:
+            case (RayRead() as read,):
+                return read.dataset()
+        readers = list(self.readers)
+
+        def read_rows(numbers: dict[str, np.ndarray]) -> Iterator[pa.Table]:
+            for number in numbers["id"]:
+                yield from tables(readers[number])
+
+        numbered = ray.data.range(len(readers), override_num_blocks=len(readers))
+        return numbered.map_batches(read_rows, batch_size=None, batch_format="numpy", num_cpus=1)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return ray_errors()
+
+
+def tables(reader: StepReader) -> Iterator[pa.Table]:
+    """What it reads.
+
+    Raises:
+        DataError: some of it cannot be read.
+    """
+    for batch in reader.batches():
+        if isinstance(batch, Unreadable):
+            raise type(batch.error)(str(batch)) from batch.error
+        yield batch

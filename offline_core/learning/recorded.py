@@ -1,0 +1,83 @@
+"""A dataset of ours, as what a run learns from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from offline_core.config import EnvironmentSpec
+from offline_core.errors import ConfigError
+from offline_core.learning.config import DataConfig
+from offline_core.learning.mapping import Mapping, own_spaces
+from offline_core.prelearner.pipeline import Pipeline
+from offline_core.storage.dataset import Dataset, DatasetRef
+from offline_core.storage.manifest import Parent
+from offline_core.storage.pieces import Piece, pieces, tables_of
+from offline_core.storage.reader import spaces_of
+from offline_core.storage.reading import reading
+
+if TYPE_CHECKING:
+    from offline_core.learning.feed import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Read by row groups of whole episodes; in another order, if asked for, of row groups."""
+
+    dataset: Dataset
+    config: DataConfig
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: DataConfig = DataConfig()) -> Recorded:
+        """With the connectors and the prelearner of `config`.
+
+        Raises:
+            ConfigError: the dataset does not say what its spaces are, or a connector cannot be made.
+        """
+        uri = dataset.location.uri
+        spaces = own_spaces(config, dataset.manifest.format, spaces_of(dataset), where=uri)
+        if spaces is None:
+            raise ConfigError(f"{uri} does not say which spaces its observations and actions are from.")
+        return cls(dataset, config, Pipeline.of(config.connectors, spaces))
+
+    @property
+    def ref(self) -> DatasetRef:
+        return self.dataset.ref
+
+    @property
+    def parent(self) -> Parent:
+        return self.dataset.parent_entry
+
+    @property
+    def changes_show(self) -> bool:
+        return True
+
+    @property
+    def environment(self) -> EnvironmentSpec | None:
+        return self.dataset.manifest.environment if self.pipeline.spaces == spaces_of(self.dataset) else None
+
+    def parts(
+        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+    ) -> Iterator[Part]:
+        uri, format = self.dataset.location.uri, self.dataset.manifest.format
+        mapping = Mapping(self.config, format, tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=uri)
+        names = mapping.stored_columns()
+        found = pieces(self.dataset, names)
+        if order is not None:
+            found = [found[number] for number in order.permutation(len(found))]
+        if not prelearners:
+            return map(mapping.prelearner(), tables_of(found, names, together=self.config.row_groups_per_read))
+        return self._pooled(found, names, mapping, prelearners)
+
+    def _pooled(self, order: Sequence[Piece], names: Sequence[str], mapping: Mapping, prelearners: int) -> Iterator[Part]:
+        from offline_core.storage.ray_reader import ray_pieces
+
+        return mapping.pooled(ray_pieces(order, names, pieces_per_read=self.config.row_groups_per_read), prelearners)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return reading(self.dataset)

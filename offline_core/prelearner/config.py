@@ -1,0 +1,30 @@
+"""Parameters of connectors."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from offline_core.own_code import OwnCode
+
+
+class ConnectorConfig(OwnCode):
+    """A connector of yours, and its place among the others: check_spaces, check_finite, and yours by their names."""
+
+    before: str | None = Field(None, title="Before", description="Name of the connector that it runs right before.")
+    after: str | None = Field(
+        None,
+        title="After",
+        description="Name of the connector that it runs right after. Without a place it runs before check_spaces, after yours "
+        "that are listed earlier, so that what it makes is checked.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ConnectorConfig:
+        if self.before is not None and self.after is not None:
+            raise ValueError("a connector runs before another one or after it: give one of the two")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What other connectors call it: that of the class or function."""
+        return self.path.partition(":")[2]

@@ -1,0 +1,56 @@
+"""Prelearners of the user's own, as an actor calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+
+from offline_core.errors import ConfigError, DataError, OfflineError
+from offline_core.own_code import OwnCode
+from offline_core.prelearner.layout import check_layout
+from offline_core.prelearner.prelearner import PreLearner
+
+
+class OwnPreLearner:
+    """Makes one and calls it: errors get its name, and what comes out is checked.
+
+    Arguments:
+        code: a subclass of `PreLearner`.
+        given: what every prelearner is made with.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+
+    def __init__(self, code: OwnCode, given: Mapping[str, Any]) -> None:
+        made = code.make("prelearner", **given)
+        if not isinstance(made, PreLearner):
+            raise ConfigError(f"The prelearner {code.path} has to be a subclass of offline_core's PreLearner.")
+        self.prelearner = made
+        self._path = code.path
+        self._where, self._looks_ahead = given["where"], given["looks_ahead"]
+
+    def spaces(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+        """See `PreLearner.spaces`."""
+        try:
+            return self.prelearner.spaces(observation_space, action_space)
+        except OfflineError:
+            raise
+        except Exception as error:  # somebody else's code raises what it likes
+            raise ConfigError(f"The prelearner {self._path} does not say its spaces: {error!r}") from error
+
+    def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
+        try:
+            return check_layout(self.prelearner(rows), looks_ahead=self._looks_ahead)
+        except DataError as error:
+            raise type(error)(f"The prelearner {self._path}: {error}") from error
+        except OfflineError:
+            raise
+        except Exception as error:  # somebody else's code raises what it likes
+            raise DataError(f"The prelearner {self._path} failed on rows of {self._where}: {error!r}") from error
