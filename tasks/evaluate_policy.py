@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.result import EvaluationResult
+from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.reporting.cards import episodes_card, returns_rows
 from offline_core.storage.location import Location
 from tasks.artifacts import publish, telling
@@ -23,6 +23,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             "Policy": policy,
             "Environment": result.environment,
             **returns_rows(result.metrics),
+            **{f"Metric {name}": value for name, value in result.metrics.items() if name not in EPISODE_METRICS},
             "Actions": "sampled" if config.explore else "greedy",
             "Seconds": result.seconds,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.config import Config, EnvironmentSpec
+from offline_core.own_code import OwnCode
 
 
 class EvaluationConfig(Config):
@@ -15,4 +16,10 @@ class EvaluationConfig(Config):
     explore: bool = Field(False, description="Sample actions from the policy; otherwise always take the most likely one.")
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the policy was trained."
+    )
+    metrics: list[OwnCode] = Field(
+        [],
+        title="Metrics",
+        description="Classes of your own with look(step) and result(), beside the metrics that are there.",
+        exclude_if=lambda own: not own,
     )

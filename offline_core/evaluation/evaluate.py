@@ -7,6 +7,7 @@ import time
 
 from offline_core.errors import ConfigError, StorageError
 from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.own_metric import OwnMetric, with_results
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
@@ -30,7 +31,8 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
 
     Raises:
         CheckpointError: there is no policy to play.
-        ConfigError: no environment is known, or it cannot be made.
+        ConfigError: no environment is known, or it cannot be made; a metric cannot be made, failed, or gives what is no
+            finite number or has the name of another.
     """
     start = time.perf_counter()
     manifest = read_policy_manifest(policy)
@@ -43,6 +45,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
     if found := kept(place, identity, EvaluationResult, fingerprint=fingerprint_of):
         return found
+    own = [OwnMetric(each) for each in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with progress(config.episodes, what="evaluate", unit="episode") as bar:
         played = rollouts(
@@ -52,12 +55,14 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             seed=seed,
             explore=config.explore,
             on_ended=bar.update,
+            metrics=own,
         )
+    metrics = with_results(played.metrics, own)
     result = EvaluationResult(
         uri=place.uri,
         checkpoint=policy,
         environment=environment.id,
-        metrics=played.metrics,
+        metrics=metrics,
         returns=played.returns.tolist(),
         lengths=played.lengths.tolist(),
         seconds=time.perf_counter() - start,
@@ -66,6 +71,6 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         keep(place, identity, result, made={policy: manifest.fingerprint})
     except StorageError as error:  # a policy may lie where nobody may write, and the caller has the result
         log.warning("The evaluation is not kept beside the policy: %s", error)
-    mean, std = played.metrics["episode_return_mean"], played.metrics["episode_return_std"]
+    mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
     log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
     return result

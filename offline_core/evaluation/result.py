@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+EPISODE_METRICS = (
+    "episode_return_mean",
+    "episode_return_std",
+    "episode_return_min",
+    "episode_return_max",
+    "episode_length_mean",
+    "episodes",
+)
+"""What every evaluation measures, see `Rollouts.metrics`; others are of metrics of one's own."""
+
 
 class EvaluationResult(BaseModel):
     """How a policy played."""
@@ -13,7 +23,7 @@ class EvaluationResult(BaseModel):
     uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
     checkpoint: str
     environment: str
-    metrics: dict[str, float]
+    metrics: dict[str, float] = Field(description="Of returns and lengths, and those of one's own.")
     returns: list[float] = Field(description="Of each episode.")
     lengths: list[int] = Field(description="Of each episode, in steps.")
     seconds: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,9 @@ import torch
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import make_vector_env
+from offline_core.episodes import nested
+from offline_core.episodes.nested import Nested
+from offline_core.evaluation.metric import Metric, PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 
@@ -43,6 +46,7 @@ def rollouts(
     explore: bool = False,
     max_envs: int = 128,
     on_ended: Callable[[int], object] | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> Rollouts:
     """Plays exactly `episodes` episodes; which copy plays how many is fixed before the first step.
 
@@ -50,6 +54,7 @@ def rollouts(
 
     Arguments:
         on_ended: is given the number of episodes that ended, whenever some do.
+        metrics: look at each step, and change nothing.
 
     Raises:
         ConfigError: the environment cannot be made, or this policy cannot play in it.
@@ -66,13 +71,20 @@ def rollouts(
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
         finished: list[tuple[np.ndarray, np.ndarray]] = []
         while quota.any():
+            before = _kept(observations) if metrics else None
             actions = (
                 acting.act(observations, starts, explore=True, generator=generator).actions
                 if explore
                 else acting.greedy(observations, starts)
             )
-            observations, rewards, terminated, truncated, _ = env.step(actions)
+            observations, rewards, terminated, truncated, infos = env.step(actions)
             starts, is_step = done, ~done  # a copy that was done resets now; that is no step of an episode
+            if metrics:
+                arrays = {"actions": actions, "rewards": rewards, "terminated": terminated, "truncated": truncated}
+                arrays = _kept(arrays | {"counts": is_step & (quota > 0)})
+                step = PlayedStep(observations=before, infos=infos, **arrays)
+                for metric in metrics:
+                    metric.look(step)
             returns += np.where(is_step, rewards, 0.0)
             lengths += is_step
             done = terminated | truncated
@@ -87,3 +99,14 @@ def rollouts(
     finally:
         env.close()
     return Rollouts(np.concatenate([r for r, _ in finished]), np.concatenate([n for _, n in finished]))
+
+
+def _kept(tree: Nested) -> Nested:
+    """A copy that cannot be written to, for a vector environment may write the next step into the same arrays."""
+
+    def copied(array: np.ndarray) -> np.ndarray:
+        copy = np.array(array)
+        copy.flags.writeable = False
+        return copy
+
+    return nested.map_leaves(copied, tree)
