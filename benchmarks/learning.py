@@ -1,8 +1,9 @@
-"""How fast learners learn: what the feed costs, MARWIL beside BC, larger datasets, streams larger than Ray's memory, RLlib.
+"""How fast learners learn: what the feed costs, MARWIL beside BC, streams larger than Ray's memory, RLlib.
 
-    python -m benchmarks.learning [--max-steps 1000000] [--rllib FOLDER]
+    python -m benchmarks.learning [--rllib FOLDER]
 
-Ratios are of medians measured in alternation in one run; run on a quiet machine.
+Ratios are of medians measured in alternation in one run; run on a quiet machine. What grows with the dataset and with the
+actors is in `benchmarks.scaling`.
 
     --rllib FOLDER    RLlib's own recording of CartPole (episode files), to clone from to a return of 450 by both
 """
@@ -34,7 +35,6 @@ from offline_core.learning.recorded import Recorded
 from offline_core.learning.run import Run, feed_of
 from offline_core.storage.dataset import open_dataset
 
-SCALES = (100_000, 1_000_000, 10_000_000)
 LARGE: dict[str, Any] = {"network": {"hidden_sizes": [256, 256], "share_layers": True}, "optimizer": {"batch_size": 2048}}
 UPDATES = 100
 REPEATS = 5
@@ -44,7 +44,6 @@ RLLIB_LIMIT_SECONDS = 500
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-steps", type=int, default=1_000_000)
     parser.add_argument("--rllib", default=None)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -53,8 +52,6 @@ def main() -> None:
         write_recording(f"{root}/data", 200_000, format="episodes")
         feed_ratio(f"{root}/data")
         marwil_ratio(f"{root}/data")
-        for steps in (steps for steps in SCALES if steps <= arguments.max_steps):
-            scaling(f"{root}/{steps}", steps)
         stream(root)
         if arguments.rllib:
             against_rllib(root, arguments.rllib)
@@ -144,27 +141,6 @@ def marwil_ratio(dataset: str) -> None:
             fields = {"share_layers": shared, "gae_lambda": gae_lambda}
             rate = round(count * 2048 / took["marwil"])
             figure("marwil.ratio_to_bc", took["bc"] / took["marwil"], "ratio", steps_per_second=rate, **fields)
-
-
-def scaling(dataset: str, steps: int) -> None:
-    """The same updates on more and more data; putting an epoch in order counts by the share of it that they are."""
-    write_recording(dataset, steps, format="episodes")
-    begin = time.perf_counter()
-    _, feed, learner = made(dataset, data={"prelearners": 0})
-    loading = time.perf_counter() - begin
-    learner.load(next(iter(feed.chunks(0))))
-    order = partial(batches, learner.units(), learner.batch_units, seed=0, epoch=0, chunk=0, replacement=False)
-    parts = order()[: min(UPDATES, steps // 2048)]
-
-    def learn() -> None:
-        for part in parts:
-            learner.update(part)
-        learner.watched()
-
-    took = alternately({"order": order, "updates": learn})
-    per_step = took["updates"] / (len(parts) * 2048) + took["order"] / steps
-    fields = {"order_seconds_an_epoch": round(took["order"], 3), "load_steps_per_second": round(steps / loading)}
-    figure("scaling.steps_per_second", 1 / per_step, "steps/s", steps=steps, **fields)
 
 
 def stream(root: str) -> None:
