@@ -1,0 +1,159 @@
+"""Every block of code in README, docs/, deployments/ and CONTRIBUTING is run, in the order of its page.
+
+A page begins in a folder of its own that has what pages speak of: an expert, a recording, a policy, files of other people's.
+Only what `<!-- not run: why -->` stands above is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from offline_core.errors import ConfigError
+from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
+from tests.docs.parameters import STAGES
+from tests.docs.world import make_world
+
+pytestmark = pytest.mark.filterwarnings("default")
+NO_CODE = {"", "text", "mermaid"}
+"""Folders, outputs and pictures."""
+FILE = re.compile(r"# ([\w-]+\.(?:yaml|json|py))\b")
+"""The first line of a block that is a file for other blocks of its page."""
+MOST_NOT_RUN = 16
+SMALLER = {
+    "expert-to-policy": [
+        "-s",
+        "expert.total_steps=20000",
+        "-s",
+        "recording.episodes=20",
+        "-s",
+        "training.optimizer.max_epochs=1",
+    ],
+    "record": ["-s", "episodes=10"],
+}
+"""What comes before a command's own settings, so that it takes a second and not half a minute."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, ray_up: None) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a page's commands are run; like the repository's root for `examples`, which it can import."""
+    place = tmp_path / "here"
+    shutil.copytree(world, place)
+    (place / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", [str(place), *sys.path])
+    yield place
+
+
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.language not in NO_CODE for block in blocks(page))])
+def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"__name__": "page", "observations": np.zeros((8, 4), np.float32)}
+    run = [block for block in blocks(page) if not block.not_run and block.language not in NO_CODE]
+    for block in run:
+        if name := FILE.match(block.text):
+            (folder / name[1]).write_text(_here(block.text, folder))
+    for block in run:
+        match block.language:
+            case "python":
+                exec(compile(_here(block.text, folder), str(block), "exec"), names)
+            case "console":
+                for words in commands(block):
+                    _run([_here(word, folder) for word in words], block, monkeypatch)
+            case "yaml":
+                _check_yaml(block)
+            case "json":
+                json.loads(block.text)
+            case "toml":
+                tomllib.loads(block.text)
+            case other:
+                pytest.fail(f"{block}: nothing here runs {other!r}; it is python, console, yaml, json, toml or text")
+
+
+def test_what_is_not_run_says_why_and_is_little(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = [block for page in PAGES for block in blocks(page) if block.not_run]
+    code = [block for page in PAGES for block in blocks(page) if block.language not in NO_CODE]
+    with capsys.disabled():
+        sys.stdout.write(f"\n{len(left_out)} of {len(code)} blocks are not run:\n")
+        sys.stdout.writelines(f"  {block}: {block.not_run}\n" for block in left_out)
+    for block in left_out:
+        assert block.not_run is not None and len(block.not_run.split()) > 1, f"{block} does not say why it is not run"
+        for test in re.findall(r"tests/[\w/]+\.py", block.not_run):
+            assert (ROOT / test).is_file(), f"{block} is run by {test}, which is not there"
+    assert len(left_out) <= MOST_NOT_RUN
+
+
+def _here(text: str, folder: Path) -> str:
+    """Absolute paths of somebody's machine are in the page's folder."""
+    return re.sub(r"(?<![\w./])/(data|mnt)/", f"{folder}/\\1/", text)
+
+
+def _run(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    while words and (variable := re.fullmatch(r"([A-Z_]+)=(.*)", words[0])):
+        monkeypatch.setenv(variable[1], variable[2])
+        words = words[1:]
+    match words:
+        case ["export", *variables]:
+            for variable_ in variables:
+                monkeypatch.setenv(*variable_.split("=", 1))
+        case ["offline", verb, *arguments]:
+            _offline(verb, arguments, block, monkeypatch)
+        case ["make", *arguments]:
+            _quietly(["make", "--dry-run", "--always-make", *arguments], block, cwd=ROOT)
+        case ["pip", "install", package]:
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+            name, extra = re.fullmatch(r"([\w-]+)\[(\w+)\]", package).groups()  # type: ignore[union-attr]
+            assert name == project["name"] and extra in project["optional-dependencies"], f"{block}: {package}"
+        case ["python", *arguments]:
+            _quietly([sys.executable, *arguments], block, cwd=Path.cwd())
+        case []:
+            pass
+        case _:
+            pytest.fail(f"{block}: nothing here runs {' '.join(words)!r}")
+
+
+def _offline(verb: str, arguments: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["offline", verb, *SMALLER.get(verb, []), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code, f"{block}: offline {verb} {' '.join(arguments)} ended with {ended.value.code}"
+
+
+def _quietly(command: list[str], block: Block, *, cwd: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{block}: {' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+def _check_yaml(block: Block) -> None:
+    """Parameters of some stage, unless it says itself that it is for Kubernetes."""
+    values = yaml.safe_load(block.text)
+    if "apiVersion" in values:
+        return
+    errors = []
+    for stage in STAGES:
+        try:
+            stage(values)
+            return
+        except ConfigError as error:
+            errors.append(str(error))
+    pytest.fail(f"{block} are parameters of no stage:\n" + "\n".join(errors))

@@ -1,0 +1,67 @@
+"""What the pages assume to be there: small, made once, copied for each page."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+
+from offline_core.config import EnvironmentSpec
+from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.conversion.converting import convert_table
+from offline_core.conversion.importing import import_dataset
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+from offline_core.storage.dataset import open_dataset
+
+EPISODES = 20
+
+
+def make_world(folder: Path) -> Path:
+    """`runs/` as after `make demo` and after the quick start, and `data/` of other people's below `folder`."""
+    runs = folder / "runs"
+    train_expert(ExpertConfig(), output=f"{runs}/expert")
+    record_episodes(RecordingConfig(episodes=EPISODES), policy=f"{runs}/expert/best", output=f"{runs}/recording")
+    train_policy(TrainingConfig(), dataset=f"{runs}/recording", output=f"{runs}/policy")
+    convert_table(ConversionConfig(format="table"), dataset=f"{runs}/recording", output=f"{runs}/table")
+    shutil.copytree(runs / "recording", runs / "pruned")
+    for stage in ("expert", "recording", "pruned", "policy"):
+        shutil.copytree(runs / stage, runs / "demo" / stage)
+    record_episodes(RecordingConfig(episodes=EPISODES, seed=1), policy=f"{runs}/expert/best", output=f"{runs}/others")
+    _of_other_people(folder)
+    theirs = ImportConfig(environment=EnvironmentSpec(id="CartPole-v1"))
+    import_dataset(theirs, source=f"{folder}/data/episodes", output=f"{runs}/imported")
+    import_dataset(theirs, source=f"{folder}/data/others", output=f"{runs}/b")
+    return folder
+
+
+def _of_other_people(folder: Path) -> None:
+    """Files with no manifest beside them, by other names and in other forms."""
+    data = folder / "data"
+    for dataset, name in (("recording", "episodes"), ("table", "table"), ("others", "others")):
+        (data / name).mkdir(parents=True)
+        for path in open_dataset(f"{folder}/runs/{dataset}").paths:
+            shutil.copy(path, data / name)
+    steps = pl.read_parquet(f"{data}/table/*.parquet")
+    theirs = steps.select(
+        "eps_id",
+        "t",
+        o_t="obs",
+        a_t="actions",
+        r_t="rewards",
+        o_tp1="new_obs",
+        d_t="terminateds",
+        logprobs_t="action_logp",
+        i_t=pl.struct(wind=pl.col("t") % 3),
+    )
+    for name in ("2026-01/a", "2026-02/b"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+    ids = theirs["eps_id"].unique(maintain_order=True)
+    theirs.filter(pl.col("eps_id").is_in(ids[:8].implode())).write_parquet(data / "2026-01" / "a.parquet")
+    theirs.filter(pl.col("eps_id").is_in(ids[8:16].implode())).write_parquet(data / "2026-02" / "b.parquet")
+    theirs.filter(pl.col("eps_id").is_in(ids[16:].implode())).write_parquet(data / "old.parquet")
