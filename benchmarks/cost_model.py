@@ -16,7 +16,8 @@ from scipy.optimize import nnls
 Counts = dict[str, float]
 
 TERMS = {
-    "begin": "a run's own start and end: dataset opened, network made, checkpoints written",
+    "begin": "a run's own start: the dataset opened, the network made",
+    "end": "a run's own end: checkpoints and records written",
     "ray": "Ray's start",
     "pool": "an execution of Ray Data: once when resident, once an epoch when streamed",
     "group": "Ray Train's start of a group of learners",
@@ -101,7 +102,7 @@ def learning(setting: Setting) -> Counts:
     s, share = setting, max(1, setting.learners)
     together = s.updates * s.crowding * (s.learners > 1)
     return {
-        "begin": 1.0,
+        "end": 1.0,
         "order": s.learned * s.crowding,
         "step": s.learned * s.crowding / share,
         "update": s.updates * s.crowding,

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,13 @@ from benchmarks.scaling_report import figures, findings, report
 SIZES = (100_000, 1_000_000, 10_000_000)
 LARGE_BATCH = 8192
 """Beside the default one, to tell what a step costs from what an update costs."""
+STREAM_TIMES = 3
+"""As large is the dataset that more and more prelearners stream: their start is a smaller part of it."""
 LEARNED_STEPS = 1_000_000
 """At least, by more epochs of small datasets; of streams, whose epochs each start a pool of actors, at most three."""
 LIMIT_SECONDS = 240.0
+SHORT_SECONDS = 60.0
+"""That a run gets when the minutes are nearly over."""
 
 
 def main() -> None:
@@ -48,6 +53,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=12.0, help="for all runs; what does not fit is left out, and named")
     parser.add_argument("--limit-seconds", type=float, default=LIMIT_SECONDS, help="for a run; it is ended then, and named")
     parser.add_argument("--algorithm", default="bc")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="that this machine really gives us")
     parser.add_argument("--report", default=None, help="where to write .md, .jsonl and .png, without the ending")
     parser.add_argument("--from", dest="source", default=None, help="a .jsonl of earlier runs, in place of measuring")
     arguments = parser.parse_args()
@@ -100,7 +106,7 @@ def grid(cores: int, *, sizes: Sequence[int], base: int) -> list[Task]:
         for streamed in (False, True):
             add("size", steps, prelearners=1, streamed=streamed)
     for prelearners in (0, *counts):
-        add("prelearners", prelearners=prelearners, streamed=True)
+        add("prelearners", STREAM_TIMES * base, prelearners=prelearners, streamed=True)
     for prelearners in counts[1:]:
         add("loading", prelearners=prelearners)
     for learners in (0, *counts):
@@ -114,17 +120,17 @@ def grid(cores: int, *, sizes: Sequence[int], base: int) -> list[Task]:
 
 def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Lines as `figure` takes them: of the machine, of the stages, of each run, of what was left out."""
-    cores = len(os.sched_getaffinity(0))
+    cores, begin = arguments.cores, time.monotonic()
     yield {"name": "scaling.machine", "value": cores, "unit": "cores", **machine(), "algorithm": arguments.algorithm}
     sizes = [steps for steps in SIZES if steps <= arguments.max_steps]
-    tasks = grid(cores, sizes=sizes, base=min(arguments.base_steps, arguments.max_steps))
+    base = min(arguments.base_steps, arguments.max_steps)
+    tasks = grid(cores, sizes=sizes, base=base)
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
         for steps in sorted({task.setting.steps for task in tasks}):
             write_recording(f"{root}/{steps}", steps, format="episodes")
-        begin = time.monotonic()
         spent: dict[Setting, float] = {}
         for repeat in range(arguments.repeats):
-            yield from run_stages(f"{root}/{tasks[-1].setting.steps}", arguments.limit_seconds)
+            yield from run_stages(f"{root}/{base}", arguments.limit_seconds)
             for task in tasks if repeat % 2 == 0 else tasks[::-1]:
                 fields = {"curves": task.curves, "repeat": repeat, "setting": asdict(task.setting)}
                 left = arguments.minutes * 60 - (time.monotonic() - begin)
@@ -137,7 +143,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     "algorithm": arguments.algorithm,
                     "setting": fields["setting"],
                 }
-                found, peak = in_process("train", job, arguments.limit_seconds)
+                found, peak = in_process("train", job, min(arguments.limit_seconds, max(SHORT_SECONDS, left)))
                 spent[task.setting] = time.monotonic() - before
                 if found is None:
                     why = "it had not ended by then"
@@ -177,7 +183,9 @@ def machine() -> dict[str, Any]:
         model = names[0] if names else model
     memory = round(psutil.virtual_memory().total / 2**30)
     load = round(statistics.fmean(os.getloadavg()[:2]), 2)
-    return {"processor": model, "memory_gib": memory, "load_before": load, "python": platform.python_version()}
+    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("ray", "torch")}}
+    command = " ".join(["python -m benchmarks.scaling", *sys.argv[1:]])
+    return {"processor": model, "memory_gib": memory, "load_before": load, **versions, "command": command}
 
 
 if __name__ == "__main__":

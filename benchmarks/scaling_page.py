@@ -22,23 +22,26 @@ def page(found: Findings, name: str) -> str:
     machine = found.machine
     where = (
         f"{machine.get('processor', 'unknown')}, {machine.get('value', '?')} cores, {machine.get('memory_gib', '?')} GiB, "
-        f"Python {machine.get('python', '?')}, load before {machine.get('load_before', '?')}"
+        f"Python {machine.get('python', '?')}, Ray {machine.get('ray', '?')}, Torch {machine.get('torch', '?')}, load before "
+        f"{machine.get('load_before', '?')}"
     )
     parts = [
         f"# Scaling, {name.removesuffix('-scaling')}",
-        f"`python -m benchmarks.scaling` on {where}. Each run is `train_policy` ({machine.get('algorithm', 'bc')}, the default "
-        "network, CartPole-like steps of four floats in episode format) in a process of its own; settings took turns, forwards "
-        f"and then backwards; medians. Raw lines: [{name}.jsonl]({name}.jsonl); this page and the plot are made from them by "
-        "`--from`.",
+        f"`{machine.get('command', 'python -m benchmarks.scaling')}` on {where}. Each run is `train_policy` "
+        f"({machine.get('algorithm', 'bc')}, the default network, CartPole-like steps of four floats in episode format) in a "
+        f"process of its own; settings took turns, forwards and then backwards; medians. Raw lines: [{name}.jsonl]({name}.jsonl); this page and the plot are made from them "
+        "by `--from`.",
         f"![Scaling]({name}.png)",
         "**Steps/s** are those learned from the moment when the first batch could be drawn to the end, for a stream with the "
         "wait for its first steps. **Peak memory** is the sum of the proportional set sizes (PSS) of the training process and "
         "of all processes below it, so Ray's own, idle workers, actors, and what is in use of the object store; taken every "
         "0.3 s.",
-        "## Size of the dataset\n\nOne prelearner; small datasets for more epochs, so that there is something to measure.",
+        "## Size of the dataset\n\nOne prelearner; small datasets for more epochs, so that there is something to measure. Each "
+        "epoch of a stream starts a pool of prelearners: of a small dataset, it is mostly that.",
         table(found, "size"),
-        "## Prelearners\n\nStreamed, this process learns. Simulated: more of them than cores, by fractions of CPUs, so what "
-        "they add is overhead and says nothing about more cores.",
+        "## Prelearners\n\nStreamed, the process that feeds learns; without prelearners it reads as well. "
+        "Simulated: more of them than cores, by fractions of CPUs, so what they add is overhead and says nothing about more "
+        "cores.",
         table(found, "prelearners"),
         "The same, loading a dataset that stays in memory; nothing is learned meanwhile:",
         loading_table(found),
@@ -66,8 +69,14 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def table(found: Findings, curve: str) -> str:
     """The settings of a curve."""
-    rows = [row(median) for median in found.medians if curve in median.curves]
+    rows = [row(median) for median in along(found, curve)]
     return markdown(COLUMNS, rows) if rows else "Nothing of it was measured."
+
+
+def along(found: Findings, curve: str) -> list[Median]:
+    """The settings of a curve in its order, all of one kind of reading together."""
+    own = [median for median in found.medians if curve in median.curves]
+    return sorted(own, key=lambda m: (m.setting.streamed, m.setting.steps, m.setting.learners, m.setting.prelearners))
 
 
 def row(median: Median) -> tuple[str, ...]:
@@ -86,7 +95,8 @@ def loading_table(found: Findings) -> str:
     """How long loading takes, Ray's start and that of the actors included."""
     medians = [m for m in found.medians if not m.setting.streamed and not m.setting.learners and m.setting.batch_size == 1024]
     base = {m.setting.steps for m in medians if "loading" in m.curves}
-    rows = [(label(m.setting), f"{m.load_seconds:.1f} s") for m in medians if m.setting.steps in base]
+    medians = sorted((m for m in medians if m.setting.steps in base), key=lambda m: m.setting.prelearners)
+    rows = [(label(m.setting), f"{m.load_seconds:.1f} s") for m in medians]
     return markdown(("", "until the first batch, Ray's start included"), rows) if rows else "Nothing of it was measured."
 
 

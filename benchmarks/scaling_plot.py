@@ -80,6 +80,7 @@ def by_nodes(axes: Any, extrapolations: Iterable[Extrapolation]) -> None:
             nodes, [one.low / 1e6 for one in own], [one.high / 1e6 for one in own], color=colour, alpha=0.15, lw=0
         )
         axes.plot(nodes, [one.steps_per_second / 1e6 for one in own], "o--", color=colour, label=name, markersize=4)
-    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="million steps/s", title="Extrapolation (not measured)")
+    axes.set(xscale="log", xlabel="nodes", ylabel="million steps/s", title="Extrapolation (not measured)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

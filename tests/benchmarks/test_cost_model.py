@@ -27,6 +27,7 @@ from benchmarks.cost_model import (
 TRUE = CostModel(
     {
         "begin": 0.3,
+        "end": 0.1,
         "ray": 3.0,
         "pool": 1.5,
         "group": 4.0,
