@@ -25,7 +25,7 @@ Rows = Format | Literal["rows"]
 class PreLearner:
     """Makes episodes of rows, runs the connectors over their columns and flattens the result.
 
-    A prelearner of the user's own overrides `episodes`, or `__call__` for all of it, and says by `spaces` what
+    A prelearner of the user's own overrides `episodes`, or `columns`, or `__call__` for all of it, and says by `spaces` what
     observations and actions come out; its own arguments come by keyword beside these:
 
     Arguments:
@@ -74,7 +74,7 @@ class PreLearner:
             DataError: the rows are not what they have to be; the message names the dataset.
         """
         try:
-            made = self._columns(rows)
+            made = self.columns(rows)
             if len(made[STARTS]):
                 for connector in self.connectors:
                     made = connector(made)
@@ -82,7 +82,8 @@ class PreLearner:
             raise type(error)(f"{self.where}: {error}") from error
         return {path: leaf for name, tree in made.items() for path, leaf in nested.flatten(tree, name).items()}
 
-    def _columns(self, rows: pa.Table) -> Columns:
+    def columns(self, rows: pa.Table) -> Columns:
+        """The columns of all steps of some rows, before any connector."""
         if self.format == "table" and type(self).episodes is PreLearner.episodes:
             return self._of_table(rows)
         return self._of_episodes([episode for episode in self.episodes(rows) if len(episode)])

@@ -1,0 +1,96 @@
+"""A data class that replaces reading and mapping altogether: image files through Ray Data, learned from by a CNN.
+
+    python -m examples.images runs/images
+
+makes PNGs of 16 × 16 pixels, named after the shape in them, and clones what whoever named them did: look, and say what it is.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import ray.data
+from PIL import Image
+
+from offline_core.config import parse
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy
+from offline_core.prelearner.layout import Columns, lay_out
+
+SHAPES = ("bar", "cross", "frame", "slash")
+PIXELS = 16
+
+
+class LabelledImages:
+    """Each image is an episode of one step: observation (16, 16, 1) uint8, action the number of the shape in its name."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        return gym.spaces.Box(0, 255, (PIXELS, PIXELS, 1), np.uint8), gym.spaces.Discrete(len(SHAPES))
+
+    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
+        images = ray.data.read_images(self.uri, mode="L", include_paths=True).sort("path")
+        for batch in images.iter_batches(batch_size=512, batch_format="numpy"):
+            observations = np.stack(list(batch["image"]))[..., None]
+            shapes = [SHAPES.index(Path(path).name.partition("-")[0]) for path in batch["path"]]
+            ends = {"rewards": np.ones(len(shapes)), "terminateds": np.ones(len(shapes), bool)}
+            steps = {"obs": observations, "actions": np.array(shapes), **ends}
+            yield lay_out(steps, np.ones(len(shapes)), observations if looks_ahead else None)
+
+
+def draw(shape: str, rng: np.random.Generator) -> np.ndarray:
+    """A noisy picture of it, (16, 16) uint8, somewhere and of some size."""
+    image = rng.integers(0, 90, (PIXELS, PIXELS))
+    size = int(rng.integers(5, 10))
+    top, left = rng.integers(0, PIXELS - size, 2)
+    picture = np.zeros((size, size), bool)
+    match shape:
+        case "bar":
+            picture[size // 2] = True
+        case "cross":
+            picture[size // 2], picture[:, size // 2] = True, True
+        case "frame":
+            picture[[0, -1]], picture[:, [0, -1]] = True, True
+        case "slash":
+            picture[np.arange(size), np.arange(size)[::-1]] = True
+    image[top : top + size, left : left + size][picture] += 150
+    return image.astype(np.uint8)
+
+
+def write_images(folder: Path, count: int, seed: int) -> str:
+    """So many PNGs of each shape."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    for shape in SHAPES:
+        for number in range(count):
+            Image.fromarray(draw(shape, rng)).save(folder / f"{shape}-{number:04d}.png")
+    return str(folder)
+
+
+TRAINING = parse(
+    TrainingConfig,
+    {
+        "data": {"data_class": {"path": "examples.images:LabelledImages"}},
+        "network": {"convolutions": [[16, 3, 1], [16, 3, 2]], "hidden_sizes": [64]},
+        "optimizer": {"max_epochs": 15, "batch_size": 64, "learning_rate": 3e-3},
+    },
+)
+
+
+def main(folder: str) -> float:
+    """Learns from some images; the share of others that are named rightly."""
+    images, others = (write_images(Path(folder, str(seed)), count=150, seed=seed) for seed in (0, 1))
+    result = train_policy(TRAINING, dataset=images, output=f"{folder}/policy")
+    steps = next(LabelledImages(others).parts(("obs", "actions"), looks_ahead=False))
+    accuracy = float((load_policy(result.checkpoint).greedy(steps["obs"]) == steps["actions"]).mean())
+    print(f"names {accuracy:.0%} of images that it has not seen")
+    return accuracy
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
