@@ -1,0 +1,156 @@
+"""The same stages by us."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.vs_rllib.task import (
+    ASKED_EPISODES,
+    BATCH_STEPS,
+    COUNTED_UPDATES,
+    ENVIRONMENT,
+    HIDDEN_SIZES,
+    LEARNING_RATE,
+    Clock,
+    Task,
+    play,
+    run,
+)
+
+if TYPE_CHECKING:
+    from offline_core.learning.config import TrainingConfig
+
+EVALUATION_EPISODES = 100
+"""RLlib's Tune stops the experts at a mean over 100 sampled episodes, the clones at one over 5."""
+UPDATES_BETWEEN_EVALUATIONS = 100
+
+
+def expert(task: Task, clock: Clock) -> dict[str, Any]:
+    """Our defaults, until the target."""
+    with clock("imports"):
+        from offline_core.experts.config import ExpertConfig
+        from offline_core.experts.train import train_expert
+    with clock("stage"):
+        config = ExpertConfig(
+            target_return=task.target_return, total_steps=10**9, evaluation_episodes=EVALUATION_EPISODES, seed=task.seed
+        )
+        result = train_expert(config, output=f"{task.output}/expert")
+    found = result.metrics["episode_return_mean"]
+    return {"policy": result.checkpoint, "return_at_stop": found, "env_steps": result.env_steps}
+
+
+def record(task: Task, clock: Clock) -> dict[str, Any]:
+    """Our defaults."""
+    with clock("imports"):
+        from offline_core.ray_session import ray_session
+        from offline_core.recording.config import RecordingConfig
+        from offline_core.recording.record import record_episodes
+    format = "table" if task.stage == "record_table" else "episodes"
+    config = RecordingConfig(episodes=ASKED_EPISODES, format=format, seed=task.seed)
+    with contextlib.ExitStack() as stack:
+        with clock("ray"):
+            stack.enter_context(ray_session())
+        with clock("stage"):
+            result = record_episodes(config, policy=str(task.source), output=f"{task.output}/data")
+    statistics = result.statistics
+    return {"data": f"{task.output}/data", "played": statistics.episodes, "steps": statistics.steps}
+
+
+def convert(task: Task, clock: Clock) -> dict[str, Any]:
+    """RLlib's table, as RLlib wrote it."""
+    with clock("imports"):
+        from offline_core.config import EnvironmentSpec
+        from offline_core.conversion.config import ImportConfig
+        from offline_core.conversion.importing import import_dataset
+    with clock("stage"):
+        config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
+        result = import_dataset(config, source=str(task.source), output=f"{task.output}/data")
+    return {"data": f"{task.output}/data", "rows": result.counts.rows, "duplicates": result.counts.duplicates}
+
+
+def clone(task: Task, clock: Clock) -> dict[str, Any]:
+    """RLlib's recording, as RLlib wrote it, until the target."""
+    with clock("imports"):
+        from offline_core.learning.train import train_policy
+    with clock("stage"):
+        result = train_policy(training(task), dataset=str(task.source), output=f"{task.output}/policy")
+    if not result.reached_target:
+        raise RuntimeError(f"All epochs are over, and the return is below {task.target_return:g}: {result.metrics}")
+    found = result.metrics["episode_return_mean"]
+    return {"policy": result.checkpoint, "return_at_stop": found, "updates": result.updates, "steps": result.steps}
+
+
+def training(task: Task) -> TrainingConfig:
+    """Network, batch size and learning rate as RLlib has them."""
+    from offline_core.config import parse
+    from offline_core.learning.config import TrainingConfig
+
+    return parse(
+        TrainingConfig,
+        {
+            "algorithm": task.stage.removesuffix("_seen"),
+            "seed": task.seed,
+            "network": {"hidden_sizes": HIDDEN_SIZES, "activation": "tanh", "share_layers": True},
+            "optimizer": {
+                "batch_size": BATCH_STEPS,
+                "learning_rate": LEARNING_RATE,
+                "max_epochs": 1_000_000,
+                "updates_per_iteration": UPDATES_BETWEEN_EVALUATIONS,
+            },
+            "evaluation": {
+                "environment": {"id": ENVIRONMENT},
+                "episodes": EVALUATION_EPISODES,
+                "target_return": task.target_return,
+            },
+        },
+    )
+
+
+def seen(task: Task, clock: Clock) -> dict[str, Any]:
+    """Not timed: the same training, and the steps in its first batches."""
+    import numpy as np
+    import torch
+
+    from offline_core.learning.learner import Learner
+    from offline_core.learning.train import train_policy
+
+    obs: list[Any] = []
+    actions: list[Any] = []
+    update = Learner.update
+
+    def observed(learner: Learner, units: torch.Tensor) -> bool:
+        done = update(learner, units)
+        if len(obs) < COUNTED_UPDATES:
+            obs.append(learner.last_batch()["obs"].numpy())
+            actions.append(learner.last_batch()["actions"].numpy())
+        return done
+
+    Learner.update = observed  # type: ignore[method-assign]
+    train_policy(training(task), dataset=str(task.source), output=f"{task.output}/policy")
+    np.savez(Path(task.output, "seen.npz"), obs=np.concatenate(obs), actions=np.concatenate(actions))
+    return {"updates": len(obs)}
+
+
+def play_policy(task: Task, clock: Clock) -> dict[str, Any]:
+    """Not timed: the policy of a run, greedy."""
+    from offline_core.policies.checkpoint import load_policy
+
+    return play(load_policy(str(task.source)).greedy)
+
+
+STAGES = {
+    "expert": expert,
+    "record_episodes": record,
+    "record_table": record,
+    "convert": convert,
+    "bc": clone,
+    "marwil": clone,
+    "bc_seen": seen,
+    "marwil_seen": seen,
+    "play": play_policy,
+}
+
+if __name__ == "__main__":
+    run(STAGES)
