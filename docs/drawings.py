@@ -5,11 +5,15 @@ Each stands on light paper of its own, so that it reads the same on a light page
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 IMAGES = Path(__file__).parent / "images"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 PAPER, INK, FAINT = "#f6f8f9", "#1d2b33", "#5b6872"
 KINDS = {
     "data": ("#d4e6f4", "#3b7aa6"),
@@ -55,6 +59,18 @@ class Picture:
         if label:
             (x1, y1), (x2, y2) = points[:2]
             self.text((x1 + x2) / 2, (y1 + y2) / 2 - 7, label, anchor="middle", faint=True)
+
+    def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        (x1, y1), (x2, y2) = start, end
+        self._parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dde3e7"/>')
+
+    def curve(self, points: Sequence[tuple[float, float]], kind: str, label: str) -> None:
+        """A line with dots through points of the picture, its label at the last one."""
+        colour = KINDS[kind][1]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self._parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.4"/>')
+        self._parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.6" fill="{colour}"/>' for x, y in points]
+        self.text(points[-1][0] + 10, points[-1][1] + 5, label)
 
     def svg(self, title: str) -> str:
         head = (
@@ -230,6 +246,40 @@ def reuse() -> Picture:
     return p
 
 
+def rates() -> Picture:
+    """Steps a second against the size of the dataset, both on logarithmic axes."""
+    p = Picture(860, 330)
+    left, right, top, bottom = 80, 560, 40, 270
+    low, high = 1e5, 2e6
+
+    def place(steps: float, rate: float) -> tuple[float, float]:
+        x = left + (math.log10(steps) - 5) / 2 * (right - left)
+        return x, bottom - math.log10(rate / low) / math.log10(high / low) * (bottom - top)
+
+    for rate in (1e5, 2e5, 5e5, 1e6, 2e6):
+        y = place(1e5, rate)[1]
+        p.line((left, y), (right, y))
+        p.text(left - 8, y + 4, f"{rate / 1e6:g} M", anchor="end", faint=True)
+    for steps in (1e5, 1e6, 1e7):
+        p.text(place(steps, low)[0], bottom + 20, f"{steps / 1e6:g} M steps", anchor="middle", faint=True)
+    p.text(left - 50, 24, "steps a second, one machine of two cores", faint=True)
+    data, learning = _results("2026-11-21-data"), _results("2026-11-21-learning")
+    for kind, label, lines, name, which in [
+        ("data", "table → episodes", data, "convert.table_to_episodes.steps_per_second", {}),
+        ("work", "import, in order", data, "convert.steps_per_second", {"rows": "in order"}),
+        ("off", "import, scrambled", data, "convert.steps_per_second", {"rows": "scrambled"}),
+        ("policy", "learn, BC [256, 256], one thread", learning, "scaling.steps_per_second", {}),
+    ]:
+        found = [line for line in lines if line["name"] == name and which.items() <= line.items()]
+        p.curve([place(line["steps"], line["value"]) for line in found], kind, label)
+    p.text(30, 316, "benchmarks/results/2026-11-21-data.jsonl and 2026-11-21-learning.jsonl", faint=True)
+    return p
+
+
+def _results(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+
+
 PICTURES: dict[str, tuple[Callable[[], Picture], str]] = {
     "stages": (stages, "The stages, from an environment or other people's data to a policy"),
     "versions": (versions, "Files first, then one exclusive create of a manifest"),
@@ -237,6 +287,7 @@ PICTURES: dict[str, tuple[Callable[[], Picture], str]] = {
     "episodes": (episodes, "Rows in any order become an episode"),
     "layers": (layers, "Read, prelearner and learner"),
     "policy": (policy, "A policy as one thing"),
+    "rates": (rates, "Steps a second against the size of the dataset"),
     "reuse": (reuse, "What was done is found, what was killed goes on"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import runpy
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -100,3 +101,10 @@ def _anchors(text: str) -> set[str]:
     blocks = MarkdownIt().parse(text)
     headings = [after.content for block, after in itertools.pairwise(blocks) if block.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_pictures_are_those_that_the_script_draws() -> None:
+    path = ROOT / "docs" / "drawings.py"
+    drawn = runpy.run_path(str(path))["drawings"]()
+    for name, text in drawn.items():
+        assert (ROOT / "docs" / "images" / name).read_text() == text, f"{name}: run 'python docs/drawings.py'"
