@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -51,15 +52,19 @@ def reward_threshold(environment: EnvironmentSpec) -> float | None:
 
 
 def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
+    module, _, name = environment.id.rpartition(":")
     try:
-        module, _, _ = environment.id.rpartition(":")
         if module:
-            __import__(module)
-        return gym.spec(environment.id.rpartition(":")[2])
-    except ImportError as error:
-        raise EnvironmentNotFoundError(f"Environment {environment.id!r}: cannot import {module!r}: {error}.") from error
+            importlib.import_module(module)
+    except Exception as error:  # a module of the user's may raise anything while it is imported
+        raise EnvironmentNotFoundError(
+            f"Environment {environment.id!r}: cannot import {module!r}: {error!r}. Is its package installed here, or its "
+            "folder the current one?"
+        ) from error
+    try:
+        return gym.spec(name)
     except gym.error.Error as error:
-        similar = " or ".join(map(repr, difflib.get_close_matches(environment.id.rpartition(":")[2], gym.registry, n=2)))
+        similar = " or ".join(map(repr, difflib.get_close_matches(name, gym.registry, n=2)))
         raise EnvironmentNotFoundError(
             f"Gymnasium knows no environment {environment.id!r}. {f'Did you mean {similar}? ' if similar else ''}"
             "If another package brings it, install that and name its module as well, for example 'ale_py:ALE/Pong-v5'."

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from offline_core.config import Config, EnvironmentSpec, parse
 from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
-from offline_core.own_code import imported
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
+from offline_core.storage.exports.custom import CustomSink
 from offline_core.storage.exports.episode_sink import EpisodeSink
 from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location
@@ -129,7 +129,7 @@ def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable
 
                 return LeRobotSink(output, complete=complete, **config.arguments)
             case name if ":" in name:
-                return imported(name, "writer")(output, **config.arguments)  # type: ignore[no-any-return]
+                return CustomSink(name, output, config.arguments)
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     raise ConfigError(

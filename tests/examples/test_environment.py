@@ -1,0 +1,37 @@
+"""examples/environment.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from examples.environment import Corridor
+from offline_core.config import EnvironmentSpec
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.record import record_episodes
+
+CORRIDOR = EnvironmentSpec(id="examples.environment:Corridor-v0")
+
+
+def test_it_is_an_environment_as_gymnasium_has_them() -> None:
+    check_env(gym.make("Corridor-v0").unwrapped, skip_render_check=True)
+    corridor = Corridor(length=3)
+    for seed in range(9):
+        observation, _ = corridor.reset(seed=seed)
+        steps = [corridor.step(1) for _ in range(3 - round(3 * float(observation[0])))]
+        assert [terminated for _, _, terminated, _, _ in steps] == [False] * (len(steps) - 1) + [True]
+        assert sum(reward for _, reward, *_ in steps) == 1 - len(steps)
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_an_expert_learns_it_and_workers_of_ray_play_it(tmp_path: Path) -> None:
+    expert = train_expert(ExpertConfig(environment=CORRIDOR), output=f"{tmp_path}/expert")
+    assert expert.reached_target and expert.metrics["episode_return_mean"] >= -5.5
+    config = RecordingConfig(episodes=12, explore=False)
+    result = record_episodes(config, policy=f"{tmp_path}/expert/best", output=f"{tmp_path}/recording")
+    assert (result.dataset.episodes, result.statistics.terminated) == (12, 12)

@@ -1,0 +1,50 @@
+"""examples/filter.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples.filter import upright
+from offline_core.own_code import OwnCode
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
+from offline_core.storage.dataset import open_dataset, versions
+from offline_core.storage.reader import episodes
+from tests.examples.recordings import record
+
+
+def test_it_keeps_the_episodes_whose_pole_stays_up(cartpole_policy: str, tmp_path: Path) -> None:
+    recorded = record(cartpole_policy, tmp_path / "recording")
+    leans = [float(np.abs(np.asarray(episode.observations)[:, 2]).max()) for episode in recorded]
+    limit = sorted(leans)[8]
+    result = prune_dataset(
+        PruningConfig(filters=[OwnCode(path="examples.filter:upright", arguments={"limit": limit})]),
+        dataset=f"{tmp_path}/recording",
+        output=f"{tmp_path}/upright",
+    )
+    assert result.dropped == {"examples.filter:upright": 11}
+    expected = [episode for episode, lean in zip(recorded, leans, strict=True) if lean <= limit]
+    assert list(episodes(open_dataset(f"{tmp_path}/upright"))) == expected
+    assert all(upright(episode, limit=limit) for episode in expected)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_command_line_does_the_same(cartpole_policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.cli import main
+
+    recorded = record(cartpole_policy, tmp_path / "runs" / "recording")
+    limit = float(np.median([np.abs(np.asarray(episode.observations)[:, 2]).max() for episode in recorded]))
+    setting = f"filters=[{{path: examples.filter:upright, arguments: {{limit: {limit}}}}}]"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["offline", "prune", "runs/recording", "runs/upright", "-s", setting])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert versions("runs/upright") == [1]
+    assert open_dataset("runs/upright").manifest.report == {"dropped": {"examples.filter:upright": 10}}
+    assert "| Dropped by examples.filter:upright | 10 episodes |" in Path("runs/upright/_cards/000001.md").read_text()

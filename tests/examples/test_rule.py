@@ -1,0 +1,39 @@
+"""examples/rule.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offline_core.own_code import OwnCode
+from offline_core.quality.check import check_dataset
+from offline_core.quality.config import QualityConfig
+from tests.examples.recordings import record
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> None:
+    from flows.check_dataset import check_dataset as flow
+
+    recorded = record(cartpole_policy, tmp_path)
+    jumps = [
+        (episode.eps_id, t)
+        for episode in recorded
+        for t, change in enumerate(np.abs(np.diff(np.asarray(episode.observations), axis=0)).max(axis=1))
+        if change > 0.3
+    ]
+    assert jumps
+    config = QualityConfig(rules=[OwnCode(path="examples.rule:Jumps", arguments={"limit": 0.3})])
+    finding = check_dataset(config, dataset=str(tmp_path)).findings[-1]
+    assert (finding.rule, finding.verdict, finding.count, finding.of) == ("jumps", "warn", len(jumps), sum(map(len, recorded)))
+    assert [(example.eps_id, example.t) for example in finding.examples] == jumps[:5]
+    assert flow(dataset=str(tmp_path), config=config).findings[-1] == finding
+    assert f"| ⚠ warn: jumps | {finding.message} |" in (tmp_path / "_checks" / "000001.md").read_text()
+
+
+def test_what_does_not_jump_passes(cartpole_policy: str, tmp_path: Path) -> None:
+    record(cartpole_policy, tmp_path)
+    config = QualityConfig(rules=[OwnCode(path="examples.rule:Jumps", arguments={"limit": 5})])
+    assert check_dataset(config, dataset=str(tmp_path)).findings[-1].verdict == "pass"
