@@ -33,6 +33,9 @@ TERMS = {
 }
 """What each coefficient is the seconds of."""
 
+OF_CLUSTERS = ("read", "fetch", "feed", "order", "step", "update", "sync", "round")
+"""The terms that say how fast a cluster is, once it has started."""
+
 ALL_REDUCES = 2
 """In an update: the gradients (one bucket), and what is watched."""
 
@@ -130,6 +133,11 @@ class CostModel:
     def seconds(self, counts: Mapping[str, float]) -> float:
         """What so many of each take, one after the other."""
         return sum(count * self.coefficients.get(term, 0.0) for term, count in counts.items())
+
+    @property
+    def untold(self) -> list[str]:
+        """Terms of `OF_CLUSTERS` for which the fit found nothing: what is said of clusters is a best case in them."""
+        return [term for term in OF_CLUSTERS if not self.coefficients.get(term)]
 
     def streaming(self, setting: Setting) -> float:
         """Seconds of the learning phase of a stream, never fitted: the slowest of what goes on at once.

@@ -29,8 +29,8 @@ def page(found: Findings, name: str) -> str:
         f"# Scaling, {name.removesuffix('-scaling')}",
         f"`{machine.get('command', 'python -m benchmarks.scaling')}` on {where}. Each run is `train_policy` "
         f"({machine.get('algorithm', 'bc')}, the default network, CartPole-like steps of four floats in episode format) in a "
-        f"process of its own; settings took turns, forwards and then backwards; medians. Raw lines: [{name}.jsonl]({name}.jsonl); this page and the plot are made from them "
-        "by `--from`.",
+        f"process of its own; settings took turns, forwards and then backwards; medians. Raw lines: "
+        f"[{name}.jsonl]({name}.jsonl); this page and the plot are made from them by `--from`.",
         f"![Scaling]({name}.png)",
         "**Steps/s** are those learned from the moment when the first batch could be drawn to the end, for a stream with the "
         "wait for its first steps. **Peak memory** is the sum of the proportional set sizes (PSS) of the training process and "
@@ -173,6 +173,11 @@ def extrapolation_part(found: Findings) -> list[str]:
         markdown(("stage", "steps/s"), [(name, thousands(1 / cost) if cost else "no limit found") for name, cost in limits]),
         verdict(largest),
     ]
+    if untold := found.model.untold:
+        parts.append(
+            f"**The fit found nothing for {', '.join(untold)}**: these runs cannot tell it from other terms, or did not have "
+            "it. The rates above take it for free, and are a best case in that."
+        )
     return parts
 
 

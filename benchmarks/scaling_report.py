@@ -190,6 +190,7 @@ def figures(found: Findings) -> list[Line]:
         )
     for said in found.extrapolations:
         fields = {"nodes": said.cluster.nodes, "passes_on": said.cluster.passes_on, "extrapolation": True}
+        fields |= {"untold": found.model.untold} if found.model.untold else {}
         fields |= {"low": round(said.low), "high": round(said.high), "bottleneck": said.bottleneck}
         lines.append(_line("extrapolated.steps_per_second", said.steps_per_second, "steps/s", **fields))
     return lines

@@ -75,6 +75,12 @@ def test_short_and_long_runs_have_the_same_say() -> None:
     assert 1 < found < 1.4  # by absolute errors it would be 2
 
 
+def test_terms_that_no_run_tells_are_named() -> None:
+    alone = [point for point in points() if not point.counts.get("sync")]
+    assert fit(alone).untold == ["sync", "round"]
+    assert fit(points()).untold == []
+
+
 def test_nothing_to_fit() -> None:
     with pytest.raises(ValueError, match="needs measured points"):
         fit([])

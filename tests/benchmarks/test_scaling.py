@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.cost_model import Setting, learning, loading
 from benchmarks.scaling import grid, read
-from benchmarks.scaling_page import seconds, thousands
+from benchmarks.scaling_page import page, seconds, thousands
 from benchmarks.scaling_processes import measured
 from benchmarks.scaling_report import figures, findings, report
 from benchmarks.scaling_run import config_of, ray_cpus
@@ -74,6 +74,12 @@ def test_what_was_measured_comes_to_medians_a_model_and_what_it_says() -> None:
         (steps, streamed, 2) for steps in SIZES for streamed in (False, True)
     ]
     assert all(line["name"].startswith("scaling.") for line in figures(found))
+
+
+def test_the_page_says_what_the_extrapolation_takes_for_free() -> None:
+    alone = [line for line in lines() if line.get("setting", {}).get("learners", 0) < 2]
+    assert "The fit found nothing for sync, round" in page(findings(alone), "x")
+    assert "The fit found nothing" not in page(findings(lines()), "x")
 
 
 def test_nodes_are_not_fitted() -> None:
