@@ -1,7 +1,7 @@
 """What is on disk, and what was learned from: counted from the files alone, for both sides by the same code.
 
-Steps are frames with the columns of `STEP`, `starts` and `done`; two rows that agree in all of `STEP` are the same step. No state of
-CartPole comes twice in an episode.
+Steps are frames with the columns of `STEP`, `starts` and `done`; two rows that agree in all of `STEP` are the same step.
+No state of CartPole comes twice in an episode.
 """
 
 from __future__ import annotations
