@@ -79,6 +79,15 @@ def test_a_module_that_is_not_there_is_named() -> None:
         make_vector_env(EnvironmentSpec(id="no_such_package.envs:Thing-v0"), 1)
 
 
+def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "is_broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        EnvironmentNotFoundError, match=r"cannot import 'is_broken': ZeroDivisionError.* its folder the current"
+    ):
+        make_vector_env(EnvironmentSpec(id="is_broken:Thing-v0"), 1)
+
+
 def test_a_module_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "brings_an_environment.py").write_text(
         textwrap.dedent(
