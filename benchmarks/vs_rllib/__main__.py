@@ -47,7 +47,7 @@ def main() -> None:
     settings = {"target_return": arguments.target_return, "limit_seconds": arguments.limit_seconds}
     about = begun(arguments.work, {"settings": settings, "machine": machine(), "versions": versions(), "changes": CHANGES})
     measure_all(arguments.work.resolve(), arguments.stages, arguments.rounds, settings)
-    found = {**about, "runs": [run.__dict__ for run in read(arguments.work)]}
+    found = without_places({**about, "runs": [run.__dict__ for run in read(arguments.work)]}, arguments.work)
     print_figures(found)
     print(table(found))
     if arguments.report:
@@ -65,6 +65,15 @@ def begun(work: Path, about: dict[str, Any]) -> dict[str, Any]:
         if before[name] != about[name]:
             raise SystemExit(f"{work} was begun with other {name}: {before[name]}, now {about[name]}. Choose another --work.")
     return before
+
+
+def without_places(found: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Where things lay on this machine is nobody's business."""
+    text = json.dumps(found)
+    for place in (work.resolve(), Path.cwd()):
+        text = text.replace(f"{place}/", "")
+    without: dict[str, Any] = json.loads(text)
+    return without
 
 
 def measure_all(work: Path, stages: list[str], rounds: int, settings: dict[str, float]) -> None:

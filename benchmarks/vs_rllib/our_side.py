@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,15 +121,16 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     actions: list[Any] = []
     update = Learner.update
 
-    def observed(learner: Learner, units: torch.Tensor) -> bool:
-        done = update(learner, units)
+    def observed(self: Learner, units: torch.Tensor) -> bool:
+        done = update(self, units)
         if len(obs) < COUNTED_UPDATES:
-            obs.append(learner.last_batch()["obs"].numpy())
-            actions.append(learner.last_batch()["actions"].numpy())
+            obs.append(self.last_batch()["obs"].numpy())
+            actions.append(self.last_batch()["actions"].numpy())
         return done
 
     Learner.update = observed  # type: ignore[method-assign]
-    train_policy(training(task), dataset=str(task.source), output=f"{task.output}/policy")
+    until_first_evaluation = replace(task, target_return=0.0)
+    train_policy(training(until_first_evaluation), dataset=str(task.source), output=f"{task.output}/policy")
     np.savez(Path(task.output, "seen.npz"), obs=np.concatenate(obs), actions=np.concatenate(actions))
     return {"updates": len(obs)}
 

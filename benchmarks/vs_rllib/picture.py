@@ -58,7 +58,14 @@ def draw(found: Mapping[str, Any], path: str) -> None:
 
 def bar(axes: Any, side: SideSummary, place: float, color: str) -> None:
     if side.seconds is None:
-        axes.annotate("failed", (place, 0.02), xycoords=("data", "axes fraction"), ha="center", rotation=90, color=INK)
+        axes.annotate(
+            "failed" if side.failed else "not run",
+            (place, 0.02),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            rotation=90,
+            color=INK,
+        )
         return
     drawn = axes.bar([place], [side.seconds], BAR, color=color, hatch="///" if side.ended else None, edgecolor="white")
     for run in side.measured:

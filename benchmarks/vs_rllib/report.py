@@ -60,15 +60,16 @@ def rounds_of(found: Mapping[str, Any]) -> str:
 
 def seconds(side: SideSummary) -> str:
     """How long one side took, and whether it came to its end."""
-    failed = f"{side.failed} of {len(side.runs)} failed" if side.failed else ""
-    if side.seconds is None:
-        return failed or "not run"
-    if side.ended:
+    took = ""
+    if side.seconds is not None and side.ended:
         took = f"over {short(side.seconds)} s, ended"
         took += f" ({side.ended} of {len(side.runs)})" if side.ended < len(side.runs) else ""
-    else:
+    elif side.seconds is not None:
         took = f"{short(side.seconds)} s ({short(side.stage_seconds or 0.0)})"
-    return "; ".join(part for part in (took, failed) if part)
+    failed, not_run = (
+        f"{n} of {len(side.runs)} {what}" if n else "" for n, what in ((side.failed, "failed"), (side.not_run, "not run"))
+    )
+    return "; ".join(part for part in (took, failed, not_run) if part) or "not run"
 
 
 def times(stage: StageSummary) -> str:
@@ -79,7 +80,7 @@ def times(stage: StageSummary) -> str:
 def counted(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(what, ours, theirs) of all that was counted."""
     runs = [SideRun(**run) for run in found["runs"]]
-    lines = []
+    lines: list[tuple[str, str, tuple[str, ...]]] = []
     for stage, form in (("record_episodes", "a row an episode"), ("record_table", "a row a step")):
         label = f"{form}: episodes whole of {ASKED_EPISODES}, lost, incomplete, written again"
         lines.append((label, stage, ("episodes", "episodes_lost", "episodes_incomplete", "episode_copies")))
@@ -99,7 +100,7 @@ def counted(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for label, stage, names in lines:
         sides = of_stage(stage, runs)
         if sides.our.runs or sides.rllib.runs:
-            rows.append((label, *(cell(side, names) for side in (sides.our, sides.rllib))))
+            rows.append((label, cell(sides.our, names), cell(sides.rllib, names)))
     return rows
 
 
@@ -139,8 +140,9 @@ def figures(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in fields.items()}
             lines.append({"name": f"vs_rllib.{stage.stage}.ratio", "value": stage.ratio, "unit": "ratio", **rounded})
         for side, it in (("our", stage.our), ("rllib", stage.rllib)):
-            if it.failed:
-                lines.append({"name": f"vs_rllib.{stage.stage}.failed", "value": it.failed, "unit": "runs", "side": side})
+            for name, value in (("failed", it.failed), ("not_run", it.not_run)):
+                if value:
+                    lines.append({"name": f"vs_rllib.{stage.stage}.{name}", "value": value, "unit": "runs", "side": side})
     for run in found["runs"]:
         for name, value in run["counts"].items():
             unit = COUNT_UNITS.get(name, "episodes" if name.startswith("episode") else "steps")

@@ -41,8 +41,13 @@ class SideSummary:
 
     @property
     def failed(self) -> int:
-        """Runs that ended by an error, or could not be run."""
-        return sum(run.outcome in ("error", "not_run") for run in self.runs)
+        """Runs that ended by an error."""
+        return sum(run.outcome == "error" for run in self.runs)
+
+    @property
+    def not_run(self) -> int:
+        """Runs that lacked what they begin with."""
+        return sum(run.outcome == "not_run" for run in self.runs)
 
     def counts(self, name: str) -> list[float]:
         """Of each run that was counted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,7 +53,7 @@ class Clock:
         self.seconds[part] = time.perf_counter() - begin
 
 
-Stages = dict[str, Callable[[Task, Clock], dict[str, Any]]]
+Stages = Mapping[str, Callable[[Task, Clock], dict[str, Any]]]
 """What each stage does; gives what there is to tell of it."""
 
 

@@ -193,6 +193,13 @@ def test_a_side_that_failed_is_not_left_out() -> None:
     assert "it broke" in page(found, "x.png")
 
 
+def test_a_side_that_lacked_what_it_begins_with_was_not_run() -> None:
+    found = report(bc("rllib", 0, 0, "not_run", message="It needs an expert."), bc("our", 0, 4))
+
+    assert "| 4.0 s (3.0) | 1 of 1 not run | – |" in table(found)
+    assert "It needs an expert." in page(found, "x.png")
+
+
 def test_figures_have_the_names_that_were_asked_for() -> None:
     stages = ("expert", "record_episodes", "record_table", "convert", "bc", "marwil")
     runs = [SideRun(s, side, 0, "finished", 2.0, {"stage": 1.0}) for s in stages for side in ("rllib", "our")]
