@@ -64,7 +64,7 @@ def vectors(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         encoded = column.combine_chunks().dictionary_encode()
         distinct = [load_array(lz4.frame.decompress(base64.b64decode(text))) for text in encoded.dictionary.to_pylist()]
-        return np.take(np.stack(distinct).astype(np.float32), encoded.indices.to_numpy(), axis=0)
+        return np.asarray(np.stack(distinct)[encoded.indices.to_numpy()], np.float32)
     array = column.combine_chunks()
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -25,6 +25,7 @@ def draw(found: Mapping[str, Any], path: str) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     stages = summary(found)
     figure, axes = plt.subplots(figsize=(9, 4.2), dpi=150, layout="constrained")
@@ -41,8 +42,10 @@ def draw(found: Mapping[str, Any], path: str) -> None:
                 text, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", va="top", color=INK, weight="bold"
             )
     axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * 4)
+    axes.set_ylim(1, max((run["seconds"] for run in found["runs"]), default=1) * 5)
+    axes.set_xlim(-0.6, len(stages) - 0.4)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(range(len(stages)), [LABELS[stage.stage] for stage in stages], color=INK)
     axes.set_ylabel("seconds, whole process", color=INK)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
