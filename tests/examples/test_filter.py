@@ -29,6 +29,8 @@ def test_it_keeps_the_episodes_whose_pole_stays_up(cartpole_policy: str, tmp_pat
     assert result.dropped == {"examples.filter:upright": 11}
     expected = [episode for episode, lean in zip(recorded, leans, strict=True) if lean <= limit]
     assert list(episodes(open_dataset(f"{tmp_path}/upright"))) == expected
+    code = open_dataset(f"{tmp_path}/upright").manifest.operation.code
+    assert code.keys() == {"examples.filter:upright"}, "a changed file would be another pruning"
     assert all(upright(episode, limit=limit) for episode in expected)
 
 
