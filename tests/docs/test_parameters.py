@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -23,6 +25,19 @@ def test_the_second_column_of_the_page_on_rllib_names_parameters(there: set[str]
     named = {span for _, ours in rows for span in re.findall(r"`([^`]+)`", ours)}
     assert len(named) > 40
     assert not sorted(named - there)
+
+
+def test_each_option_of_rllibs_offline_data_is_on_its_page() -> None:
+    """Of the RLlib that is installed, read and not imported."""
+    ray = importlib.util.find_spec("ray")
+    assert ray is not None and ray.submodule_search_locations
+    source = Path(ray.submodule_search_locations[0]) / "rllib" / "algorithms" / "algorithm_config.py"
+    functions = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef)]
+    [offline_data] = [function for function in functions if function.name == "offline_data"]
+    options = [argument.arg for argument in offline_data.args.kwonlyargs]
+    page = (ROOT / "docs" / "rllib.md").read_text()
+    assert len(options) > 30
+    assert not [option for option in options if not re.search(rf"`{option}\b", page)]
 
 
 @pytest.mark.parametrize(
