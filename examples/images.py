@@ -45,9 +45,9 @@ class LabelledImages:
 
 def draw(shape: str, rng: np.random.Generator) -> np.ndarray:
     """A noisy picture of it, (16, 16) uint8, somewhere and of some size."""
-    image = rng.integers(0, 90, (PIXELS, PIXELS))
-    size = int(rng.integers(5, 10))
-    top, left = rng.integers(0, PIXELS - size, 2)
+    image = rng.integers(0, 60, (PIXELS, PIXELS))
+    size = int(rng.integers(8, 13))
+    top, left = rng.integers(0, PIXELS - size + 1, 2)
     picture = np.zeros((size, size), bool)
     match shape:
         case "bar":
@@ -76,15 +76,15 @@ TRAINING = parse(
     TrainingConfig,
     {
         "data": {"data_class": {"path": "examples.images:LabelledImages"}},
-        "network": {"convolutions": [[16, 3, 1], [16, 3, 2]], "hidden_sizes": [64]},
-        "optimizer": {"max_epochs": 15, "batch_size": 64, "learning_rate": 3e-3},
+        "network": {"convolutions": [[16, 3, 1], [32, 3, 2], [32, 3, 2]], "hidden_sizes": [64]},
+        "optimizer": {"max_epochs": 20, "batch_size": 64, "learning_rate": 2e-3},
     },
 )
 
 
 def main(folder: str) -> float:
     """Learns from some images; the share of others that are named rightly."""
-    images, others = (write_images(Path(folder, str(seed)), count=150, seed=seed) for seed in (0, 1))
+    images, others = (write_images(Path(folder, str(seed)), count=250, seed=seed) for seed in (0, 1))
     result = train_policy(TRAINING, dataset=images, output=f"{folder}/policy")
     steps = next(LabelledImages(others).parts(("obs", "actions"), looks_ahead=False))
     accuracy = float((load_policy(result.checkpoint).greedy(steps["obs"]) == steps["actions"]).mean())

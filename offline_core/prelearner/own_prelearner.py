@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.errors import ConfigError, DataError, OfflineError
-from offline_core.own_code import OwnCode
+from offline_core.own_code import OwnCode, imported
 from offline_core.prelearner.layout import check_layout
 from offline_core.prelearner.prelearner import PreLearner
 
@@ -27,10 +27,10 @@ class OwnPreLearner:
     """
 
     def __init__(self, code: OwnCode, given: Mapping[str, Any]) -> None:
-        made = code.make("prelearner", **given)
-        if not isinstance(made, PreLearner):
+        kind = imported(code.path, "prelearner")
+        if not (isinstance(kind, type) and issubclass(kind, PreLearner)):
             raise ConfigError(f"The prelearner {code.path} has to be a subclass of offline_core's PreLearner.")
-        self.prelearner = made
+        self.prelearner: PreLearner = code.make("prelearner", **given)
         self._path = code.path
         self._where, self._looks_ahead = given["where"], given["looks_ahead"]
 

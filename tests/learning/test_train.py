@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import spaces_of
+from offline_core.config import parse
 from offline_core.episodes import Episode
 from offline_core.errors import (
     ConfigError,
@@ -28,15 +27,10 @@ from offline_core.errors import (
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
-from offline_core.storage.dataset import commit, open_dataset
-from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
+from offline_core.storage.dataset import open_dataset
+from tests.learning.datasets import CARTPOLE, SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
-
-CARTPOLE = EnvironmentSpec(id="CartPole-v1")
-SPACES = spaces_of(CARTPOLE)
 
 
 def config(**values: object) -> TrainingConfig:
@@ -68,30 +62,6 @@ def balancing_episodes(count: int = 20, steps: int = 100, *, seed: int = 0) -> l
             )
         )
     return episodes
-
-
-def dataset_of(
-    uri: Path,
-    episodes: list[Episode],
-    *,
-    format: str = "episodes",
-    spaces=SPACES,
-    environment=CARTPOLE,
-    rows: int | None = None,
-) -> str:
-    with EpisodeWriter(Location.of(str(uri)), "part", format=format, config=FilesConfig(max_rows_per_file=rows)) as writer:
-        writer.write(episodes)
-    commit(
-        str(uri),
-        writer.files,
-        format=format,
-        operation=Operation(name="made up"),
-        statistics=statistics_of(writer.metadata),
-        environment=environment,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-    )
-    return str(uri)
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])

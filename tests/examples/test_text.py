@@ -1,0 +1,33 @@
+"""Text becomes episodes, and what the last three tokens tell is learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from examples.text import VOCABULARY, StackedTextPreLearner, TextPreLearner, main
+
+
+def made(kind: type[TextPreLearner], *sentences: str) -> dict:
+    given = {"format": "rows", "wanted": ("obs", "actions"), "connectors": (), "looks_ahead": False, "where": "here"}
+    return kind(vocabulary=["a", "b", "c"], **given)(pa.table({"text": list(sentences)}))
+
+
+def test_tokens_are_observed_and_the_next_is_the_action() -> None:
+    steps = made(TextPreLearner, "a b c", "c a")
+    assert steps["obs"].argmax(1).tolist() == [0, 1, 2]
+    assert steps["actions"].tolist() == [1, 2, 0]
+    assert steps["_starts"].tolist() == [True, False, True]
+
+
+def test_stacked_tokens_are_those_of_the_same_sentence() -> None:
+    steps = made(StackedTextPreLearner, "a b c", "c a")
+    a, b, c, nothing = [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]
+    assert steps["obs"].tolist() == [nothing + nothing + a, nothing + a + b, nothing + nothing + c]
+
+
+def test_three_tokens_foretell_what_one_does_not(ray_up: None, tmp_path: Path) -> None:
+    found = main(str(tmp_path))
+    assert found["TextPreLearner"] < 0.7
+    assert found["StackedTextPreLearner"] > 0.9, f"of {len(VOCABULARY)} tokens"

@@ -1,0 +1,40 @@
+"""Datasets with spaces and an environment, written without Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.episodes import Episode
+from offline_core.storage.dataset import commit
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
+
+CARTPOLE = EnvironmentSpec(id="CartPole-v1")
+SPACES = spaces_of(CARTPOLE)
+
+
+def dataset_of(
+    uri: Path,
+    episodes: list[Episode],
+    *,
+    format: str = "episodes",
+    spaces=SPACES,
+    environment=CARTPOLE,
+    rows: int | None = None,
+) -> str:
+    with EpisodeWriter(Location.of(str(uri)), "part", format=format, config=FilesConfig(max_rows_per_file=rows)) as writer:
+        writer.write(episodes)
+    commit(
+        str(uri),
+        writer.files,
+        format=format,
+        operation=Operation(name="made up"),
+        statistics=statistics_of(writer.metadata),
+        environment=environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    return str(uri)

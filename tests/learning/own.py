@@ -1,0 +1,83 @@
+"""Code of a user's own, for tests: numbers in lines of text, and a class that makes its data up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+
+from offline_core.episodes import Episode
+from offline_core.learning.algorithms.bc import BC
+from offline_core.prelearner.layout import Columns, lay_out
+from offline_core.prelearner.prelearner import PreLearner
+
+SPACES = (gym.spaces.Box(-100.0, 100.0, (1,)), gym.spaces.Discrete(3))
+
+
+class Lines(PreLearner):
+    """`3 1 4` is an episode that observes 3, 1 and 4; actions are the observations modulo 3."""
+
+    def spaces(self, *_: Any) -> tuple[gym.Space, gym.Space]:
+        return SPACES
+
+    def episodes(self, rows: pa.Table) -> list[Episode]:
+        return [self._episode(text) for text in rows["text"].to_pylist()]
+
+    def _episode(self, text: str) -> Episode:
+        numbers = np.array(text.split(), np.float32)[:, None]
+        actions = numbers[:-1, 0].astype(int) % 3
+        return Episode(eps_id=text, observations=numbers, actions=actions, rewards=np.ones(len(actions)), truncated=True)
+
+
+class Confused(Lines):
+    def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
+        made = super().__call__(rows)
+        return made | {"actions": made["actions"][1:]}
+
+
+class Unspoken(Lines):
+    def spaces(self, *spaces: Any) -> Any:
+        return spaces
+
+
+class Evens:
+    """Even observations only: of an own dataset's rows, or of those of `Lines`."""
+
+    def __call__(self, steps: Columns) -> Columns:
+        return steps | {"obs": steps["obs"] - steps["obs"] % 2}
+
+
+class Numbers:
+    """A data class that counts to `steps`, in episodes of ten."""
+
+    def __init__(self, uri: str, steps: int = 100, fail: str = "") -> None:
+        self.uri, self.steps, self.fail = uri, steps, fail
+
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        if self.fail == "spaces":
+            raise RuntimeError("no idea")
+        return SPACES
+
+    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
+        assert Path(self.uri).exists()
+        for start in range(0, self.steps, 20):
+            if self.fail == "parts" and start:
+                raise RuntimeError("lost the thread")
+            count = np.arange(start, start + 20)
+            last = count[9::10, None].astype(np.float32) if looks_ahead else None
+            yield lay_out({"obs": count[:, None].astype(np.float32), "actions": count % 3}, [10, 10], last)
+
+
+class NoBC:
+    """No algorithm."""
+
+
+class Loud(BC):
+    """An algorithm whose parameters are wrong for it."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        raise ValueError("too loud")
