@@ -11,10 +11,11 @@ import numpy as np
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import nested
-from offline_core.errors import ConfigError, DataError, OfflineError
+from offline_core.errors import ConfigError, DataError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.counting import Facts, counted, facts_of
-from offline_core.prelearner.layout import Columns, check_layout
+from offline_core.own_errors import own_errors
+from offline_core.prelearner.layout import STARTS, Columns, check_layout
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.manifest import Parent
@@ -64,10 +65,8 @@ class OwnData:
         if config.source is not None or config.prelearner is not None:
             raise ConfigError(f"{config.data_class} reads and maps by itself: set data.source and data.prelearner to None.")
         made = _made(config, uri)
-        try:
+        with own_errors(f"data class {config.data_class}", "to say its spaces", ConfigError):
             spaces = made.spaces()
-        except Exception as error:  # somebody else's code raises what it likes
-            raise ConfigError(f"The data class {config.data_class} does not say its spaces: {error!r}") from error
         pipeline = Pipeline.of(config.connectors, spaces)
         environment = getattr(made, "environment", None) if pipeline.spaces == spaces else None
         data = cls(config, pipeline, facts_of(uri), environment)
@@ -88,19 +87,21 @@ class OwnData:
     def parts(
         self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
     ) -> Iterator[Part]:
-        uri = self.facts.ref.uri
-        try:
-            for part in _made(self.config, uri).parts(tuple(wanted), looks_ahead=looks_ahead):
+        uri, name = self.facts.ref.uri, f"data class {self.config.data_class}"
+        with own_errors(name, f"on {uri}"):
+            given = iter(_made(self.config, uri).parts(tuple(wanted), looks_ahead=looks_ahead))
+        while True:
+            with own_errors(name, f"on {uri}"):
+                part = next(given, None)
+            if part is None:
+                return
+            try:
                 made = check_layout(part, looks_ahead=looks_ahead)
-                for connector in self.pipeline.connectors:
+                for connector in self.pipeline.connectors if len(made[STARTS]) else ():
                     made = connector(made)
-                yield {path: leaf for name, tree in made.items() for path, leaf in nested.flatten(tree, name).items()}
-        except DataError as error:
-            raise type(error)(f"{uri}: {self.config.data_class}: {error}") from error
-        except OfflineError:
-            raise
-        except Exception as error:  # somebody else's code raises what it likes
-            raise DataError(f"The data class {self.config.data_class} failed on {uri}: {error!r}") from error
+            except DataError as error:
+                raise type(error)(f"{uri}, by the {name}: {error}") from error
+            yield {path: leaf for column, tree in made.items() for path, leaf in nested.flatten(tree, column).items()}
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return ray_errors()

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, DataError, OfflineError
+from offline_core.errors import ConfigError, DataError
 from offline_core.own_code import OwnCode, imported
+from offline_core.own_errors import own_errors
 from offline_core.prelearner.layout import check_layout
 from offline_core.prelearner.prelearner import PreLearner
 
@@ -38,19 +39,13 @@ class OwnPreLearner:
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
         """See `PreLearner.spaces`."""
-        try:
+        with own_errors(f"prelearner {self._path}", "to say its spaces", ConfigError):
             return self.prelearner.spaces(observation_space, action_space)
-        except OfflineError:
-            raise
-        except Exception as error:  # somebody else's code raises what it likes
-            raise ConfigError(f"The prelearner {self._path} does not say its spaces: {error!r}") from error
 
     def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
+        with own_errors(f"prelearner {self._path}", f"on rows of {self._where}"):
+            made = self.prelearner(rows)
         try:
-            return check_layout(self.prelearner(rows), looks_ahead=self._looks_ahead)
+            return check_layout(made, looks_ahead=self._looks_ahead)
         except DataError as error:
-            raise type(error)(f"The prelearner {self._path}: {error}") from error
-        except OfflineError:
-            raise
-        except Exception as error:  # somebody else's code raises what it likes
-            raise DataError(f"The prelearner {self._path} failed on rows of {self._where}: {error!r}") from error
+            raise type(error)(f"{self._where}: the prelearner {self._path}: {error}") from error

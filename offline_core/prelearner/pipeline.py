@@ -8,10 +8,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from offline_core.errors import ConfigError, DataError, OfflineError
+from offline_core.errors import ConfigError, DataError
+from offline_core.own_errors import own_errors
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces, Connector
-from offline_core.prelearner.layout import IS_STEP, Columns, check_layout
+from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, check_layout
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
@@ -85,23 +86,17 @@ class OwnConnector:
         """What the spaces of observations and actions become."""
         if self._spaces is None:
             return spaces
-        try:
+        with own_errors(f"connector {self.path}", f"with the spaces {spaces}", ConfigError):
             made = self._spaces(*spaces)
-        except OfflineError:
-            raise
-        except Exception as error:  # somebody else's code raises what it likes
-            raise ConfigError(f"The connector {self.path} does not take the spaces {spaces}: {error!r}") from error
         if not (isinstance(made, tuple) and len(made) == 2 and all(isinstance(space, gym.Space) for space in made)):
             raise ConfigError(f"spaces() of the connector {self.path} gives {made!r}, and not a pair of gymnasium spaces.")
         return made
 
     def __call__(self, steps: Columns) -> Columns:
         looks_ahead = not steps[IS_STEP].all()
+        with own_errors(f"connector {self.path}", f"on {len(steps[STARTS]):,} rows"):
+            made = self._run(steps)
         try:
-            return check_layout(self._run(steps), looks_ahead=looks_ahead)
+            return check_layout(made, looks_ahead=looks_ahead)
         except DataError as error:
             raise type(error)(f"The connector {self.path}: {error}") from error
-        except OfflineError:
-            raise
-        except Exception as error:  # somebody else's code raises what it likes
-            raise DataError(f"The connector {self.path} failed: {error!r}") from error

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from offline_core.config import Config, parse
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.config import MARWILConfig
@@ -17,6 +17,7 @@ from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.iql import IQL
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.own_code import OwnCode, imported
+from offline_core.own_errors import own_errors
 from offline_core.policies.config import NetworkConfig
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"bc": BC, "marwil": MARWIL, "dqn": DQN, "iql": IQL, "cql": CQL}
@@ -59,11 +60,5 @@ def _own(
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise ConfigError(f"The algorithm {code.path} has to be a subclass of offline_core's Algorithm.")
     config = parse(kind.config_class, code.arguments)
-    try:
+    with own_errors(f"algorithm {code.path}", f"with {observation_space} and {action_space}", ConfigError):
         return kind(observation_space, action_space, network, config, seed=seed)
-    except OfflineError:
-        raise
-    except Exception as error:  # somebody else's code raises what it likes
-        raise ConfigError(
-            f"The algorithm {code.path} cannot be made for {observation_space} and {action_space}: {error!r}"
-        ) from error
