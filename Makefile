@@ -46,6 +46,8 @@ bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.warm_start
 	$(BIN)/python -m benchmarks.orchestration
 	$(BIN)/python -m benchmarks.object_storage
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.vs_rllib
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .

@@ -61,6 +61,6 @@ def commands(block: Block) -> Iterator[list[str]]:
 
 def _words(text: str) -> list[str] | None:
     try:
-        return shlex.split(text, comments=True)
+        return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError:
         return None
