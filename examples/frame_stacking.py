@@ -8,6 +8,8 @@
 change observations in a way of your own.
 """
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FrameStackObservation
@@ -23,7 +25,7 @@ class StackFrames:
 
     def spaces(self, observation_space: gym.spaces.Box, action_space: gym.Space) -> tuple[gym.Space, gym.Space]:
         low, high = (np.repeat(bound[None], self.frames, axis=0) for bound in (observation_space.low, observation_space.high))
-        return gym.spaces.Box(low, high, dtype=observation_space.dtype.type), action_space
+        return gym.spaces.Box(low, high, dtype=low.dtype.type), action_space
 
     def __call__(self, steps: Columns) -> Columns:
         rows = np.arange(len(steps[STARTS]))
@@ -32,7 +34,7 @@ class StackFrames:
         return steps | {"obs": steps["obs"][seen]}
 
 
-def stacked_cartpole(frames: int = 4, **arguments: object) -> gym.Env:
+def stacked_cartpole(frames: int = 4, **arguments: Any) -> gym.Env:
     """CartPole whose observations are stacked in the same way."""
     return FrameStackObservation(gym.make("CartPole-v1", **arguments), frames)
 

@@ -44,7 +44,7 @@ class TextPreLearner(PreLearner):
         super().__init__(**given)
         self.vocabulary = vocabulary
 
-    def spaces(self, observation_space: None, action_space: None) -> tuple[gym.Space, gym.Space]:
+    def spaces(self, *_: Any) -> tuple[gym.Space, gym.Space]:
         size = len(self.vocabulary)
         return gym.spaces.Box(0.0, 1.0, (size,)), gym.spaces.Discrete(size)
 
@@ -71,7 +71,7 @@ class StackedTextPreLearner(TextPreLearner):
         super().__init__(**given)
         self.frames = frames
 
-    def spaces(self, observation_space: None, action_space: None) -> tuple[gym.Space, gym.Space]:
+    def spaces(self, *_: Any) -> tuple[gym.Space, gym.Space]:
         size = len(self.vocabulary)
         return gym.spaces.Box(0.0, 1.0, (self.frames * size,)), gym.spaces.Discrete(size)
 
@@ -91,7 +91,7 @@ def write_sentences(file: Path, count: int, seed: int) -> str:
     return str(file)
 
 
-def training(kind: type[PreLearner], **arguments: Any) -> TrainingConfig:
+def training(kind: type[TextPreLearner], **arguments: Any) -> TrainingConfig:
     """Behaviour cloning from lines of text."""
     own = {"path": f"examples.text:{kind.__name__}", "arguments": {"vocabulary": VOCABULARY, **arguments}}
     data = {"source": {"format": "read_text"}, "prelearner": own}
@@ -99,7 +99,7 @@ def training(kind: type[PreLearner], **arguments: Any) -> TrainingConfig:
     return parse(TrainingConfig, {"data": data, "optimizer": optimizer})
 
 
-def accuracy(policy: str, kind: type[PreLearner], text: str) -> float:
+def accuracy(policy: str, kind: type[TextPreLearner], text: str) -> float:
     """The share of tokens that the policy foretells."""
     prelearner = kind(
         vocabulary=VOCABULARY, format="rows", wanted=("obs", "actions"), connectors=(), looks_ahead=False, where=text
