@@ -233,7 +233,7 @@ def write_recording(uri: str, steps: int, *, format: str, **files: object) -> No
     import gymnasium as gym
 
     from offline_core.episodes import Episode
-    from offline_core.storage.dataset import commit, prepare_dataset
+    from offline_core.storage.committing import commit, prepare_dataset
     from offline_core.storage.manifest import Operation
     from offline_core.storage.writer import EpisodeWriter, FilesConfig
 

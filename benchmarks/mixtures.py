@@ -17,7 +17,7 @@ from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import Assignment, play
-from offline_core.storage.dataset import commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import EpisodeWriter
 

@@ -148,7 +148,7 @@ def write_wide(uri: str, size_bytes: int) -> None:
     import numpy as np
 
     from offline_core.episodes import Episode
-    from offline_core.storage.dataset import commit, prepare_dataset
+    from offline_core.storage.committing import commit, prepare_dataset
     from offline_core.storage.manifest import Operation
     from offline_core.storage.writer import EpisodeWriter
 

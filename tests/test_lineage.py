@@ -16,7 +16,8 @@ from offline_core.errors import StorageUnavailableError
 from offline_core.lineage import Lineage, Node, label, lineage, mermaid
 from offline_core.policies.checkpoint import read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import Operation, Parent
 from tests.storage.factories import episode, write_dataset, write_files
 

@@ -19,8 +19,8 @@ from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
 from offline_core.progress import progress
-from offline_core.storage.dataset import parquet_errors
 from offline_core.storage.location import Location
+from offline_core.storage.parquet_files import parquet_errors
 
 
 class Place(NamedTuple):

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.episodes import columns
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 
 class PartWriter:

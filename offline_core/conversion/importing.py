@@ -16,7 +16,8 @@ from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError
 from offline_core.ray_session import ray_session
-from offline_core.storage.dataset import Dataset, commit, find_version, is_dataset, open_dataset, prepare_dataset
+from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.sources.fingerprint import changes_show, fingerprint

@@ -17,7 +17,8 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.conversion.importing import open_or_import
 from offline_core.pruning.config import CompactionConfig
+from offline_core.storage.committing import find_version, prepare_dataset
 from offline_core.storage.copying import commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.writer import EpisodeWriter

@@ -17,8 +17,9 @@ from offline_core.pruning.condition import Condition
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.filters import make_filters, refusals
 from offline_core.pruning.pieces import write_pieces
+from offline_core.storage.committing import find_version, prepare_dataset
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import STEP_CORE, episode_index
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.reader import row_groups, schema_of

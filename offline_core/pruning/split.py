@@ -15,8 +15,9 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import columns
 from offline_core.errors import EmptyDatasetError
 from offline_core.pruning.config import SplitConfig
+from offline_core.storage.committing import find_version, prepare_dataset
 from offline_core.storage.copying import commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, DatasetRef, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics

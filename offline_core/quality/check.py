@@ -20,7 +20,8 @@ from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityRep
 from offline_core.quality.rule import Rule
 from offline_core.quality.sameness import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
-from offline_core.storage.dataset import Dataset, missing_files, open_dataset
+from offline_core.storage.committing import missing_files
+from offline_core.storage.dataset import Dataset, open_dataset
 from offline_core.storage.manifest import Operation, Statistics, Summary, identity_of
 from offline_core.storage.statistics import StatisticsBuilder
 

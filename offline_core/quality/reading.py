@@ -19,7 +19,8 @@ from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
 from offline_core.errors import DataError, SchemaError
 from offline_core.quality.steps import StepBatch, types_of
-from offline_core.storage.dataset import Dataset, read_footer
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.reader import row_groups
 
 _BESIDE = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA, columns.AGENT_ID, columns.MODULE_ID}

@@ -15,7 +15,8 @@ from offline_core.progress import progress
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.result import MixtureResult
 from offline_core.recording.sampler import sample_episodes
-from offline_core.storage.dataset import Dataset, commit, find_version, prepare_dataset
+from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import EpisodeWriter

@@ -17,7 +17,8 @@ from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
 from offline_core.recording.result import RecorderShare, RecordingResult
-from offline_core.storage.dataset import Dataset, commit, find_version, prepare_dataset
+from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from offline_core.episodes import columns
 from offline_core.progress import progress
-from offline_core.storage.dataset import Dataset, commit
+from offline_core.storage.committing import commit
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import indexed_row_groups
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.writer import EpisodeWriter

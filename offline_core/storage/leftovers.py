@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pyarrow import fs
 
 from offline_core.errors import StorageError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.errors import SchemaError
-from offline_core.storage.dataset import Dataset, parquet_errors, read_footer
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
+from offline_core.storage.parquet_files import parquet_errors, read_footer
 from offline_core.storage.reader import schema_of
 
 READERS = 8

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from offline_core.episodes import Episode, columns, decode, table_to_episodes
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
-from offline_core.storage.dataset import Dataset, parquet_errors
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.parquet_files import parquet_errors
 
 log = logging.getLogger(__name__)
 

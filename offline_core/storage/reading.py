@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from offline_core.errors import OfflineError
 from offline_core.storage.cloud_errors import as_os_error
-from offline_core.storage.dataset import Dataset, read_footer
-from offline_core.storage.location import storage_errors
+from offline_core.storage.dataset import Dataset
+from offline_core.storage.parquet_files import read_footer
+from offline_core.storage.storage_errors import storage_errors
 
 
 @contextlib.contextmanager

@@ -20,10 +20,11 @@ from offline_core.episodes.metadata import complete, episode_metadata, episode_s
 from offline_core.episodes.steps import step_column
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
 from offline_core.storage.parquet_size import chunk_bytes, footer_bytes, stored_bytes
 from offline_core.storage.statistics import StatisticsBuilder
+from offline_core.storage.storage_errors import storage_errors
 
 ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.episodes import Episode
-from offline_core.storage.dataset import commit
+from offline_core.storage.committing import commit
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of

@@ -17,7 +17,8 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.storage import lease, leftovers
-from offline_core.storage.dataset import Dataset, commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation

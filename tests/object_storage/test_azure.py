@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from offline_core.errors import LocationError, StorageError, StorageUnavailableError
-from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import AZURE_SECRET, azure_connection, azure_server, defined, environment, new_bucket

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from offline_core.storage.dataset import open_dataset, prepare_dataset, versions
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset, versions
 
 HERE = Path(__file__).parents[2]
 ROUNDS = 12
@@ -15,7 +16,7 @@ COMMITTERS = 3
 COMMITTER = """
 import sys
 from offline_core.errors import VersionExistsError
-from offline_core.storage.dataset import commit
+from offline_core.storage.committing import commit
 from offline_core.storage.manifest import FileEntry, Operation, Statistics
 
 uri, who, numbered, rounds = sys.argv[1], sys.argv[2], sys.argv[3] == "numbered", int(sys.argv[4])

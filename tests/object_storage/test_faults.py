@@ -19,15 +19,8 @@ from offline_core.pruning.prune import prune_dataset
 from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import (
-    DatasetRef,
-    commit,
-    find_version,
-    missing_files,
-    open_dataset,
-    prepare_dataset,
-    versions,
-)
+from offline_core.storage.committing import commit, find_version, missing_files, prepare_dataset
+from offline_core.storage.dataset import DatasetRef, open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes

@@ -12,7 +12,8 @@ import pytest
 
 from offline_core.errors import BusyError, StorageError, StorageUnavailableError
 from offline_core.storage import lease
-from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
 from tests.e2e.orchestra import wait_until

@@ -10,7 +10,8 @@ from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.storage import pieces as pieces_module
 from offline_core.storage import writer as writer_module
-from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Format, Operation

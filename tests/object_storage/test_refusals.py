@@ -18,7 +18,8 @@ from offline_core.errors import ConfigError, OfflineError, StorageError, Storage
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.storage import s3
-from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import EpisodeWriter

@@ -17,7 +17,7 @@ import pytest
 
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
 from offline_core.storage import s3
-from offline_core.storage.dataset import prepare_dataset
+from offline_core.storage.committing import prepare_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.s3 import S3Settings, S3Store
 from tests.object_storage.conftest import SETTINGS, client

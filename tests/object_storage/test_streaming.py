@@ -19,7 +19,8 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import Operation
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 from tests.learning.test_train import balancing_episodes, dataset_of

@@ -13,7 +13,8 @@ from offline_core.episodes import columns
 from offline_core.pruning.compact import compact_dataset
 from offline_core.pruning.config import CompactionConfig
 from offline_core.storage import writer as writer_module
-from offline_core.storage.dataset import commit, open_dataset
+from offline_core.storage.committing import commit
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes

@@ -16,7 +16,8 @@ from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.pruning.config import MergeConfig
 from offline_core.pruning.merge import MergeResult, merge_datasets
-from offline_core.storage.dataset import Dataset, commit, open_dataset, versions
+from offline_core.storage.committing import commit
+from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes
 from tests.storage.factories import FORMATS, episode, write_files

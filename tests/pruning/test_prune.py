@@ -23,7 +23,8 @@ from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetE
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import PruningResult, prune_dataset
 from offline_core.storage import writer as writer_module
-from offline_core.storage.dataset import commit, open_dataset, versions
+from offline_core.storage.committing import commit
+from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.manifest import Format, Operation, Parent
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import FilesConfig, statistics_of

@@ -16,7 +16,8 @@ from offline_core.episodes import Episode, episodes_to_table
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Finding, QualityReport
-from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import FileEntry, Format, Operation, Statistics
 from tests.storage.factories import write_dataset
 

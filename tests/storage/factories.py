@@ -19,7 +19,8 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.episodes import Episode
-from offline_core.storage.dataset import Dataset, commit, prepare_dataset
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 

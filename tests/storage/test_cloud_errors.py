@@ -17,7 +17,7 @@ from google.auth.exceptions import RefreshError, TransportError
 
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError
 from offline_core.storage.cloud_errors import AnswerError, NoBucketError, RefusedError, as_os_error, os_errors
-from offline_core.storage.location import storage_errors
+from offline_core.storage.storage_errors import storage_errors
 
 HEAD = "When reading information for key 'runs/x' in bucket 'b': AWS Error {} during HeadObject operation: {}"
 LIST = "When listing objects under key 'runs/x/' in bucket 'b': AWS Error {} during ListObjectsV2 operation: {}"

@@ -10,8 +10,9 @@ import pytest
 
 from offline_core.errors import CorruptFileError
 from offline_core.storage import copying
+from offline_core.storage.committing import prepare_dataset
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
-from offline_core.storage.dataset import Dataset, prepare_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes

@@ -26,7 +26,8 @@ from offline_core.errors import (
     VersionExistsError,
     VersionNotFoundError,
 )
-from offline_core.storage.dataset import Dataset, commit, find_version, open_dataset, prepare_dataset, versions
+from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.manifest import Format, Operation, Parent
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import statistics_of

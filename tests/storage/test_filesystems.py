@@ -13,7 +13,8 @@ import pytest
 from pyarrow import fs
 
 from offline_core.errors import ConfigError, LocationError, OfflineError, StorageError, VersionExistsError
-from offline_core.storage.dataset import commit, open_dataset, prepare_dataset, versions
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.filesystem_store import FilesystemStore
 from offline_core.storage.filesystems import VARIABLE
 from offline_core.storage.leftovers import remove_leftovers

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.leftovers import MIN_AGE_DAYS
 from tests.storage.factories import episode, found, write_dataset
 

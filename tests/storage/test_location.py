@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from offline_core.errors import LocationError, StorageError, VersionExistsError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY
 from tests.storage.factories import found, in_small_filesystem
 
@@ -159,7 +160,8 @@ def test_one_of_two_processes_creates(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
 from offline_core.errors import VersionExistsError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 root, letter = Location.of(sys.argv[1]), sys.argv[2]
 root.child("ready-" + letter).write(b"")
 while not all(root.child("ready-" + other).is_file() for other in "AB"):
@@ -226,7 +228,8 @@ def test_full_and_read_only_disks(tmp_path: Path) -> None:
     script = """
 import os, subprocess
 from offline_core.errors import StorageError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 def attempt(action, *arguments):
     try:

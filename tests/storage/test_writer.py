@@ -19,7 +19,8 @@ from offline_core.episodes import Episode, episodes_to_table
 from offline_core.episodes.metadata import episode_summary
 from offline_core.errors import ConfigError, EpisodeError, SchemaError, StorageError
 from offline_core.storage import writer as writer_module
-from offline_core.storage.dataset import open_dataset, prepare_dataset
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import FileEntry, Format, Summary
 from offline_core.storage.reader import episodes

@@ -14,7 +14,8 @@ from offline_core.errors import BusyError, EpisodeError
 from offline_core.storage.exports.older import refusal, strange_files
 from offline_core.storage.exports.uploaded_folder import UploadedFolder
 from offline_core.storage.leftovers import remove_leftovers
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}

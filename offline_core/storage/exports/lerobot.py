@@ -38,8 +38,9 @@ from offline_core.storage.exports.lerobot_features import (
     to_lerobot,
     with_statistics,
 )
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.statistics import StatisticsBuilder
+from offline_core.storage.storage_errors import storage_errors
 
 CODEBASE_VERSION = "v3.0"
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"

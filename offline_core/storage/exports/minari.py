@@ -24,7 +24,8 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.storage.exports.folder import check_whole, new_folder
 from offline_core.storage.extras import needs
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 MAX_ATTRIBUTE_BYTES = 60_000
 """HDF5 keeps an attribute of up to 64 KiB, its own overhead included."""

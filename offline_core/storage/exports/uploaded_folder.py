@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from offline_core.storage.exports.older import refusal, strange_files, visible_files
 from offline_core.storage.kept import RESULT_FILE
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 
 class UploadedFolder:

@@ -19,8 +19,9 @@ from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.storage.extras import needs
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.sources.local_copy import local_file
+from offline_core.storage.storage_errors import storage_errors
 
 BATCH_BYTES = 32 * 2**20
 

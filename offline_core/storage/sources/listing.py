@@ -10,7 +10,8 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from offline_core.errors import ConfigError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 WILDCARDS = frozenset("*?[")
 _ANY_DEPTH = "**"

@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Iterator
 
 from offline_core.errors import CorruptFileError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 _COPY_BYTES = 16 * 2**20
 

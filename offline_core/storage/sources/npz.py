@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from offline_core.episodes.arrow import to_arrow
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.sources.local_copy import local_file
+from offline_core.storage.storage_errors import storage_errors
 
 BATCH_BYTES = 32 * 2**20
 

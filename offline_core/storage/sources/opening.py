@@ -15,13 +15,15 @@ from offline_core.config import Config
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, OfflineError
 from offline_core.own_code import imported
-from offline_core.storage.dataset import VERSIONS, read_footer
-from offline_core.storage.location import Location, refuse_credentials, storage_errors
+from offline_core.storage.dataset import VERSIONS
+from offline_core.storage.location import Location, refuse_credentials
+from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.sources.custom import CustomReader
 from offline_core.storage.sources.listing import WILDCARDS, Listing
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import ScannedFile
 from offline_core.storage.sources.step_reader import StepReader
+from offline_core.storage.storage_errors import storage_errors
 
 EPISODES = "episodes"
 """Not a format of steps: Parquet files whose column `item` holds an episode a row."""

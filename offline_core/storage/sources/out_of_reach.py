@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from offline_core.errors import StorageError
 from offline_core.storage.cloud_errors import as_os_error
-from offline_core.storage.location import storage_errors
+from offline_core.storage.storage_errors import storage_errors
 
 
 def raise_if_out_of_reach(error: BaseException, uri: str) -> None:

@@ -28,8 +28,9 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
 from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.foreign import PACKED, unpack_column, unpack_values
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.sources.step_reader import Unreadable
+from offline_core.storage.storage_errors import storage_errors
 
 DEFAULT_MODULE = "default_policy"
 """What RLlib calls the one module of a SampleBatch."""

@@ -15,10 +15,11 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
-from offline_core.storage.location import Location, storage_errors
+from offline_core.storage.location import Location
 from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.sources.step_reader import Unreadable
 from offline_core.storage.sources.text_lines import BadLine, copy_rows
+from offline_core.storage.storage_errors import storage_errors
 
 SOURCE_ROW = "_source_row"
 """A column beside the step columns: the number of the row in its file, from 0."""

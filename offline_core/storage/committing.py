@@ -1,0 +1,144 @@
+"""How a dataset gets a version: files first, then one exclusive create of its manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+
+from offline_core.config import EnvironmentSpec
+from offline_core.episodes import space_to_json
+from offline_core.errors import CorruptFileError, EmptyDatasetError, VersionExistsError
+from offline_core.storage.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.storage.leftovers import remove_leftovers
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
+
+log = logging.getLogger(__name__)
+
+READERS = 8
+"""Manifests that are read at once."""
+
+
+def prepare_dataset(uri: str) -> Location:
+    """The folder that a dataset is about to be written to: created if need be, marked as one of ours, shown to be writable.
+
+    What writers that were killed left there is removed, see `remove_leftovers`.
+
+    Raises:
+        StorageError: no permission, no space, or a file is in the way.
+    """
+    location = Location.of(uri)
+    location.child(VERSIONS).make_folder()
+    remove_leftovers(location)
+    return location
+
+
+def commit(
+    uri: str,
+    files: Sequence[FileEntry],
+    *,
+    format: Format,
+    operation: Operation,
+    statistics: Statistics,
+    parents: Sequence[Parent] = (),
+    environment: EnvironmentSpec | None = None,
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
+    report: Mapping[str, Any] = MappingProxyType({}),
+    version: int | None = None,
+) -> Dataset:
+    """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
+
+    Arguments:
+        version: its number, if it must be that one; None: the next one, and if another writer is first, the one after it. If
+            the same operation made the same files of the same parents before, that version is returned and none is added.
+
+    Raises:
+        EmptyDatasetError: there is nothing to commit.
+        VersionExistsError: another writer committed that `version` first; nothing of either is lost.
+    """
+    if not files:
+        raise EmptyDatasetError(f"Nothing was written to {uri}, so there is no version to commit.")
+    location = Location.of(uri)
+    manifest = Manifest(
+        version=version or 1,
+        format=format,
+        operation=operation,
+        parents=list(parents),
+        environment=environment,
+        observation_space=None if observation_space is None else space_to_json(observation_space),
+        action_space=None if action_space is None else space_to_json(action_space),
+        statistics=statistics,
+        files=list(files),
+        report=dict(report),
+    )
+    if version is not None:
+        return _create(location, manifest)
+    fingerprint = manifest.fingerprint
+    seen = 0
+    while True:
+        known = versions(uri)
+        if same := _newest(location, [each for each in known if each > seen], lambda there: there.fingerprint == fingerprint):
+            return same
+        seen = known[-1] if known else 0
+        manifest = manifest.model_copy(update={"version": seen + 1})
+        try:
+            return _create(location, manifest)
+        except VersionExistsError:
+            log.info("Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, uri)
+
+
+def _create(location: Location, manifest: Manifest) -> Dataset:
+    try:
+        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(manifest.model_dump_json(indent=2).encode())
+    except VersionExistsError as error:
+        raise VersionExistsError(
+            f"Version {manifest.version} of {location.uri} was committed by another writer. What you wrote is not lost, its "
+            "files are there: commit it as the next version."
+        ) from error
+    return Dataset(location, manifest)
+
+
+def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:
+    """The newest version that the same operation made of the same parents, if all its files are there.
+
+    None: it has to be made (again; then it is the same version as before, for files are named after their content).
+    """
+    identity = identity_of(operation, parents)
+    found = _newest(Location.of(uri), versions(uri), lambda manifest: manifest.identity == identity)
+    if found is None:
+        return None
+    if missing := missing_files(found):
+        log.warning("%s lacks %d of its files, %s first: it is made again.", found.ref, len(missing), missing[0])
+        return None
+    log.info("Found, and not made again: %s", found.ref)
+    return found
+
+
+def missing_files(dataset: Dataset) -> list[str]:
+    """Files of this version that are not there, or of another size."""
+    present = dataset.location.sizes()
+    return [file.path for file in dataset.manifest.files if present.get(file.path) != file.bytes]
+
+
+def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
+    with ThreadPoolExecutor(READERS) as pool:  # far away, one after the other takes long
+        for stop in range(len(numbers), 0, -READERS):
+            some = numbers[max(0, stop - READERS) : stop]
+            for dataset in pool.map(functools.partial(_readable, location), reversed(some)):
+                if dataset is not None and is_wanted(dataset.manifest):
+                    return dataset
+    return None
+
+
+def _readable(location: Location, version: int) -> Dataset | None:
+    with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
+        return open_version(location, version)
+    return None
