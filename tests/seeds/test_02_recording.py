@@ -1,0 +1,122 @@
+"""Point 2: recording."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.errors import LocationError, StorageError
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.policy import Policy
+from offline_core.recording.record import record_episodes
+from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.manifest import Operation
+from offline_core.storage.reader import episodes, schema_of
+from offline_core.storage.writer import FilesConfig
+from tests.seeds.forms import SMALL
+
+pytestmark = pytest.mark.usefixtures("ray_up")
+
+
+def record(policy: str, output: Path | str, **changes: Any) -> Dataset:
+    config = SMALL.model_copy(update={"rounds": 1, "num_recorders": 1} | changes)
+    return open_dataset(record_episodes(config, policy=policy, output=str(output)).dataset.uri)
+
+
+def test_02_n_recorders_play_at_the_same_time(tmp_path: Path) -> None:
+    """Or the first would wait for ever for the second; none of them plays the other's episodes."""
+    (tmp_path / "met").mkdir()
+    environment = EnvironmentSpec(id="tests.seeds.meeting:Meeting-v0", kwargs={"place": str(tmp_path / "met")})
+    policy = Policy(*spaces_of(environment))
+    save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="untrained"), environment=environment)
+    config = SMALL.model_copy(update={"rounds": 1, "envs_per_recorder": 1})
+    result = record_episodes(config, policy=str(tmp_path / "policy"), output=str(tmp_path / "out"))
+    assert [share.episodes for share in result.recorders] == [5, 5]
+    assert result.dataset.episodes == 10 and result.dataset.steps == 10 * 3
+
+
+def test_02_n_complete_episodes_a_round_in_r_rounds(recording: str) -> None:
+    found = list(episodes(open_dataset(recording)))
+    assert len({episode.eps_id for episode in found}) == len(found) == 10 * 2
+    assert all(episode.is_done for episode in found)
+
+
+def test_02_run_folders_are_named_after_environment_worker_and_round(recording: str) -> None:
+    folders = {os.path.dirname(file.path) for file in open_dataset(recording).manifest.files}
+    assert folders == {f"cartpole-v1/run-{worker:06d}-{round:05d}" for worker in (1, 2) for round in (1, 2)}
+
+
+def test_02_episode_format_is_an_episode_a_row(recording: str) -> None:
+    dataset = open_dataset(recording)
+    assert "item" in schema_of(dataset).names
+    assert sum(file.rows for file in dataset.manifest.files) == dataset.ref.episodes == 20
+
+
+@pytest.fixture(scope="module")
+def table(ray_up: None, cartpole_policy: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Two episodes in table format, not compressed, in a folder that was not there."""
+    folder = tmp_path_factory.mktemp("table") / "not" / "there" / "yet"
+    return record(cartpole_policy, folder, episodes=2, format="table", files=FilesConfig(compression="none"))
+
+
+def test_02_a_local_folder_is_created(table: Dataset) -> None:
+    assert table.location.uri.endswith("/not/there/yet") and table.ref.episodes == 2
+
+
+def test_02_table_format_is_a_step_a_row(table: Dataset) -> None:
+    wanted = {"eps_id", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"}
+    assert wanted <= {*schema_of(table).names}
+    assert sum(file.rows for file in table.manifest.files) == table.ref.steps
+
+
+def test_02_compression_is_chosen_for_all_columns(table: Dataset, recording: str) -> None:
+    """In place of a list of columns: Parquet's codec for each, so that tensors need not become text to be small."""
+
+    def codecs(dataset: Dataset) -> set[str]:
+        group = pq.read_metadata(dataset.paths[0]).row_group(0)
+        return {group.column(number).compression for number in range(group.num_columns)}
+
+    assert codecs(table) == {"UNCOMPRESSED"} and codecs(open_dataset(recording)) == {"ZSTD"}
+    assert np.asarray(next(episodes(table)).observations).dtype == np.float32
+
+
+def test_02_at_most_so_many_rows_a_file_and_the_remainder_is_flushed(cartpole_policy: str, tmp_path: Path) -> None:
+    dataset = record(cartpole_policy, tmp_path, episodes=11, files=FilesConfig(max_rows_per_file=4))
+    rows = [file.rows for file in dataset.manifest.files]
+    assert sum(rows) == 11 and max(rows) <= 4 and any(count < 4 for count in rows)
+    assert sum(1 for _ in episodes(dataset)) == 11
+
+
+def test_02_at_most_so_many_bytes_a_file(pendulum_policy: str, tmp_path: Path) -> None:
+    limit = 2**16
+    files = FilesConfig(max_bytes_per_file=limit, compression="none")
+    dataset = record(pendulum_policy, tmp_path, episodes=16, files=files)
+    assert len(dataset.manifest.files) > 1 and max(file.bytes for file in dataset.manifest.files) <= limit
+    assert dataset.ref.episodes == 16 and dataset.ref.steps == 16 * 200
+
+
+@pytest.mark.parametrize("outputs", ["{0}/a,{0}/b", "{0}/a, s3://bucket/b", "s3://bucket/a,s3://bucket/b"])
+def test_02_several_output_paths_are_refused_at_once(cartpole_policy: str, tmp_path: Path, outputs: str) -> None:
+    with pytest.raises(LocationError, match="One place has to be named"):
+        record(cartpole_policy, outputs.format(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.xfail(raises=TypeError, strict=True, reason="refused at once, but by a TypeError that does not say why")
+def test_02_a_list_of_output_paths_is_refused_at_once(cartpole_policy: str, tmp_path: Path) -> None:
+    with pytest.raises(LocationError, match="One place has to be named"):
+        record_episodes(SMALL, policy=cartpole_policy, output=[f"{tmp_path}/a", f"{tmp_path}/b"])  # type: ignore[arg-type]
+
+
+def test_02_no_permission_is_refused_at_once(cartpole_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not even root may write; before anything is played."""
+    monkeypatch.setattr("offline_core.recording.record._play_all", lambda *_: pytest.fail("it plays"))
+    with pytest.raises(StorageError, match=r"/sys/kernel/offline.*Choose another place"):
+        record(cartpole_policy, "/sys/kernel/offline")

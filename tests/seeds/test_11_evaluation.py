@@ -1,0 +1,96 @@
+"""Point 11: evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from offline_core.episodes import space_to_json
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.learning import evaluations
+from offline_core.policies.checkpoint import load_policy
+from offline_core.pruning.config import SplitConfig
+from offline_core.pruning.split import split_dataset
+from offline_core.storage.dataset import open_dataset
+from tests.seeds.forms import by_id, metrics, run_import, train
+from tests.storage.sources.factories import SEEDS, steps, write_steps
+
+
+def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path) -> None:
+    """k updates: an iteration is what lies between two evaluations."""
+    result = train(recording, tmp_path, optimizer={"updates_per_iteration": 3})
+    assert [updates for updates, _ in result.curve][:3] == [3, 6, 9]
+    assert result.metrics["episodes"] == 2
+    assert result.metrics["episode_return_mean"] == max(mean for _, mean in result.curve)
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_11_in_parallel_to_training(recording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an actor, from the first evaluation that takes long (here: at once); the results are the same."""
+    here = train(recording, tmp_path / "here")
+    started: list[object] = []
+    start = evaluations.Evaluations._start_actor
+    monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(evaluations.Evaluations, "_start_actor", lambda self: (started.append(self), start(self)))
+    beside = train(recording, tmp_path / "beside")
+    assert len(started) == 1 and beside.curve == here.curve
+
+
+def test_11_without_an_environment_spaces_are_given(tmp_path: Path) -> None:
+    given = {"observation_space": space_to_json(spaces.Box(0, 20, (2,))), "action_space": space_to_json(spaces.Discrete(5))}
+    write_steps(tmp_path / "in" / "x.parquet", steps())
+    result, _ = run_import(tmp_path / "in", tmp_path / "data", mapping=SEEDS, **given)
+    trained = train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
+    assert not trained.metrics and not trained.curve
+    assert load_policy(trained.checkpoint).action_space == spaces.Discrete(5)
+
+
+def test_11_without_an_environment_spaces_are_read_from_the_data(tmp_path: Path) -> None:
+    write_steps(tmp_path / "in" / "x.parquet", steps())
+    result, _ = run_import(tmp_path / "in", tmp_path / "data", mapping=SEEDS)
+    trained = train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
+    assert load_policy(trained.checkpoint).action_space == spaces.Discrete(2)
+    assert load_policy(trained.checkpoint).observation_space.shape == (2,)
+
+
+def test_11_on_held_out_data(recording: str, tmp_path: Path) -> None:
+    split_dataset(SplitConfig(held_out_fraction=0.3), dataset=recording, output=str(tmp_path))
+    learned, held_out = (open_dataset(str(tmp_path / side)) for side in ("train", "held_out"))
+    assert (learned.ref.episodes, held_out.ref.episodes) == (14, 6)
+    result = train(learned.ref.uri, tmp_path / "out", evaluation={"held_out": held_out.ref.uri})
+    recorded = [record["held_out_loss"] for record in metrics(tmp_path / "out") if "held_out_loss" in record]
+    assert recorded == [loss for _, loss in result.held_out_losses] and len(recorded) > 1
+    policy = load_policy(result.last_checkpoint)
+    total = [
+        -policy.head.log_prob(policy(torch.tensor(e.observations[:-1])), torch.tensor(e.actions)).detach().numpy()
+        for e in by_id(held_out.ref.uri).values()
+    ]
+    assert recorded[-1] == pytest.approx(np.concatenate(total).mean(), rel=1e-4), "the loss of all of it"
+
+
+def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
+    one, other = (evaluate_policy(EvaluationConfig(episodes=3, seed=seed), policy=cartpole_policy).returns for seed in (0, 1))
+    assert len(one) == len(other) == 3
+
+
+def test_11_off_policy_estimates_are_not_there_but_what_they_need_is_recorded(recording: str, cartpole_policy: str) -> None:
+    """No is, wis or better yet. Beside each action lies how probable it was, so that anyone can weigh episodes by it.
+
+    Here the estimate of the policy that recorded is, as it has to be, the mean return.
+    """
+    policy = load_policy(cartpole_policy)
+    own = by_id(recording).values()
+    ratios, returns = [], []
+    for episode in own:
+        inputs = policy(torch.tensor(episode.observations[:-1]))
+        np.testing.assert_allclose(episode.extras["action_dist_inputs"], inputs.detach(), atol=1e-5)
+        logp = policy.head.log_prob(inputs, torch.tensor(episode.actions)).detach().numpy()
+        ratios.append(np.exp((logp - episode.extras["action_logp"]).sum()))
+        returns.append(episode.return_)
+    np.testing.assert_allclose(ratios, 1.0, rtol=1e-3)
+    assert np.average(returns, weights=ratios) == pytest.approx(np.mean(returns), rel=1e-3)
