@@ -13,12 +13,11 @@ import torch
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning import group
-from offline_core.learning.config import ComputeConfig, DataConfig, TrainingConfig
+from offline_core.learning.config import ComputeConfig, TrainingConfig
 from offline_core.learning.feed import Feed, batches
-from offline_core.learning.mapping import Mapping
 from offline_core.learning.recorded import Recorded
-from offline_core.learning.run import Run
-from offline_core.learning.source import is_streamed, make_feed
+from offline_core.learning.run import Run, feed_of
+from offline_core.policies.checkpoint import read_policy_manifest
 from offline_core.storage.dataset import open_dataset
 from tests.seeds.forms import TRAINING, metrics, observations, train, weights
 
@@ -31,11 +30,14 @@ def alone(recording: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return weights(train(recording, tmp_path_factory.mktemp("alone"), data={"prelearners": 0}))
 
 
+def run(dataset: str, *, streamed: bool = False, **data: Any) -> Run:
+    config = parse(TrainingConfig, TRAINING | {"data": {"prelearners": 0} | data})
+    source = Recorded.of(open_dataset(dataset), config.data)
+    return Run(config, source, held_out=None, environment=None, target_return=None, output="", streamed=streamed)
+
+
 def feed(dataset: str, *, streamed: bool, **data: Any) -> Feed:
-    config = parse(DataConfig, {"prelearners": 0} | data)
-    names = ("obs", "actions")
-    source = Recorded.of(open_dataset(dataset), config)
-    return make_feed(source, config, stored=names, kept=names, looks_ahead=False, streamed=streamed, seed=0)
+    return feed_of(run(dataset, streamed=streamed, **data))
 
 
 def sizes(feed: Feed, epoch: int = 0) -> list[int]:
@@ -71,20 +73,25 @@ def test_09_prelearners_with_more_cpus_or_gpus_than_there_are_are_refused(record
             train(recording, tmp_path, data={"prelearners": 1, "cpus_per_prelearner": 0.5, "gpus_per_prelearner": 1})
 
 
-def test_09_prelearners_take_cpus_and_gpus_each(recording: str) -> None:
-    """What Ray is asked to reserve for each."""
+class EnoughError(Exception):
+    """All that there is to see was seen."""
+
+
+def test_09_prelearners_take_cpus_and_gpus_each(recording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a larger Ray would be asked to reserve for each."""
     asked: dict[str, Any] = {}
+    map_batches = ray.data.Dataset.map_batches
 
-    class Rows:
-        def map_batches(self, *_: Any, **given: Any) -> Any:
-            asked.update(given)
-            raise StopIteration
+    def watched(rows: Any, *arguments: Any, **given: Any) -> Any:
+        if "compute" not in given:
+            return map_batches(rows, *arguments, **given)
+        asked.update(given)
+        raise EnoughError
 
-    config = parse(DataConfig, {"prelearners": (4, 8), "cpus_per_prelearner": 2, "gpus_per_prelearner": 0.5})
-    source = Recorded.of(open_dataset(recording), config)
-    mapping = Mapping(config, "episodes", ("obs",), source.pipeline, looks_ahead=False, where=recording)
-    with pytest.raises(StopIteration):
-        mapping.pooled(Rows(), (4, 8))
+    monkeypatch.setattr(ray.data.Dataset, "map_batches", watched)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 100.0, "GPU": 8.0})
+    with pytest.raises(EnoughError):
+        train(recording, tmp_path, data={"prelearners": (4, 8), "cpus_per_prelearner": 2, "gpus_per_prelearner": 0.5})
     assert (asked["num_cpus"], asked["num_gpus"]) == (2, 0.5)
     assert (asked["compute"].min_size, asked["compute"].max_size) == (4, 8)
 
@@ -113,11 +120,9 @@ def test_09_learners_are_placed_by_pack_or_spread(placement: Any) -> None:
     assert group._scaling(ComputeConfig(learners=2, placement=placement)).placement_strategy == placement
 
 
-def test_09_data_lies_near_its_learner(recording: str, tmp_path: Path) -> None:
+def test_09_data_lies_near_its_learner(recording: str) -> None:
     """Read once, put once into the object store, and mapped from there by each learner, not copied to it."""
-    config = parse(TrainingConfig, TRAINING | {"compute": {"learners": 2}})
-    run = Run(config, Recorded.of(open_dataset(recording)), None, None, None, str(tmp_path))
-    feeder = group.Feeder(run)
+    feeder = group.Feeder(run(recording))
     (first,), (second,) = (feeder.chunk(epoch, 0) for epoch in (0, 1))
     assert first == second
     arrays = ray.get(first)
@@ -176,7 +181,7 @@ def test_09_mapped_data_is_materialised_or_streamed(recording: str, tmp_path: Pa
     """There is no keeping of raw rows beside it: mapped steps stay in memory, all of them, or nothing does."""
     resident = feed(recording, streamed=False)
     assert resident.resident and sizes(resident, 0) == sizes(resident, 1) == [open_dataset(recording).ref.steps]
-    source = Recorded.of(open_dataset(recording))
-    assert not is_streamed(source, DataConfig()) and is_streamed(source, DataConfig(resident_bytes=0))
-    neither = train(recording, tmp_path, data={"resident_bytes": 0, "window_steps": 100})
-    assert neither.steps == 2 * neither.dataset.steps, "every step once an epoch all the same"
+    for data in ({}, {"resident_bytes": 0, "window_steps": 100}):
+        result = train(recording, tmp_path / str(len(data)), data=data)
+        assert read_policy_manifest(result.checkpoint).operation.config["streamed"] is bool(data)
+        assert result.steps == 2 * result.dataset.steps, "every step once an epoch all the same"
