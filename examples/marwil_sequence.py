@@ -12,7 +12,7 @@ import torch
 
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import Steps
-from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.checkpoint import fingerprint_of, load_policy
 from offline_core.prelearner.layout import IS_STEP, STARTS, Columns
 
 
@@ -27,20 +27,28 @@ class NextObservations:
 
 
 class AdvantageWeights:
-    """Adds `weights` (R,) float32: exp(β Â / √mean Â²), at most `max_weight`, with GAE(λ)'s advantage Â. Goes last.
+    """Adds `weights` (R,) float32: exp(β Â / scale), at most `max_weight`, with GAE(λ)'s advantage Â. Goes last.
 
     Arguments:
         critic: URI of a policy with a value function, such as MARWIL leaves.
+        scale: of advantages. A number, for what a step weighs may not depend on which others are looked at with it.
     """
 
     reads = ("rewards", "terminateds")
     adds = ("weights",)
 
     def __init__(
-        self, critic: str, beta: float = 1.0, gamma: float = 0.99, gae_lambda: float = 0.95, max_weight: float = 20.0
+        self,
+        critic: str,
+        beta: float = 1.0,
+        scale: float = 10.0,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        max_weight: float = 20.0,
     ) -> None:
         self.policy = load_policy(critic)
-        self.beta, self.gamma, self.gae_lambda, self.max_weight = beta, gamma, gae_lambda, max_weight
+        self.fingerprint = fingerprint_of(critic)  # another critic makes another policy
+        self.rate, self.gamma, self.gae_lambda, self.max_weight = beta / scale, gamma, gae_lambda, max_weight
 
     @torch.inference_mode()
     def __call__(self, steps: Columns) -> Columns:
@@ -54,6 +62,5 @@ class AdvantageWeights:
             gamma=self.gamma,
             gae_lambda=self.gae_lambda,
         )
-        advantages = (targets - values).where(torch.tensor(steps[IS_STEP]), 0.0)
-        weights = (self.beta * advantages / advantages.square().mean().sqrt().clamp(min=1e-8)).exp()
-        return steps | {"weights": weights.clamp(max=self.max_weight).float().numpy()}
+        weights = (self.rate * (targets - values)).exp().clamp(max=self.max_weight)
+        return steps | {"weights": weights.float().numpy()}

@@ -101,10 +101,8 @@ def training(kind: type[TextPreLearner], **arguments: Any) -> TrainingConfig:
 
 def accuracy(policy: str, kind: type[TextPreLearner], text: str) -> float:
     """The share of tokens that the policy foretells."""
-    prelearner = kind(
-        vocabulary=VOCABULARY, format="rows", wanted=("obs", "actions"), connectors=(), looks_ahead=False, where=text
-    )
-    steps = prelearner(pa.table({"text": Path(text).read_text().splitlines()}))
+    prelearner = kind(vocabulary=VOCABULARY, format="rows", wanted=("obs", "actions"), looks_ahead=False, where=text)
+    steps = prelearner.columns(pa.table({"text": Path(text).read_text().splitlines()}))
     return float((load_policy(policy).greedy(steps["obs"]) == steps["actions"]).mean())
 
 

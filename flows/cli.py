@@ -313,7 +313,7 @@ def main() -> None:
     """Runs a verb; our own errors are one readable message and exit code 1, everything else is a bug and shows itself."""
     from offline_core.errors import OfflineError
 
-    sys.path.insert(0, os.getcwd())  # code of one's own, as with python -m
+    sys.path.append(os.getcwd())  # for code of one's own; behind ours, for there may be a tasks.py
     try:
         app()
     except OfflineError as error:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,13 @@ class OwnCode(Config):
         except OfflineError:
             raise
         except Exception as error:  # somebody else's code raises what it likes
-            raise ConfigError(f"The {what} {self.path} cannot be made with {self.arguments}: {error!r}") from error
+            names = ", ".join(self.arguments) or "no arguments"  # whose values may be secret
+            raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
         return functools.partial(found, **self.arguments) if self.arguments else found
+
+
+_IMPORTED: dict[str, str | None] = {}
+"""Digests of modules as they were imported by this process."""
 
 
 def imported(path: str, what: str) -> Any:
@@ -62,8 +68,12 @@ def imported(path: str, what: str) -> Any:
         ConfigError: there is no such thing, or its module cannot be imported.
     """
     module, _, name = path.partition(":")
+    if module == "__main__":
+        raise ConfigError(f"The {what} {path!r} is in the script that runs: move it to a file that other processes can import.")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
+        _IMPORTED.setdefault(module, _digest(module))
+        return found
     except Exception as error:  # a module of the user's may raise anything while it is imported
         raise ConfigError(
             f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
@@ -75,9 +85,18 @@ def code_digests(config: BaseModel) -> dict[str, str]:
 
     A changed file is another operation, so what was made with it is made anew. What that file imports is not seen, nor is
     a module that is no file.
+
+    Raises:
+        ConfigError: a file is not any more what this process has imported.
     """
-    found = {path: _digest(path.partition(":")[0]) for path in sorted(set(_import_paths(config)))}
-    return {path: digest for path, digest in found.items() if digest}
+    found = dict[str, str]()
+    for path in sorted(set(_import_paths(config))):
+        module = path.partition(":")[0]
+        if digest := _digest(module):
+            if module in sys.modules and _IMPORTED.get(module, digest) != digest:
+                raise ConfigError(f"The file of {path} was changed after this process had imported it: start anew.")
+            found[path] = digest
+    return found
 
 
 def _import_paths(value: Any) -> Iterator[str]:
@@ -95,5 +114,5 @@ def _digest(module: str) -> str | None:
         spec = importlib.util.find_spec(module)
         origin = None if spec is None or not spec.has_location else spec.origin
         return None if origin is None else hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]
-    except (ImportError, ValueError, OSError):  # whoever imports it says so better
+    except Exception:  # packages around it may raise anything; whoever imports it says so better
         return None

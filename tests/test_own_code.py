@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from offline_core import own_code
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError
 from offline_core.own_code import OwnCode, code_digests
@@ -32,6 +33,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "someones_code.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "someones_code", raising=False)
+    monkeypatch.delitem(own_code._IMPORTED, "someones_code", raising=False)
     return tmp_path / "someones_code.py"
 
 
@@ -45,9 +47,9 @@ def test_a_class_is_made_and_a_function_keeps_its_arguments(module: Path) -> Non
     [
         ("someones_code:Missing", {}, r"The connector 'someones_code:Missing' cannot be imported: .*folder the current one\?"),
         ("no_such_package.at_all:Thing", {}, "cannot be imported: ModuleNotFoundError"),
-        ("someones_code:Scale", {"size": 1}, "The connector someones_code:Scale cannot be made with {'size': 1}: .*size"),
-        ("someones_code:clip", {"low": 1}, "cannot be made with {'low': 1}: .*low"),
-        ("someones_code:number", {}, "cannot be made with {}: .*3 is not a callable"),
+        ("someones_code:Scale", {"size": 1}, "The connector someones_code:Scale cannot be made with size: .*size"),
+        ("someones_code:clip", {"low": 1}, "cannot be made with low: .*low"),
+        ("someones_code:number", {}, "cannot be made with no arguments: .*3 is not a callable"),
     ],
 )
 def test_what_cannot_be_made_is_told(module: Path, path: str, arguments: dict, message: str) -> None:
@@ -68,6 +70,27 @@ def test_a_changed_file_is_another_operation(module: Path) -> None:
     module.write_text(SOURCE + "# changed\n")
     assert before.code.keys() == Operation.of("stage", config).code.keys() == {"someones_code:Scale"}
     assert before != Operation.of("stage", config)
+
+
+def test_a_file_that_changed_since_it_was_imported_is_refused(module: Path) -> None:
+    """What runs is not what the file says."""
+    config = OwnCode(path="someones_code:Scale")
+    config.make("thing", 3)
+    code_digests(config)
+    module.write_text(SOURCE + "# changed\n")
+    with pytest.raises(ConfigError, match=r"The file of someones_code:Scale was changed .*start anew"):
+        code_digests(config)
+
+
+def test_values_of_arguments_are_not_repeated(module: Path) -> None:
+    with pytest.raises(ConfigError) as told:
+        OwnCode(path="someones_code:Scale", arguments={"password": "hunter2"}).make("thing", 1)
+    assert "hunter2" not in str(told.value)
+
+
+def test_the_script_that_runs_is_refused() -> None:
+    with pytest.raises(ConfigError, match="move it to a file"):
+        OwnCode(path="__main__:thing").make("connector")
 
 
 def test_code_is_found_wherever_it_is_named(module: Path) -> None:

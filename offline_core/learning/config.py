@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
@@ -13,6 +13,8 @@ from offline_core.own_code import OwnCode
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.storage.sources.opening import SourceConfig
+
+Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class OptimizerConfig(Config):
@@ -72,15 +74,21 @@ class EvaluationDuringTraining(Config):
 class DataConfig(Config):
     """How the dataset is read, and where it waits."""
 
-    prelearners: int | None = Field(
+    prelearners: Actors | tuple[Actors, Actors] | None = Field(
         None,
-        ge=0,
-        le=10_000,
         title="Prelearners",
-        description="Actors that turn stored rows into steps. 0: the process that feeds the learners does it. None: 0 for a "
-        "dataset that takes a few seconds to read, else one for each CPU but one.",
+        description="Actors that turn stored rows into steps: so many, or [4, 8] for as many as are needed from 4 to 8. "
+        "0: the process that feeds the learners does it. None: 0 for a dataset that takes a few seconds to read, else one for "
+        "each CPU but one.",
     )
-    cpus_per_prelearner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each.")
+    cpus_per_prelearner: float = Field(1.0, ge=0, le=128, title="CPUs each", description="That Ray reserves for each.")
+    gpus_per_prelearner: float = Field(
+        0.0,
+        ge=0,
+        le=8,
+        title="GPUs each",
+        description="That Ray reserves for each; for code of your own.",
+    )
     row_groups_per_read: int = Field(1, ge=1, le=10_000, description="Row groups (about 4 MiB each) that a prelearner takes.")
     prefetch: int = Field(2, ge=0, le=1_000, description="Blocks that are fetched while others are being learned from.")
     resident_bytes: int | None = Field(
@@ -115,6 +123,14 @@ class DataConfig(Config):
         description="Your own class that reads and maps by itself what lies at the dataset's place; see "
         "offline_core.learning.own_data.",
     )
+
+    @model_validator(mode="after")
+    def _a_pool_that_can_be(self) -> DataConfig:
+        if isinstance(self.prelearners, tuple) and not 0 < self.prelearners[0] <= self.prelearners[1]:
+            raise ValueError("of two numbers of prelearners the first is the smaller one, and not 0")
+        if not self.cpus_per_prelearner and not self.gpus_per_prelearner:
+            raise ValueError("a prelearner needs CPUs or GPUs: set cpus_per_prelearner or gpus_per_prelearner")
+        return self
 
 
 class ComputeConfig(Config):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.errors import EmptyDatasetError
+from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.learning.steps import Steps
 from offline_core.prelearner.layout import IS_STEP
 from offline_core.progress import progress
@@ -129,6 +129,9 @@ def joined(parts: list[Part], where: str) -> Steps:
     if not any(part[IS_STEP].any() for part in parts):
         raise EmptyDatasetError(f"{where} holds no steps to learn from.")
     parts = [part for part in parts if len(part[IS_STEP])]
+    if other := next((part for part in parts if part.keys() != parts[0].keys()), None):
+        differ = ", ".join(sorted(other.keys() ^ parts[0].keys()))
+        raise SchemaError(f"Some parts of {where} have the column {differ} and others do not.")
     tensors = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
     return Steps.of(tensors)
 

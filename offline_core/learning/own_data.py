@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
-from offline_core.episodes import nested
 from offline_core.errors import ConfigError, DataError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.counting import Facts, counted, facts_of
+from offline_core.learning.counting import Facts, facts_of
+from offline_core.learning.mapping import Pool
 from offline_core.own_errors import own_errors
-from offline_core.prelearner.layout import STARTS, Columns, check_layout
-from offline_core.prelearner.pipeline import Pipeline, Spaces
+from offline_core.prelearner.layout import Columns, check_layout, read_only
+from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.manifest import Parent
 from offline_core.storage.reading import ray_errors
 
 if TYPE_CHECKING:
     from offline_core.learning.feed import Part
+
+
+_END: Any = object()
 
 
 class TrainingData(Protocol):
@@ -56,21 +59,22 @@ class OwnData:
 
     @classmethod
     def of(cls, uri: str, config: DataConfig) -> OwnData:
-        """What lies at `uri`, counted: it is read once. Needs Ray.
+        """What lies at `uri`. Needs Ray.
 
         Raises:
             ConfigError: the class cannot be made, or parameters do not go with it.
-            DataError: what it gives is not what it has to be.
         """
         if config.source is not None or config.prelearner is not None:
             raise ConfigError(f"{config.data_class} reads and maps by itself: set data.source and data.prelearner to None.")
-        made = _made(config, uri)
-        with own_errors(f"data class {config.data_class}", "to say its spaces", ConfigError):
-            spaces = made.spaces()
+        facts = facts_of(uri)
+        made, name = _made(config, uri), f"data class {config.data_class}"
+        with own_errors(name, "to say its spaces", ConfigError):
+            spaces = a_pair(made.spaces(), name)
         pipeline = Pipeline.of(config.connectors, spaces)
-        environment = getattr(made, "environment", None) if pipeline.spaces == spaces else None
-        data = cls(config, pipeline, facts_of(uri), environment)
-        return replace(data, facts=counted(data, data.facts))
+        environment = getattr(made, "environment", None)
+        if not isinstance(environment, EnvironmentSpec | None):
+            raise ConfigError(f"The environment of the {name} has to be an EnvironmentSpec, and not {environment!r}.")
+        return cls(config, pipeline, facts, environment if pipeline.spaces == spaces else None)
 
     @property
     def ref(self) -> DatasetRef:
@@ -81,27 +85,28 @@ class OwnData:
         return self.facts.parent
 
     @property
+    def is_own(self) -> bool:
+        return True
+
+    @property
     def changes_show(self) -> bool:
         return self.facts.changes_show
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
         uri, name = self.facts.ref.uri, f"data class {self.config.data_class}"
         with own_errors(name, f"on {uri}"):
             given = iter(_made(self.config, uri).parts(tuple(wanted), looks_ahead=looks_ahead))
         while True:
             with own_errors(name, f"on {uri}"):
-                part = next(given, None)
-            if part is None:
+                part = next(given, _END)
+            if part is _END:
                 return
             try:
-                made = check_layout(part, looks_ahead=looks_ahead)
-                for connector in self.pipeline.connectors if len(made[STARTS]) else ():
-                    made = connector(made)
+                yield self.pipeline(read_only(check_layout(part, looks_ahead=looks_ahead)))
             except DataError as error:
                 raise type(error)(f"{uri}, by the {name}: {error}") from error
-            yield {path: leaf for column, tree in made.items() for path, leaf in nested.flatten(tree, column).items()}
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return ray_errors()

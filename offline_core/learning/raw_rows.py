@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.config import EnvironmentSpec
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.counting import Facts, counted, facts_of
-from offline_core.learning.mapping import Mapping, own_spaces
+from offline_core.learning.counting import Facts, facts_of
+from offline_core.learning.mapping import Mapping, Pool, own_spaces
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.storage.dataset import DatasetRef
+from offline_core.storage.location import Location
 from offline_core.storage.manifest import Parent
 from offline_core.storage.reading import ray_errors
+from offline_core.storage.sources.listing import WILDCARDS
 from offline_core.storage.sources.opening import open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader, Unreadable
@@ -38,24 +40,26 @@ class RawRows:
 
     @classmethod
     def of(cls, uri: str, config: DataConfig) -> RawRows:
-        """What lies at `uri`, counted: it is read once. Needs Ray, if it is to be read by Ray Data.
+        """What lies at `uri`.
 
         Raises:
             ConfigError: no prelearner of one's own is named, or it does not say what the spaces are.
-            DataError: the rows are not what they have to be.
+            DatasetNotFoundError: there is nothing.
         """
         assert config.source is not None
         if config.prelearner is None:
             raise ConfigError("Our prelearner cannot know what the rows of data.source mean: name yours by data.prelearner.")
         if config.source.format == "auto":
             raise ConfigError("Name the format of the rows by data.source.format: read_text, say.")
+        facts = facts_of(uri)
+        if not facts.ref.bytes and _is_empty(uri):
+            raise DatasetNotFoundError(f"There is nothing at {uri}. Check the path.")
         readers = tuple(open_source([uri], config.source))
         spaces = own_spaces(config, "rows", (None, None), where=uri)
         if spaces is None:
             raise ConfigError(f"The prelearner {config.prelearner} has to say what the spaces are: spaces() gives None.")
         pipeline = Pipeline.of(config.connectors, spaces)
-        rows = cls(readers, config, pipeline, facts_of(uri))
-        return replace(rows, facts=counted(rows, rows.facts))
+        return cls(readers, config, pipeline, facts)
 
     @property
     def ref(self) -> DatasetRef:
@@ -70,17 +74,21 @@ class RawRows:
         return self.facts.changes_show
 
     @property
+    def is_own(self) -> bool:
+        return True
+
+    @property
     def environment(self) -> EnvironmentSpec | None:
         return None
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
         where = self.facts.ref.uri
         mapping = Mapping(self.config, "rows", tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=where)
-        if prelearners:
-            return mapping.pooled(self._ray_rows(), prelearners)
-        return map(mapping.prelearner(), (table for reader in self.readers for table in tables(reader)))
+        if pool is not None:
+            return mapping.pooled(self._ray_rows(), pool)
+        return map(mapping.mapper(), (table for reader in self.readers for table in tables(reader)))
 
     def _ray_rows(self) -> Any:
         import ray.data
@@ -111,3 +119,12 @@ def tables(reader: StepReader) -> Iterator[pa.Table]:
         if isinstance(batch, Unreadable):
             raise type(batch.error)(str(batch)) from batch.error
         yield batch
+
+
+def _is_empty(uri: str) -> bool:
+    """We can say of a place that there is neither a file nor a folder, nor what a pattern matches."""
+    try:
+        place = Location.of(uri)
+    except LocationError:  # others than we may know it
+        return False
+    return not (WILDCARDS & set(uri) or place.is_file() or place.is_folder())

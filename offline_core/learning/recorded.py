@@ -12,12 +12,12 @@ import numpy as np
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.mapping import Mapping, own_spaces
+from offline_core.learning.mapping import Mapping, Pool, own_spaces
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.manifest import Parent
 from offline_core.storage.pieces import Piece, pieces, tables_of
-from offline_core.storage.reader import spaces_of
+from offline_core.storage.reader import schema_of, spaces_of
 from offline_core.storage.reading import reading
 
 if TYPE_CHECKING:
@@ -58,26 +58,30 @@ class Recorded:
         return True
 
     @property
+    def is_own(self) -> bool:
+        return bool(self.config.connectors) or self.config.prelearner is not None
+
+    @property
     def environment(self) -> EnvironmentSpec | None:
         return self.dataset.manifest.environment if self.pipeline.spaces == spaces_of(self.dataset) else None
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
         uri, format = self.dataset.location.uri, self.dataset.manifest.format
         mapping = Mapping(self.config, format, tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=uri)
-        names = mapping.stored_columns()
+        names = mapping.stored_columns(schema_of(self.dataset).names)
         found = pieces(self.dataset, names)
         if order is not None:
             found = [found[number] for number in order.permutation(len(found))]
-        if not prelearners:
-            return map(mapping.prelearner(), tables_of(found, names, together=self.config.row_groups_per_read))
-        return self._pooled(found, names, mapping, prelearners)
+        if pool is None:
+            return map(mapping.mapper(), tables_of(found, names, together=self.config.row_groups_per_read))
+        return self._pooled(found, names, mapping, pool)
 
-    def _pooled(self, order: Sequence[Piece], names: Sequence[str], mapping: Mapping, prelearners: int) -> Iterator[Part]:
+    def _pooled(self, order: Sequence[Piece], names: Sequence[str], mapping: Mapping, pool: Pool) -> Iterator[Part]:
         from offline_core.storage.ray_reader import ray_pieces
 
-        return mapping.pooled(ray_pieces(order, names, pieces_per_read=self.config.row_groups_per_read), prelearners)
+        return mapping.pooled(ray_pieces(order, names, pieces_per_read=self.config.row_groups_per_read), pool)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)

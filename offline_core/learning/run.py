@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from offline_core.learning.algorithms.registry import ALGORITHMS, make_algorithm
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.counting import Counts
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
@@ -30,13 +31,14 @@ from offline_core.learning.state import Position, States, TrainingState
 from offline_core.learning.steps import Reading
 from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
+from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
 
 log = logging.getLogger(__name__)
 
 _HOW_FAST = {
-    "data": {"prelearners", "cpus_per_prelearner", "prefetch", "resident_bytes"},
+    "data": {"prelearners", "cpus_per_prelearner", "gpus_per_prelearner", "prefetch", "resident_bytes"},
     "evaluation": {"held_out"},
     "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
 }
@@ -57,6 +59,21 @@ class Run:
     output: str
     streamed: bool = False
     """Read anew each epoch, in another order than data that stays in memory."""
+    counted: Counts | None = None
+    """What comes out of code of the user's own; None: what the dataset says."""
+    code: dict[str, str] = field(default_factory=dict)
+    """See `code_digests`; as it was when the run began."""
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        return self.source.ref.steps if self.counted is None else self.counted.steps
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """What is learned from; of what is no dataset of ours, with what was counted."""
+        ref = self.source.ref
+        return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
 
     @property
     def algorithm_config(self) -> Config | None:
@@ -72,8 +89,10 @@ class Run:
         settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
         if not self.streamed:
             settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
-        operation = Operation.of("train_policy", self.config, version=3)
-        return operation.model_copy(update={"config": settings | {"streamed": self.streamed}})
+        settings["streamed"] = self.streamed
+        if fingerprints := self.source.pipeline.fingerprints:
+            settings["connectors"] = list(fingerprints)
+        return Operation(name="train_policy", version=3, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:
@@ -94,7 +113,7 @@ class Run:
     def total_updates(self) -> int:
         """About as many, if nothing ends it before the last epoch: for progress bars."""
         optimizer = self.config.optimizer
-        return optimizer.max_epochs * math.ceil(self.source.ref.steps / optimizer.batch_size)
+        return optimizer.max_epochs * math.ceil(self.steps / optimizer.batch_size)
 
     def algorithm(self) -> Algorithm:
         """A new one.
@@ -122,13 +141,11 @@ def held_out_feed_of(run: Run) -> Feed | None:
 
 
 def _feed(run: Run, source: Source, *, streamed: bool) -> Feed:
-    algorithm = run.algorithm()
     return make_feed(
         source,
         run.config.data,
-        stored=algorithm.stored,
-        kept=algorithm.batch_columns,
-        looks_ahead=algorithm.looks_ahead,
+        run.algorithm(),
+        expected_steps=run.steps if source is run.source else None,
         streamed=streamed,
         seed=run.config.seed,
         taken_cpus=run.config.compute.learners * run.config.compute.cpus_per_learner,
@@ -141,7 +158,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
     Arguments:
         start: `time.time()` when the run began.
     """
-    total_steps = run.config.optimizer.max_epochs * run.source.ref.steps
+    total_steps = run.config.optimizer.max_epochs * run.steps
     learner = Learner(run.algorithm(), run.config, total_steps=total_steps, rank=rank, world=world)
     folder = Location.of(run.output)
     states = States(folder, run=run.identity)
@@ -245,10 +262,10 @@ def _result(
     result: dict[str, Any] = {
         "checkpoint": best_uri,
         "last_checkpoint": last,
-        "dataset": run.source.ref,
+        "dataset": run.dataset,
         "updates": end.updates,
         "steps": end.steps,
-        "epochs": end.steps / run.source.ref.steps,
+        "epochs": end.steps / run.steps,
         "metrics": best[1] if best else {},
         "target_return": run.target_return,
         "reached_target": supervisor.reached_target,

@@ -12,9 +12,11 @@ import numpy as np
 import psutil
 
 from offline_core.config import EnvironmentSpec
+from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.learning.config import DataConfig
+from offline_core.learning.mapping import Pool
 from offline_core.prelearner.layout import IS_STEP, STARTS
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.seeding import derive_seed
@@ -22,6 +24,7 @@ from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.manifest import Parent
 
 if TYPE_CHECKING:
+    from offline_core.learning.algorithms.algorithm import Algorithm
     from offline_core.learning.feed import Feed, Part
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,10 @@ class Source(Protocol):
         """The fingerprint of `parent` changes with what is there."""
 
     @property
+    def is_own(self) -> bool:
+        """Code of the user's own decides which steps come out; `ref` does not say how many."""
+
+    @property
     def environment(self) -> EnvironmentSpec | None:
         """Where it was recorded, if it says so, and if what a policy sees there is what it learned from."""
 
@@ -58,14 +65,14 @@ class Source(Protocol):
         """What all columns go through; its spaces are those that a policy learns."""
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, prelearners: int, order: np.random.Generator | None
+        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
         """All of it once, in parts of whole episodes; the same each time.
 
         Arguments:
             wanted: columns to start from.
             looks_ahead: with the observations after the last steps.
-            prelearners: actors that map rows; 0: this process does.
+            pool: of actors that map rows; None: this process does.
             order: draws another order, if there is a choice.
         """
 
@@ -73,13 +80,32 @@ class Source(Protocol):
         """Around whatever reads it: errors come out as ours."""
 
 
+def parts_of(
+    source: Source,
+    algorithm: Algorithm | type[Algorithm],
+    *,
+    pool: Pool | None = None,
+    order: np.random.Generator | None = None,
+) -> Iterator[Part]:
+    """All of it once, with the columns that the algorithm needs; see `Source.parts`.
+
+    Raises:
+        SchemaError: a column is missing that neither the source has nor a connector makes.
+    """
+    own = source.pipeline
+    wanted = (*(name for name in algorithm.stored if name not in own.adds), *sorted(own.reads - set(algorithm.stored)))
+    # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
+    kept = {*algorithm.stored, *algorithm.batch_columns} - ({columns.NEW_OBS} - set(algorithm.stored))
+    made = source.parts(wanted, looks_ahead=algorithm.looks_ahead or own.looks_ahead, pool=pool, order=order)
+    return (_kept(part, algorithm.stored, kept, source.ref.uri) for part in made)
+
+
 def make_feed(
     source: Source,
     config: DataConfig,
+    algorithm: Algorithm | type[Algorithm],
     *,
-    stored: Sequence[str],
-    kept: Collection[str],
-    looks_ahead: bool,
+    expected_steps: int | None = None,
     streamed: bool,
     seed: int,
     taken_cpus: float = 0.0,
@@ -87,38 +113,27 @@ def make_feed(
     """The steps of `source` for learners; needs Ray if there are to be prelearners.
 
     Arguments:
-        stored: columns that have to come out, of the dataset or of connectors.
-        kept: columns that may.
-        looks_ahead: the observation after the last step is needed too.
         streamed: read it anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
         taken_cpus: CPUs that Ray reserves for learners.
     """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
-    own = source.pipeline
-    wanted = (*(name for name in stored if name not in own.adds), *sorted(own.reads - own.adds - set(stored)))
-    looks_ahead = looks_ahead or own.looks_ahead
-    prelearners = _prelearners(source, config, taken_cpus)
+    pool = _pool(source, config, taken_cpus)
     uri = source.ref.uri
-
-    def parts(order: np.random.Generator | None) -> Iterator[Part]:
-        made = source.parts(wanted, looks_ahead=looks_ahead, prelearners=prelearners, order=order)
-        return (_kept(part, stored, kept, uri) for part in made)
-
     if not streamed:
-        return ResidentFeed(parts(None), where=uri, expected_steps=source.ref.steps)
+        return ResidentFeed(parts_of(source, algorithm, pool=pool), where=uri, expected_steps=expected_steps)
     return StreamingFeed(
-        lambda epoch: parts(np.random.default_rng(derive_seed(seed, "pieces", epoch))),
+        lambda epoch: parts_of(source, algorithm, pool=pool, order=np.random.default_rng(derive_seed(seed, "pieces", epoch))),
         where=uri,
         window_steps=config.window_steps,
     )
 
 
-def is_streamed(source: Source, config: DataConfig) -> bool:
-    """It is too large to stay in memory. Logs where it will be, and why."""
+def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
+    """So many steps are too large to stay in memory. Logs where they will be, and why."""
     ref = source.ref
-    needed = ref.steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
+    needed = steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
     if needed <= limit:
@@ -132,31 +147,40 @@ def wants_prelearners(source: Source, config: DataConfig) -> bool:
     """Actors are to read it, so Ray has to be up."""
     if config.data_class is not None:
         return False  # it maps by itself
-    return source.ref.bytes > IN_PROCESS_BYTES if config.prelearners is None else config.prelearners > 0
+    if config.prelearners is None:
+        return source.ref.bytes > IN_PROCESS_BYTES
+    return config.prelearners != 0
 
 
-def _prelearners(source: Source, config: DataConfig, taken_cpus: float) -> int:
+def _pool(source: Source, config: DataConfig, taken_cpus: float) -> Pool | None:
     """How many to start.
 
     Raises:
-        ConfigError: more than there are CPUs for.
+        ConfigError: more than there are CPUs or GPUs for.
     """
     if not wants_prelearners(source, config):
-        return 0
+        return None
     import ray
 
-    cpus = ray.cluster_resources().get("CPU", 0.0) - taken_cpus
+    there = ray.cluster_resources()
+    cpus = there.get("CPU", 0.0) - taken_cpus
     if config.prelearners is None:
-        prelearners = max(0, int((cpus - 1) / config.cpus_per_prelearner))
-        log.info("%s: %s stored bytes, so %d prelearners", source.ref.uri, f"{source.ref.bytes:,}", prelearners)
-        return prelearners
-    wanted = config.prelearners * config.cpus_per_prelearner
+        actors = max(0, int((cpus - 1) / config.cpus_per_prelearner)) if config.cpus_per_prelearner else 1
+        log.info("%s: %s stored bytes, so %d prelearners", source.ref.uri, f"{source.ref.bytes:,}", actors)
+        return (actors, actors) if actors else None
+    smallest, largest = (config.prelearners,) * 2 if isinstance(config.prelearners, int) else config.prelearners
+    wanted = smallest * config.cpus_per_prelearner
     if wanted + 1 > cpus:
         raise ConfigError(
-            f"{config.prelearners} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
+            f"{smallest} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
             "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
-    return config.prelearners
+    if (gpus := smallest * config.gpus_per_prelearner) > there.get("GPU", 0.0):
+        raise ConfigError(
+            f"{smallest} prelearners want {gpus:g} GPUs, but Ray has {there.get('GPU', 0.0):g}: they would never start. Lower "
+            "data.prelearners or data.gpus_per_prelearner."
+        )
+    return smallest, largest
 
 
 def _kept(part: Part, stored: Sequence[str], kept: Collection[str], where: str) -> Part:
@@ -165,8 +189,7 @@ def _kept(part: Part, stored: Sequence[str], kept: Collection[str], where: str) 
         raise SchemaError(
             f"{where}: the column {', '.join(sorted(missing))} is missing from what the prelearner and its connectors made."
         )
-    wanted = {*stored, *kept, STARTS, IS_STEP}
-    return {path: column for path, column in part.items() if names[path] in wanted}
+    return {path: column for path, column in part.items() if names[path] in kept or path in (STARTS, IS_STEP)}
 
 
 def bytes_per_step(spaces: Spaces) -> int:

@@ -14,6 +14,7 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.environments import reward_threshold, spaces_of
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.counting import count
 from offline_core.learning.own_data import OwnData
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
@@ -21,6 +22,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.source import Source, is_streamed, wants_prelearners
 from offline_core.learning.state import States
+from offline_core.own_code import code_digests
 from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
 from offline_core.ray_session import ray_session
 from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
@@ -36,7 +38,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
     ended before its time goes on from its last state when it is called again; one that is done is found in `output`.
 
     Arguments:
-        dataset: URI of a dataset, or of a folder of RLlib's episode files.
+        dataset: URI of a dataset, of a folder of RLlib's episode files, or of what `data.source` or `data.data_class` reads.
         output: URI of a folder, created if need be.
         version: of the dataset, the latest if None.
 
@@ -63,15 +65,18 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
         environment=environment,
         target_return=_target(config, environment),
         output=output,
+        code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
-    run = replace(run, streamed=is_streamed(source, config.data))
+    algorithm = run.algorithm()
+    if not source.ref.steps:
+        run = replace(run, counted=count(source, algorithm))
+    run = replace(run, streamed=is_streamed(source, run.steps, config.data))
     place = Location.of(output).child(RESULT_FILE)
     changes_show = all(read.changes_show for read in run.read)
     if changes_show and (found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of)):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    algorithm = run.algorithm()
     if environment is not None:
         algorithm.policy.check_spaces(environment.id, spaces_of(environment))
     with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
@@ -79,6 +84,10 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
             return found  # another run made it meanwhile
         start = time.time()  # whoever waits for another run does not learn yet
         forget(place)
+        if not changes_show:
+            States(Location.of(output), run=run.identity).clear()  # they may be of other data
+        if source.is_own and run.counted is None:
+            run = replace(run, counted=count(source, algorithm))
         run = _as_it_began(run)
         if config.compute.learners or any(wants_prelearners(read, config.data) for read in run.read):
             stack.enter_context(ray_session())

@@ -10,6 +10,7 @@ from offline_core.own_code import OwnCode
 class ConnectorConfig(OwnCode):
     """A connector of yours, and its place among the others: check_spaces, check_finite, and yours by their names."""
 
+    name: str | None = Field(None, title="Name", description="What others call it; None: by the name of the class or function.")
     before: str | None = Field(None, title="Before", description="Name of the connector that it runs right before.")
     after: str | None = Field(
         None,
@@ -25,6 +26,6 @@ class ConnectorConfig(OwnCode):
         return self
 
     @property
-    def name(self) -> str:
-        """What other connectors call it: that of the class or function."""
-        return self.path.partition(":")[2]
+    def called(self) -> str:
+        """Its name."""
+        return self.name or self.path.partition(":")[2]

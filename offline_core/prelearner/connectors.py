@@ -12,7 +12,7 @@ import numpy as np
 
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
-from offline_core.errors import NonFiniteError, SpaceError
+from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 from offline_core.prelearner.layout import STARTS, Columns
 
 Connector: TypeAlias = Callable[[Columns], Columns]
@@ -24,6 +24,7 @@ One of the user's own may say more about itself, by attributes of the class or f
     adds         names of columns that it makes, which the dataset need not have
     looks_ahead  True: episodes have a row more, for the observation after the last step
     spaces       method (observation space, action space) → (observation space, action space): what becomes of them
+    fingerprint  text that stands for whatever else it depends on, such as the content of a file
 
 What it makes may depend on nothing but its arguments and the columns: it is called again for the same steps in each epoch
 of a stream, when a run that was killed goes on, and in other processes.
@@ -40,6 +41,8 @@ def each_episode(connector: Connector) -> Connector:
             connector({name: _cut(tree, start, end) for name, tree in steps.items()}, **arguments)
             for start, end in itertools.pairwise(bounds)
         ]
+        if any(part.keys() != made[0].keys() for part in made):
+            raise SchemaError("some episodes came out with other columns than the first one")
         return {name: nested.concatenate([part[name] for part in made]) for name in made[0]} if made else steps
 
     return run
@@ -92,6 +95,8 @@ def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:
         raise SpaceError(
             f"Column {name} has shape {shape} a step; the space {space} has {space.shape}. Are two datasets mixed?"
         )
+    if space.dtype is not None and space.dtype.kind in "biu" and tree.dtype.kind not in "biu":
+        raise SpaceError(f"Column {name} is of {tree.dtype}; the space {space} has whole numbers, of {space.dtype}.")
     bounds = _bounds(space)
     if bounds is not None and len(tree):
         low, high = tree.min(axis=0), tree.max(axis=0)

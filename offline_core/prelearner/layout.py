@@ -13,6 +13,8 @@ from offline_core.errors import SchemaError
 STARTS, IS_STEP = "_starts", "_is_step"
 """(R,) bool: the row is the first of an episode; it is a step, and not only the observation after the last one."""
 
+_FLAGS = (STARTS, IS_STEP, columns.TERMINATEDS, columns.TRUNCATEDS)
+
 Columns: TypeAlias = dict[str, Nested]
 """Name → nested arrays (R, …) that share their rows, with `STARTS` and `IS_STEP`.
 
@@ -57,20 +59,33 @@ def check_layout(made: Any, *, looks_ahead: bool) -> Columns:
         given = ", ".join(map(str, made)) if isinstance(made, dict) else type(made).__name__
         raise SchemaError(f"columns have to be a dict with {STARTS} and {IS_STEP}, and not {given}")
     starts, is_step = np.asarray(made[STARTS]), np.asarray(made[IS_STEP])
-    rows = len(starts)
+    rows = len(starts) if starts.ndim else 0
     for name, tree in made.items():
         for path, leaf in nested.flatten(tree, name).items():
             if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != rows:
                 has = f"{len(leaf)} rows" if isinstance(leaf, np.ndarray) and leaf.ndim else f"a {type(leaf).__name__}"
                 raise SchemaError(f"the column {path} has {has}, {STARTS} has {rows}")
-    if starts.dtype != bool or is_step.dtype != bool:
-        raise SchemaError(f"{STARTS} and {IS_STEP} have to be of booleans")
+            if leaf.dtype.kind not in "biuf":
+                raise SchemaError(f"the column {path} is of {leaf.dtype}, and not of numbers")
+            if name in _FLAGS and (leaf.dtype != bool or leaf.ndim != 1):
+                raise SchemaError(f"the column {name} is {leaf.dtype} of shape {leaf.shape}; one boolean a row is needed")
     if rows and not starts[0]:
         raise SchemaError("the first row is in the middle of an episode")
     if not np.array_equal(~is_step, np.append(starts[1:], True) if looks_ahead and rows else np.zeros(rows, bool)):
         ends = "exactly the last row of each episode" if looks_ahead else "no row"
         raise SchemaError(f"{ends} has to be the one after the last step, where {IS_STEP} is False")
     return made
+
+
+def read_only(made: Columns) -> Columns:
+    """Views of the same arrays, that nobody can write to."""
+
+    def view(leaf: np.ndarray) -> np.ndarray:
+        seen = leaf.view()
+        seen.flags.writeable = False
+        return seen
+
+    return {name: nested.map_leaves(view, tree) for name, tree in made.items()}
 
 
 def _set_last(tree: Nested, last: Nested, ends: np.ndarray) -> None:

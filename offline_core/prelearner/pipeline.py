@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
+from offline_core.episodes import nested
 from offline_core.errors import ConfigError, DataError
+from offline_core.own_code import imported
 from offline_core.own_errors import own_errors
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces, Connector
-from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, check_layout
+from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, check_layout, read_only
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
@@ -27,11 +31,13 @@ class Pipeline:
     spaces: Spaces
     """Of the observations and actions that come out."""
     reads: frozenset[str] = frozenset()
-    """Columns that the user's connectors need."""
+    """Columns that the user's connectors need and none of them makes."""
     adds: frozenset[str] = frozenset()
     """Columns that they make, which a dataset need not have."""
     looks_ahead: bool = False
     """One of them needs the observation after an episode's last step."""
+    fingerprints: tuple[str, ...] = ()
+    """What they depend on beside their code and arguments, as they say it."""
 
     @classmethod
     def of(cls, own: Iterable[ConnectorConfig], spaces: Spaces) -> Pipeline:
@@ -42,30 +48,43 @@ class Pipeline:
         """
         names, placed = [CHECK_SPACES, CHECK_FINITE], dict[str, OwnConnector]()
         for config in own:
-            if config.name in names:
-                raise ConfigError(f"There are two connectors of the name {config.name}; give one of them another name.")
+            if config.called in names:
+                raise ConfigError(f"There are two connectors of the name {config.called}; give one another name.")
             if (other := config.before or config.after or CHECK_SPACES) not in names:
-                raise ConfigError(f"The connector {config.name} has no place: there is no {other}, but {', '.join(names)}.")
-            names.insert(names.index(other) + (config.after is not None), config.name)
-            placed[config.name] = OwnConnector(config)
+                raise ConfigError(f"The connector {config.called} has no place: there is no {other}, but {', '.join(names)}.")
+            names.insert(names.index(other) + (config.after is not None), config.called)
+            placed[config.called] = OwnConnector(config)
         connectors: list[Connector] = []
         for name in names:
-            match name:
-                case "check_spaces":
-                    connectors.append(CheckSpaces(*spaces))
-                case "check_finite":
-                    connectors.append(CheckFinite())
-                case _:
-                    connectors.append(placed[name])
-                    spaces = placed[name].spaces(spaces)
+            if name == CHECK_SPACES:
+                connectors.append(CheckSpaces(*spaces))
+            elif name == CHECK_FINITE:
+                connectors.append(CheckFinite())
+            else:
+                connectors.append(placed[name])
+                spaces = placed[name].spaces(spaces)
         mine = placed.values()
+        adds = frozenset[str]().union(*(connector.adds for connector in mine))
         return cls(
             tuple(connectors),
             spaces,
-            reads=frozenset().union(*(connector.reads for connector in mine)),
-            adds=frozenset().union(*(connector.adds for connector in mine)),
+            reads=frozenset[str]().union(*(connector.reads for connector in mine)) - adds,
+            adds=adds,
             looks_ahead=any(connector.looks_ahead for connector in mine),
+            fingerprints=tuple(connector.fingerprint for connector in mine if connector.fingerprint),
         )
+
+    def __call__(self, made: Columns) -> dict[str, np.ndarray]:
+        """Columns through all connectors, then flat: `obs`, or `obs/position`, …
+
+        Raises:
+            DataError: they are not what they have to be.
+        """
+        for connector in self.connectors:
+            if not len(made[STARTS]):
+                break  # nothing is left
+            made = connector(made)
+        return {path: leaf for name, tree in made.items() for path, leaf in nested.flatten(tree, name).items()}
 
 
 class OwnConnector:
@@ -76,10 +95,12 @@ class OwnConnector:
         self._run = config.make("connector")
         if not callable(self._run):
             raise ConfigError(f"The connector {self.path} cannot be called with columns.")
-        told = getattr(self._run, "func", self._run)  # a function that has its arguments bound
+        found = imported(self.path, "connector")
+        told = self._run if inspect.isclass(found) else found  # a function has its arguments bound
         self.reads = frozenset(getattr(told, "reads", ()))
         self.adds = frozenset(getattr(told, "adds", ()))
         self.looks_ahead = bool(getattr(told, "looks_ahead", False))
+        self.fingerprint = str(getattr(told, "fingerprint", ""))
         self._spaces = getattr(told, "spaces", None)
 
     def spaces(self, spaces: Spaces) -> Spaces:
@@ -87,16 +108,26 @@ class OwnConnector:
         if self._spaces is None:
             return spaces
         with own_errors(f"connector {self.path}", f"with the spaces {spaces}", ConfigError):
-            made = self._spaces(*spaces)
-        if not (isinstance(made, tuple) and len(made) == 2 and all(isinstance(space, gym.Space) for space in made)):
-            raise ConfigError(f"spaces() of the connector {self.path} gives {made!r}, and not a pair of gymnasium spaces.")
-        return made
+            return a_pair(self._spaces(*spaces), f"connector {self.path}")
 
     def __call__(self, steps: Columns) -> Columns:
         looks_ahead = not steps[IS_STEP].all()
         with own_errors(f"connector {self.path}", f"on {len(steps[STARTS]):,} rows"):
-            made = self._run(steps)
+            made = self._run(read_only(steps))
         try:
             return check_layout(made, looks_ahead=looks_ahead)
         except DataError as error:
             raise type(error)(f"The connector {self.path}: {error}") from error
+
+
+def a_pair(spaces: Any, who: str) -> Spaces:
+    """The same, (observation space, action space).
+
+    Raises:
+        ConfigError: they are not what `who` has to say.
+    """
+    if not (isinstance(spaces, tuple) and len(spaces) == 2 and all(isinstance(space, gym.Space) for space in spaces)):
+        raise ConfigError(
+            f"spaces() of the {who} gives {spaces!r}: it has to give a pair of gymnasium spaces, of observations and actions."
+        )
+    return spaces

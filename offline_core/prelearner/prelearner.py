@@ -1,4 +1,4 @@
-"""The callable that Ray Data's actor pool runs: rows as they are stored → columns as a learner eats them."""
+"""From rows as they are stored to columns of whole episodes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from offline_core.episodes import Episode, columns, decode, nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.steps import step_column
-from offline_core.errors import ConfigError, DataError, EpisodeError
-from offline_core.prelearner.connectors import Connector
+from offline_core.errors import ConfigError, EpisodeError
 from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, lay_out
 from offline_core.storage.manifest import Format
 
@@ -22,26 +21,25 @@ Rows = Format | Literal["rows"]
 """What is stored: an episode a row, a step a row, or what only a prelearner of the user's own understands."""
 
 
-class PreLearner:
-    """Makes episodes of rows, runs the connectors over their columns and flattens the result.
+_NOTHING: Columns = {STARTS: np.zeros(0, bool), IS_STEP: np.zeros(0, bool)}
 
-    A prelearner of the user's own overrides `episodes`, or `columns`, or `__call__` for all of it, and says by `spaces` what
-    observations and actions come out; its own arguments come by keyword beside these:
+
+class PreLearner:
+    """Makes episodes of rows, and columns of episodes.
+
+    A prelearner of the user's own overrides `episodes`, or `columns` for all of it, and says by `spaces` what observations
+    and actions come out; its own arguments come by keyword beside these:
 
     Arguments:
         format: what a row is.
-        wanted: the columns the connectors start from; nothing else is decoded.
-        connectors: applied in this order.
+        wanted: the columns that are needed; no others are decoded.
         looks_ahead: add a row to each episode for the observation after its last step.
         where: named in errors.
     """
 
-    def __init__(
-        self, *, format: Rows, wanted: Sequence[str], connectors: Sequence[Connector], looks_ahead: bool, where: str
-    ) -> None:
+    def __init__(self, *, format: Rows, wanted: Sequence[str], looks_ahead: bool, where: str) -> None:
         self.format = format
         self.wanted = tuple(wanted)
-        self.connectors = tuple(connectors)
         self.looks_ahead = looks_ahead
         self.where = where
 
@@ -51,10 +49,12 @@ class PreLearner:
         """Those of the episodes, before any connector; given are those of the dataset, None where it does not say."""
         return observation_space, action_space
 
-    def stored_columns(self) -> tuple[str, ...]:
-        """The columns to read of a dataset."""
+    def stored_columns(self) -> tuple[str, ...] | None:
+        """The columns to read of a dataset; None: all."""
         if self.format == "episodes":
             return (columns.ITEM,)
+        if type(self).episodes is not PreLearner.episodes:
+            return None
         return (columns.EPS_ID, *self.wanted, *((columns.NEW_OBS,) if self.looks_ahead else ()))
 
     def episodes(self, rows: pa.Table) -> list[Episode]:
@@ -67,30 +67,19 @@ class PreLearner:
             raise ConfigError(f"{type(self).__name__} has to say by episodes(rows) how {self.where} becomes episodes.")
         return [decode(item) for item in rows[columns.ITEM].to_pylist()]
 
-    def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
-        """Stored rows → columns as in `offline_core.prelearner.layout`, flat: `obs`, or `obs/position`, …
+    def columns(self, rows: pa.Table) -> Columns:
+        """The columns of all steps of some rows (see `offline_core.prelearner.layout`), before any connector.
 
         Raises:
-            DataError: the rows are not what they have to be; the message names the dataset.
+            DataError: the rows are not what they have to be.
         """
-        try:
-            made = self.columns(rows)
-            if len(made[STARTS]):
-                for connector in self.connectors:
-                    made = connector(made)
-        except DataError as error:
-            raise type(error)(f"{self.where}: {error}") from error
-        return {path: leaf for name, tree in made.items() for path, leaf in nested.flatten(tree, name).items()}
-
-    def columns(self, rows: pa.Table) -> Columns:
-        """The columns of all steps of some rows, before any connector."""
         if self.format == "table" and type(self).episodes is PreLearner.episodes:
             return self._of_table(rows)
         return self._of_episodes([episode for episode in self.episodes(rows) if len(episode)])
 
     def _of_episodes(self, episodes: list[Episode]) -> Columns:
         if not episodes:
-            return {STARTS: np.zeros(0, bool), IS_STEP: np.zeros(0, bool)}
+            return dict(_NOTHING)
         try:
             steps = {name: step_column(episodes, name) for name in self.wanted}
             last = None
@@ -103,6 +92,8 @@ class PreLearner:
         return lay_out(steps, [len(episode) for episode in episodes], last)
 
     def _of_table(self, rows: pa.Table) -> Columns:
+        if not rows.num_rows:
+            return dict(_NOTHING)
         ids = rows[columns.EPS_ID].combine_chunks()
         changes = pc.not_equal(ids.slice(1), ids.slice(0, max(0, len(ids) - 1))).to_numpy(zero_copy_only=False)
         ends = np.concatenate([np.flatnonzero(changes), [len(ids) - 1]]).astype(np.int64)

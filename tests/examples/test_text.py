@@ -10,8 +10,8 @@ from examples.text import VOCABULARY, StackedTextPreLearner, TextPreLearner, mai
 
 
 def made(kind: type[TextPreLearner], *sentences: str) -> dict:
-    given = {"format": "rows", "wanted": ("obs", "actions"), "connectors": (), "looks_ahead": False, "where": "here"}
-    return kind(vocabulary=["a", "b", "c"], **given)(pa.table({"text": list(sentences)}))
+    given = {"format": "rows", "wanted": ("obs", "actions"), "looks_ahead": False, "where": "here"}
+    return kind(vocabulary=["a", "b", "c"], **given).columns(pa.table({"text": list(sentences)}))
 
 
 def test_tokens_are_observed_and_the_next_is_the_action() -> None:

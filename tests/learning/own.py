@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.episodes import Episode
+from offline_core.episodes import Episode, table_to_episodes
 from offline_core.learning.algorithms.bc import BC
 from offline_core.prelearner.layout import Columns, lay_out
 from offline_core.prelearner.prelearner import PreLearner
@@ -34,9 +34,14 @@ class Lines(PreLearner):
 
 
 class Confused(Lines):
-    def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
-        made = super().__call__(rows)
+    def columns(self, rows: pa.Table) -> Columns:
+        made = super().columns(rows)
         return made | {"actions": made["actions"][1:]}
+
+
+class OneSpace(Lines):
+    def spaces(self, *_: Any) -> Any:
+        return SPACES[0]
 
 
 class Unspoken(Lines):
@@ -60,6 +65,8 @@ class Numbers:
     def spaces(self) -> tuple[gym.Space, gym.Space]:
         if self.fail == "spaces":
             raise RuntimeError("no idea")
+        if self.fail == "one space":
+            return SPACES[0]
         return SPACES
 
     def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
@@ -67,9 +74,50 @@ class Numbers:
         for start in range(0, self.steps, 20):
             if self.fail == "parts" and start:
                 raise RuntimeError("lost the thread")
+            if self.fail == "none" and start:
+                yield None
             count = np.arange(start, start + 20)
             last = count[9::10, None].astype(np.float32) if looks_ahead else None
             yield lay_out({"obs": count[:, None].astype(np.float32), "actions": count % 3}, [10, 10], last)
+
+
+class Anywhere(Numbers):
+    """In a place that nobody else knows."""
+
+    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
+        yield lay_out({"obs": np.ones((20, 1), np.float32), "actions": np.zeros(20, int)}, [20])
+
+
+class Halves:
+    """Every other episode."""
+
+    def __call__(self, steps: Columns) -> Columns:
+        keep = np.cumsum(steps["_starts"]) % 2 == 1
+        return {name: array[keep] for name, array in steps.items()}
+
+
+class Backwards(PreLearner):
+    """Episodes of a dataset's table, played backwards."""
+
+    def episodes(self, rows: pa.Table) -> list[Episode]:
+        return [
+            Episode(
+                eps_id=episode.eps_id,
+                observations=episode.observations[::-1],
+                actions=episode.actions[::-1],
+                rewards=episode.rewards[::-1],
+                truncated=True,
+            )
+            for episode in table_to_episodes(rows)
+        ]
+
+
+class NextObs:
+    looks_ahead = True
+    adds = ("new_obs",)
+
+    def __call__(self, steps: Columns) -> Columns:
+        return steps | {"new_obs": np.zeros_like(steps["obs"])}
 
 
 class NoBC:

@@ -9,13 +9,29 @@ import numpy as np
 import pytest
 
 from offline_core.config import parse
-from offline_core.errors import ConfigError, DataError, EmptyDatasetError, OfflineError, SchemaError
+from offline_core.episodes import Episode
+from offline_core.errors import (
+    ConfigError,
+    DataError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    LocationError,
+    OfflineError,
+    SchemaError,
+)
+from offline_core.learning.algorithms.bc import BC
+from offline_core.learning.algorithms.dqn import DQN
+from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.counting import count
 from offline_core.learning.own_data import OwnData
 from offline_core.learning.raw_rows import RawRows
+from offline_core.learning.recorded import Recorded
 from offline_core.learning.source import Source, make_feed
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import fingerprint_of
+from offline_core.storage.dataset import open_dataset
+from tests.learning.datasets import SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -32,6 +48,25 @@ def text(tmp_path: Path) -> str:
     return str(folder)
 
 
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Three episodes of 100 steps of CartPole, a row a step."""
+    rng = np.random.default_rng(0)
+    episodes = [
+        Episode(
+            eps_id=f"{number}",
+            observations=rng.uniform(-1, 1, (101, 4)).astype(np.float32),
+            actions=rng.integers(0, 2, 100),
+            rewards=np.ones(100),
+            truncated=True,
+            observation_space=SPACES[0],
+            action_space=SPACES[1],
+        )
+        for number in range(3)
+    ]
+    return dataset_of(tmp_path / "table", episodes, format="table")
+
+
 def own(name: str, **arguments: Any) -> dict[str, Any]:
     return {"path": f"tests.learning.own:{name}", "arguments": arguments}
 
@@ -45,9 +80,7 @@ def numbers(**arguments: Any) -> DataConfig:
 
 
 def read(source: Source, config: DataConfig, *, streamed: bool = False) -> list[float]:
-    feed = make_feed(
-        source, config, stored=("obs", "actions"), kept=("obs", "actions"), looks_ahead=False, streamed=streamed, seed=0
-    )
+    feed = make_feed(source, config, BC, streamed=streamed, seed=0)
     return [float(value) for steps in feed.chunks(0) for value in steps.columns["obs"][:, 0]]
 
 
@@ -60,7 +93,7 @@ def training(data: DataConfig, **more: Any) -> TrainingConfig:
 def test_rows_become_steps_each_once(text: str, changes: dict[str, Any]) -> None:
     config = lines(**changes)
     source = RawRows.of(text, config)
-    assert (source.ref.episodes, source.ref.steps, source.ref.version) == (4, 11, 0)
+    assert (*count(source, BC), source.ref.version) == (4, 11, 0)
     found = read(source, config, streamed="window_steps" in changes)
     assert found == OBSERVED
 
@@ -74,7 +107,7 @@ def test_rows_of_another_reader_than_rays(tmp_path: Path) -> None:
 
 def test_a_data_class_gives_its_parts(tmp_path: Path) -> None:
     source = OwnData.of(str(tmp_path), numbers())
-    assert (source.ref.episodes, source.ref.steps) == (10, 100)
+    assert count(source, BC) == (10, 100)
     assert read(source, numbers()) == list(range(100))
 
 
@@ -118,6 +151,9 @@ def test_changed_rows_are_learned_anew(text: str, tmp_path: Path) -> None:
         ({"data_class": own("Numbers"), "prelearner": own("Lines")}, ConfigError, "reads and maps by itself"),
         ({"data_class": own("Numbers", fail="spaces")}, ConfigError, "own:Numbers failed to say its spaces: .*no idea"),
         ({"data_class": own("Numbers", fail="parts")}, DataError, r"own:Numbers failed on .*lost the thread"),
+        ({"data_class": own("Numbers", fail="one space")}, ConfigError, "has to give a pair of gymnasium spaces"),
+        ({"data_class": own("Numbers", fail="none")}, SchemaError, "by the data class .*columns have to be a dict"),
+        ({"source": {"format": "read_text"}, "prelearner": own("OneSpace")}, ConfigError, "has to give a pair"),
         ({"data_class": own("Numbers", steps=0)}, EmptyDatasetError, "holds no steps"),
         ({"data_class": own("Evens")}, ConfigError, "cannot be made"),
         ({"data_class": own("NoBC")}, ConfigError, "cannot be made"),
@@ -132,7 +168,7 @@ def test_what_cannot_be_read_is_told(text: str, tmp_path: Path, data: dict, erro
 def test_bad_rows_are_told_from_a_pool_as_from_here(text: str, tmp_path: Path) -> None:
     Path(text, "1.txt").write_text("six 5\n")
     for pool in ({}, {"prelearners": 1, "cpus_per_prelearner": 0.5}):
-        with pytest.raises(DataError, match=r"The prelearner tests.learning.own:Lines failed on rows of .*could not convert"):
+        with pytest.raises(DataError, match=r"The prelearner tests.learning.own:Lines failed on [12] rows: .*could not convert"):
             train_policy(training(lines(**pool)), dataset=text, output=str(tmp_path / "out"))
 
 
@@ -149,6 +185,48 @@ def test_an_algorithm_that_is_none(text: str, tmp_path: Path, name: str, argumen
     config = training(lines(), algorithm=own(name, **arguments))
     with pytest.raises(ConfigError, match=message):
         train_policy(config, dataset=text, output=str(tmp_path / "out"))
+
+
+def test_an_epoch_is_what_connectors_leave(table: str, tmp_path: Path) -> None:
+    half = parse(DataConfig, {"connectors": [own("Halves")]})
+    result = train_policy(training(half, evaluation={"episodes": 1}), dataset=table, output=str(tmp_path / "out"))
+    assert result.dataset.steps == 300 and result.steps == 2 * 200, "of three episodes two are left"
+    assert result.epochs == 2.0
+
+
+def test_a_prelearner_makes_other_episodes_of_a_dataset(table: str) -> None:
+    config = parse(DataConfig, {"prelearner": own("Backwards")})
+    plain, backwards = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
+    there, back = (next(make_feed(s, s.config, MARWIL, streamed=False, seed=0).chunks(0)) for s in (plain, backwards))
+    assert (back.columns["obs"][0] == there.columns["obs"][there.last[0]]).all()
+    assert len(back) == len(there)
+
+
+def test_next_observations_of_a_connector_do_not_stand_in_for_those_n_steps_on(table: str) -> None:
+    config = parse(DataConfig, {"connectors": [own("NextObs")]})
+    plain, other = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
+    found = [next(make_feed(s, s.config, DQN, streamed=False, seed=0).chunks(0)) for s in (plain, other)]
+    assert found[0].columns.keys() == found[1].columns.keys()
+
+
+def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_path: Path) -> None:
+    config = training(parse(DataConfig, {"data_class": own("Anywhere")}))
+    for _ in range(2):
+        result = train_policy(config, dataset="mydb://table", output=str(tmp_path))
+        assert not result.reused and result.steps == 2 * 20
+    assert not OwnData.of("mydb://table", config.data).changes_show
+
+
+def test_credentials_in_a_place_are_refused_before_anybody_is_told(tmp_path: Path) -> None:
+    config = training(parse(DataConfig, {"data_class": own("Anywhere")}))
+    with pytest.raises(LocationError) as told:
+        train_policy(config, dataset="postgresql://me:hunter2@host/db", output=str(tmp_path))
+    assert "hunter2" not in str(told.value) and not list(tmp_path.iterdir())
+
+
+def test_nothing_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DatasetNotFoundError, match="There is nothing at"):
+        train_policy(training(lines()), dataset=str(tmp_path / "none.txt"), output=str(tmp_path / "out"))
 
 
 def test_a_version_is_only_for_datasets(text: str, tmp_path: Path) -> None:

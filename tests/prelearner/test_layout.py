@@ -42,7 +42,11 @@ def test_what_is_laid_out_is_right(looks_ahead: bool) -> None:
     [
         ({"actions": np.arange(4)}, "the column actions has 4 rows, _starts has 5"),
         ({"obs": {"position": 3}}, "the column obs/position has a int"),
-        ({STARTS: np.ones(5, int)}, "have to be of booleans"),
+        ({STARTS: np.ones(5, int)}, "the column _starts is int64 of shape .*; one boolean a row is needed"),
+        ({STARTS: np.ones((5, 1), bool)}, "the column _starts is bool of shape"),
+        ({"terminateds": np.ones(5, int)}, "the column terminateds is int64"),
+        ({"words": np.array(list("abcde"))}, "the column words is of <U1, and not of numbers"),
+        ({"things": np.array([None] * 5)}, "the column things is of object, and not of numbers"),
         ({STARTS: np.arange(5) == 3}, "the first row is in the middle of an episode"),
         ({IS_STEP: np.arange(5) != 1}, "no row has to be the one after the last step"),
     ],

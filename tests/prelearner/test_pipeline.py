@@ -56,6 +56,26 @@ class Wider:
         return steps | {"obs": np.concatenate([steps["obs"], zero], axis=1)}
 
 
+class HasFunc(Wider):
+    """Looks like a `functools.partial` and is none."""
+
+    func = len
+    fingerprint = "3"
+
+
+def in_place(steps: Columns) -> Columns:
+    steps["rewards"] *= 2
+    return steps
+
+
+def drop_all(steps: Columns) -> Columns:
+    return {name: array[:0] for name, array in steps.items()}
+
+
+def half_actions(steps: Columns) -> Columns:
+    return steps | {"actions": steps["actions"] / 2}
+
+
 class NoSpaces(Wider):
     def spaces(self, *_: Any) -> Any:
         return "two"
@@ -68,10 +88,7 @@ def pipeline(*own: str | dict[str, Any]) -> Pipeline:
 
 
 def run(found: Pipeline, steps: Columns = STEPS) -> Columns:
-    rows = lay_out(steps, [3, 2], np.zeros((2, 2), np.float32) if found.looks_ahead else None)
-    for connector in found.connectors:
-        rows = connector(rows)
-    return rows
+    return found(lay_out(steps, [3, 2], np.zeros((2, 2), np.float32) if found.looks_ahead else None))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +132,29 @@ def test_a_function_of_one_episode_is_called_for_each() -> None:
     assert length(nothing) == nothing
 
 
+def test_what_looks_like_a_bound_function_keeps_what_it_says_of_itself() -> None:
+    found = pipeline("HasFunc")
+    assert (found.reads, found.looks_ahead, found.fingerprints) == ({"rewards"}, True, ("3",))
+
+
+def test_what_they_are_given_cannot_be_written_to() -> None:
+    with pytest.raises(DataError, match=r"in_place failed on 5 rows: .*read-only"):
+        run(pipeline("in_place"))
+
+
+def test_after_nothing_is_left_nobody_is_called() -> None:
+    assert len(run(pipeline("drop_all", "fails"))[STARTS]) == 0
+
+
+def test_whole_numbers_stay_whole() -> None:
+    with pytest.raises(SpaceError, match=r"Column actions is of float64; the space Discrete\(3\) has whole numbers"):
+        run(pipeline("half_actions"))
+
+
+def test_one_function_may_run_twice_by_two_names() -> None:
+    assert run(pipeline("add", {"path": "add", "name": "again"}))["rewards"].tolist() == [2, 3, 4, 5, 6]
+
+
 def test_errors_name_the_connector() -> None:
     with pytest.raises(DataError, match=r"The connector tests\..*:fails failed on 5 rows: KeyError\('speed'\)"):
         run(pipeline("fails"))
@@ -125,9 +165,9 @@ def test_errors_name_the_connector() -> None:
     [
         (("add", "add"), "two connectors of the name add"),
         (({"path": "add", "before": "frames"},), "there is no frames, but check_spaces, check_finite"),
-        (({"path": "add", "arguments": {"by": 3}},), "cannot be made with {'by': 3}"),
-        (("STEPS",), "cannot be made with {}: .*is not a callable"),
-        (("NoSpaces",), "gives 'two', and not a pair of gymnasium spaces"),
+        (({"path": "add", "arguments": {"by": 3}},), "cannot be made with by"),
+        (("STEPS",), "cannot be made with no arguments: .*is not a callable"),
+        (("NoSpaces",), "gives 'two': it has to give a pair of gymnasium spaces"),
     ],
 )
 def test_what_cannot_be_placed_or_made_is_refused(own: tuple, message: str) -> None:

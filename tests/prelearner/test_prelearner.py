@@ -13,6 +13,8 @@ from offline_core.episodes import Episode, columns, decode, episodes_to_table
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.layout import IS_STEP, STARTS
+from offline_core.prelearner.mapper import Mapper
+from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import PreLearner
 from offline_core.storage.writer import episode_rows
 
@@ -40,8 +42,9 @@ WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "a
 
 
 def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", looks_ahead: bool = False):
-    prelearner = PreLearner(format=format, wanted=wanted, connectors=connectors, looks_ahead=looks_ahead, where="/data/set")
-    return prelearner(rows.select(prelearner.stored_columns()))
+    given = {"format": format, "wanted": wanted, "looks_ahead": looks_ahead, "where": "/data/set"}
+    mapper = Mapper(None, given, Pipeline(tuple(connectors), (OBSERVATIONS, ACTIONS)))
+    return mapper(rows.select(PreLearner(**given).stored_columns()))
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
