@@ -33,8 +33,10 @@ _CREDENTIALS = re.compile(r"[^/@:]*:(?!\d+(/|$)).*@")
 _SETTINGS = re.compile(r"\?[^/=]+=")
 """`?name=value`, as PyArrow reads them; keys and secrets may be among them."""
 
-_ANOTHER = re.compile(r"[,;]\s*/|[,;\s]\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_ANOTHER = re.compile(r"""[,;]\s*['"]?/|[,;\s]\s*['"]?[A-Za-z][A-Za-z0-9+.-]*://|^\s*\[.*,.*\]\s*$""")
 """Where a second place begins, in what other systems take for a list."""
+
+_ONE_PLACE = "One place has to be named, by a path or one URI, and not several nor a list of them."
 
 _CONTROL = re.compile(r"[\0-\x1f]")
 
@@ -57,12 +59,14 @@ class Location:
             LocationError: an empty name, a scheme that cannot be opened, or a URI with credentials in it.
             ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
         """
+        if not isinstance(uri, str):
+            raise LocationError(_ONE_PLACE)
         refuse_credentials(uri)
         scheme = _SCHEME.match(uri)
         if scheme and not uri.startswith("/", scheme.end()) and scheme[1].lower() not in schemes():
             scheme = None  # a file with a colon in its name
         if _ANOTHER.search(uri) or (scheme is None and "://" in uri):  # not repeated: there may be credentials in it
-            raise LocationError("One place has to be named, by a path or one URI, and not several nor a list of them.")
+            raise LocationError(_ONE_PLACE)
         if not uri.strip() or _CONTROL.search(uri):
             raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
         match scheme and scheme[1].lower():

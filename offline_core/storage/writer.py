@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
+import operator
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal
 
@@ -36,6 +38,9 @@ _SUMMED_UP = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 """What columns statistics are made of, beside the extras."""
 
 
+Codec = Literal["zstd", "lz4", "snappy", "none"]
+
+
 class FilesConfig(Config):
     """Size and compression of data files."""
 
@@ -45,7 +50,13 @@ class FilesConfig(Config):
     max_bytes_per_file: int = Field(
         128 * 2**20, ge=2**16, description="Start a new file before it grows beyond this; only one episode alone may be larger."
     )
-    compression: Literal["zstd", "lz4", "snappy", "none"] = Field("zstd", description="Parquet codec.")
+    compression: Codec = Field("zstd", description="Parquet codec.")
+    column_compression: dict[str, Codec] = Field(
+        {},
+        exclude_if=operator.not_,
+        title="Compression by column",
+        description='Another codec for some columns: {"obs": "lz4", "infos": "none"}.',
+    )
     compression_level: int | None = Field(
         None, ge=1, le=22, title="Compression level", description="For zstd; higher is smaller and slower to write. None: 1."
     )
@@ -196,6 +207,27 @@ def _add_columns(statistics: StatisticsBuilder, episodes: Sequence[Episode]) -> 
                 statistics.add({name: step_column([episode], name)})
 
 
+def _codecs(schema: pa.Schema, config: FilesConfig) -> dict[str, Codec]:
+    """By the path of each leaf, as Parquet has it (`obs.list.element`).
+
+    Raises:
+        SchemaError: a column is named that is not there.
+    """
+    if missing := sorted(config.column_compression.keys() - set(schema.names)):
+        raise SchemaError(
+            f"files.column_compression names the column {missing[0]}; there are {', '.join(schema.names)}. In episode format "
+            "an episode is one value, the column item."
+        )
+    empty = io.BytesIO()
+    pq.ParquetWriter(empty, schema).close()
+    leaves = pq.read_metadata(empty).schema
+    chosen = config.column_compression.items()
+    return {
+        path: next((codec for name, codec in chosen if f"{path}.".startswith(f"{name}.")), config.compression)
+        for path in (leaves.column(number).path for number in range(len(leaves)))
+    }
+
+
 class _OpenFile:
     """A Parquet file under a temporary name."""
 
@@ -208,7 +240,7 @@ class _OpenFile:
         self.footer_bytes = footer_bytes(schema)
         text = [field.name for field in schema if pa.types.is_string(field.type)]
         blobs = [field.name for field in schema if pa.types.is_binary(field.type)]
-        level = (config.compression_level or 1) if config.compression == "zstd" else None
+        codecs = _codecs(schema, config)
         with storage_errors("write", self.uri):
             self.file = root.store.new_file(root.child(name).path)
         self.sink = _HashingSink(self.file)
@@ -216,8 +248,8 @@ class _OpenFile:
             self.writer = pq.ParquetWriter(
                 self.sink,
                 schema,
-                compression=config.compression,
-                compression_level=level,
+                compression=codecs,
+                compression_level={path: config.compression_level or 1 for path, codec in codecs.items() if codec == "zstd"},
                 use_dictionary=text,
                 write_statistics=[name for name in schema.names if name not in blobs],
             )

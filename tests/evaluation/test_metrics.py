@@ -156,7 +156,7 @@ def test_results_stand_beside_the_others(cartpole_policy: str) -> None:
         ([own("Spread", writes="rewards")], ConfigError, "Spread failed on a step: .*read-only"),
         ([own("Spread", writes="observations")], ConfigError, "Spread failed on a step: .*read-only"),
         ([own("a_function")], ConfigError, r"a_function has to be a class with look\(step\) and result\(\)"),
-        ([own("Spread", wrong=1)], ConfigError, "The metric .*:Spread cannot be made with {'wrong': 1}"),
+        ([own("Spread", wrong=1)], ConfigError, "The metric .*:Spread cannot be made with wrong"),
         ([own("Missing")], ConfigError, "The metric '.*:Missing' cannot be imported"),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_same_check_is_found_and_another_argument_is_another_check(tmp_path:
         ([own("Small"), own("Small", limit=1)], ConfigError, "Small calls its finding 'small', as another rule does"),
         ([own("Small", name="step_order")], ConfigError, "Small calls its finding 'step_order', as another rule does"),
         ([own("a_function")], ConfigError, r"a_function has to be a class with look\(steps\) and finding\(statistics\)"),
-        ([own("Small", limits=1)], ConfigError, "The quality rule .*:Small cannot be made with {'limits': 1}"),
+        ([own("Small", limits=1)], ConfigError, "The quality rule .*:Small cannot be made with limits"),
         ([own("Missing")], ConfigError, "The quality rule '.*:Missing' cannot be imported"),
     ],
 )

@@ -28,7 +28,8 @@ class CustomSink:
         except OfflineError:
             raise
         except Exception as error:  # somebody else's code raises what it likes
-            raise ConfigError(f"The {self._what} cannot be made with {dict(arguments)}: {error!r}") from error
+            names = ", ".join(arguments) or "no arguments"  # whose values may be secret
+            raise ConfigError(f"The {self._what} cannot be made with {names}: {error!r}") from error
         if not (hasattr(self._made, "__enter__") and hasattr(self._made, "__exit__")):
             raise ConfigError(f"The {self._what} gives {type(self._made).__name__}, which is no context manager.")
 
