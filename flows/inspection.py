@@ -20,7 +20,7 @@ from offline_core.quality.check import last_report
 from offline_core.quality.result import QualityReport
 from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Summary
+from offline_core.storage.manifest import Operation, Summary
 from offline_core.storage.reader import schema_of, spaces_of
 from offline_core.storage.statistics import ColumnStatistics
 
@@ -51,6 +51,7 @@ def print_dataset(uri: str, version: int | None) -> None:
     )
     facts.add_row("format", manifest.format)
     facts.add_row("made by", f"{manifest.operation.name} {_code(manifest.provenance)}")
+    _add_own_code(facts, manifest.operation)
     if dataset.is_foreign:
         facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")
     else:
@@ -88,6 +89,7 @@ def print_policy(uri: str) -> None:
     facts.add_row("policy", Location.of(uri).uri)
     facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")
     facts.add_row("made by", f"{policy.operation.name} {_code(policy.provenance)}")
+    _add_own_code(facts, policy.operation)
     facts.add_row("environment", policy.environment.id if policy.environment else "not said")
     facts.add_row("observations", str(space_from_json(policy.observation_space)))
     facts.add_row("actions", str(space_from_json(policy.action_space)))
@@ -163,6 +165,11 @@ def _tree(graph: Lineage, number: int = 0) -> Tree:
 
 def _summary(summary: Summary) -> str:
     return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
+
+
+def _add_own_code(facts: Table, operation: Operation) -> None:
+    for path, digest in operation.code.items():
+        facts.add_row("by code of yours", f"{path} (file {digest})")
 
 
 def _code(provenance: Mapping[str, str]) -> str:
