@@ -100,6 +100,11 @@ class Run:
         return [source for source in (self.source, self.held_out) if source is not None]
 
     @property
+    def changes_show(self) -> bool:
+        """The identity changes with the data."""
+        return all(read.changes_show for read in self.read)
+
+    @property
     def parents(self) -> list[Parent]:
         """What is learned from, and what decides with it when it is enough."""
         return [source.parent for source in self.read]

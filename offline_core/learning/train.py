@@ -55,39 +55,24 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
 
 
 def _trained(config: TrainingConfig, dataset: str, output: str, version: int | None) -> TrainingResult:
-    source = _opened(config.data, dataset, version, output)
-    held_out = config.evaluation.held_out
-    environment = config.evaluation.environment or source.environment
-    run = Run(
-        config=config,
-        source=source,
-        held_out=None if held_out is None else _opened(config.data, held_out, None, output),
-        environment=environment,
-        target_return=_target(config, environment),
-        output=output,
-        code=code_digests(config) | ({} if environment is None else code_digests(environment)),
-    )
-    algorithm = run.algorithm()
-    if not source.ref.steps:
-        run = replace(run, counted=count(source, algorithm))
-    run = replace(run, streamed=is_streamed(source, run.steps, config.data))
-    place = Location.of(output).child(RESULT_FILE)
-    changes_show = all(read.changes_show for read in run.read)
-    if changes_show and (found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of)):
+    run = _begun(config, dataset, output, version)
+    if found := _found(run):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    if environment is not None:
-        algorithm.policy.check_spaces(environment.id, spaces_of(environment))
-    with Location.of(output).make_folder().locked(), contextlib.ExitStack() as stack:
-        if changes_show and (found := kept(place, run.identity, TrainingResult, fingerprint=fingerprint_of)):
+    if run.environment is not None:
+        run.algorithm().policy.check_spaces(run.environment.id, spaces_of(run.environment))
+    folder = Location.of(output)
+    states = States(folder, run=run.identity)
+    with folder.make_folder().locked(), contextlib.ExitStack() as stack:
+        if found := _found(run):
             return found  # another run made it meanwhile
         start = time.time()  # whoever waits for another run does not learn yet
-        forget(place)
-        if not changes_show:
-            States(Location.of(output), run=run.identity).clear()  # they may be of other data
-        if source.is_own and run.counted is None:
-            run = replace(run, counted=count(source, algorithm))
+        forget(folder.child(RESULT_FILE))
+        if not run.changes_show:
+            states.clear()  # they may be of other data
+        if run.source.is_own and run.counted is None:
+            run = replace(run, counted=count(run.source, run.algorithm()))
         run = _as_it_began(run)
         if config.compute.learners or any(wants_prelearners(read, config.data) for read in run.read):
             stack.enter_context(ray_session())
@@ -102,11 +87,37 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
             assert trained is not None
             result = trained
         made = {uri: read_policy_manifest(uri).fingerprint for uri in (result.checkpoint, result.last_checkpoint)}
-        keep(place, run.identity, result, made=made)
-        States(Location.of(output), run=run.identity).clear()
+        keep(folder.child(RESULT_FILE), run.identity, result, made=made)
+        States(folder, run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result
+
+
+def _begun(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
+    """All that decides what is learned, as it is now."""
+    source, held_out = _opened(config.data, dataset, version, output), config.evaluation.held_out
+    environment = config.evaluation.environment or source.environment
+    run = Run(
+        config=config,
+        source=source,
+        held_out=None if held_out is None else _opened(config.data, held_out, None, output),
+        environment=environment,
+        target_return=_target(config, environment),
+        output=output,
+        code=code_digests(config) | ({} if environment is None else code_digests(environment)),
+    )
+    algorithm = run.algorithm()  # which may refuse, before anything is read
+    if not source.ref.steps:
+        run = replace(run, counted=count(source, algorithm))
+    return replace(run, streamed=is_streamed(source, run.steps, config.data))
+
+
+def _found(run: Run) -> TrainingResult | None:
+    """What the same run has left, if it can be told that nothing has changed."""
+    if not run.changes_show:
+        return None
+    return kept(Location.of(run.output).child(RESULT_FILE), run.identity, TrainingResult, fingerprint=fingerprint_of)
 
 
 def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> Source:
