@@ -168,9 +168,7 @@ def test_what_cannot_be_read_is_told(text: str, tmp_path: Path, data: dict, erro
 def test_bad_rows_are_told_from_a_pool_as_from_here(text: str, tmp_path: Path) -> None:
     Path(text, "1.txt").write_text("six 5\n")
     for pool in ({}, {"prelearners": 1, "cpus_per_prelearner": 0.5}):
-        with pytest.raises(
-            DataError, match=r"The prelearner .*own:Lines failed on [12] rows: .*could not convert"
-        ):
+        with pytest.raises(DataError, match=r"The prelearner .*own:Lines failed on [12] rows: .*could not convert"):
             train_policy(training(lines(**pool)), dataset=text, output=str(tmp_path / "out"))
 
 
