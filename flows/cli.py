@@ -259,6 +259,19 @@ def evaluate(
 
 
 @app.command()
+def estimate(
+    policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to estimate.", callback=_place)] = "runs/policy/best",
+    dataset: Dataset = "runs/recording",
+    version: Version = None,
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """Estimate a policy's return from recorded episodes; with -s require_return=… stop if it is too little."""
+    _run("estimate_policy", _values(settings, config_file), show_config, policy=policy, dataset=dataset, version=version)
+
+
+@app.command()
 def export_policy(
     policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to export.", callback=_place)] = "runs/policy/best",
     output: Annotated[

@@ -22,6 +22,7 @@
     ├── CheckpointError            a policy cannot be loaded from there
     ├── ClusterError               Ray cannot be reached, or has not what is asked of it
     ├── RecorderError              recorders died more often than they may
+    ├── PromotionError             a policy is not shown to be worth what it has to be
     └── LearningError              training cannot go on
         └── LearnersLostError      learners died more often than they may
 
@@ -47,6 +48,7 @@ __all__ = [
     "LocationError",
     "NonFiniteError",
     "OfflineError",
+    "PromotionError",
     "QualityError",
     "RecorderError",
     "SchemaError",
@@ -156,6 +158,10 @@ class RecorderError(OfflineError):
     """Recorders died more often than they may."""
 
     may_pass = True
+
+
+class PromotionError(OfflineError):
+    """A policy is not shown to be worth what it has to be."""
 
 
 class LearningError(OfflineError):

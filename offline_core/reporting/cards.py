@@ -78,6 +78,39 @@ def training_card(
     return Card("Policy", rows, figures.png(figure))
 
 
+def estimates_card(
+    *,
+    rows: Mapping[str, object],
+    recorded: tuple[float, float, float],
+    estimates: Mapping[str, tuple[float, float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+    episodes: int,
+    required: float | None,
+    warnings: Sequence[str],
+) -> Card:
+    """What a policy would come to, by several methods.
+
+    Arguments:
+        recorded, estimates: (value, low, high), the second by method.
+        sizes: (effective episodes, largest weight's share) by method; those without weigh nothing.
+        episodes: that were recorded.
+        required: the return that is required.
+    """
+    told = {"Recorded": _interval(recorded), **{f"Estimate {name}": _interval(each) for name, each in estimates.items()}}
+    for name, (effective, largest) in sizes.items():
+        told[f"Estimate {name}"] += f"; {effective:,.1f} of {episodes:,} episodes effective, largest weight {largest:.1%}"
+    doubts = {f"{MARKS['warn']} {number}": warning for number, warning in enumerate(warnings, 1)}
+    figure, (left, right) = figures.new_figure(2)
+    figures.intervals(left, estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
+    figures.bars(right, {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
+    return Card("Off-policy estimate", {**rows, **told, **doubts}, figures.png(figure))
+
+
+def _interval(interval: tuple[float, float, float]) -> str:
+    value, low, high = interval
+    return f"{value:.4g} ({low:.4g} to {high:.4g})"
+
+
 def chain_card(*, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
     figure, (left, right) = figures.new_figure(2)

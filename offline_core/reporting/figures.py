@@ -80,6 +80,31 @@ def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     axes.set(xlabel=x)
 
 
+def intervals(
+    axes: Axes,
+    values: Mapping[str, tuple[float, float, float]],
+    *,
+    x: str,
+    lines: Mapping[str, float | None],
+) -> None:
+    """Points with bars from low to high, out of (value, low, high) by name, the first on top; named upright lines."""
+    names = list(values)[::-1]
+    finite = [(row, values[name]) for row, name in enumerate(names) if np.isfinite(values[name]).all()]
+    for row, (value, low, high) in finite:
+        axes.plot([low, high], [row, row], color="tab:blue", linewidth=4, alpha=0.5, solid_capstyle="butt")
+        axes.plot([value], [row], marker="o", markersize=4, color="tab:blue")
+    there = {name: line for name, line in lines.items() if line is not None}
+    for (name, line), color in zip(there.items(), ("tab:gray", "tab:green"), strict=False):
+        axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
+    if there:
+        axes.legend(fontsize=8)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.locator_params(axis="x", nbins=4)
+    axes.set(xlabel=x)
+    axes.grid(alpha=0.3, axis="x")
+
+
 def _short(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2g}"
 

@@ -28,6 +28,7 @@ FLOWS = [
     "export_dataset",
     "train_policy",
     "evaluate_policy",
+    "estimate_policy",
     "export_policy",
 ]
 

@@ -30,6 +30,7 @@ VERBS = [
     "export",
     "train",
     "evaluate",
+    "estimate",
     "export-policy",
     "inspect",
 ]

@@ -1,0 +1,251 @@
+"""Fitted Q evaluation: what actions are worth if a policy takes all later ones (Le, Voloshin & Yue 2019, arXiv 1903.08738)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offline_core.episodes import columns, nested
+from offline_core.errors import LearningError
+from offline_core.evaluation.off_policy.config import FQEConfig
+from offline_core.evaluation.off_policy.logged import Logged, Seen
+from offline_core.evaluation.off_policy.observations import ROWS_AT_A_TIME
+from offline_core.evaluation.off_policy.trajectories import Model
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.encoder import Encoder
+from offline_core.policies.head import Head
+from offline_core.policies.layers import ACTIVATIONS, make_layers
+from offline_core.policies.policy import Policy
+from offline_core.progress import Bar, progress
+from offline_core.seeding import derive_seed
+
+UPDATES_BETWEEN_LOOKS = 100
+
+
+class QFunction(nn.Module):
+    """Q(s, a), and V(s): its mean over the policy's actions, exact for a Discrete space and of samples for all others.
+
+    Arguments:
+        policy: the one to be evaluated.
+        network: layers.
+        center, scale: what it makes of nothing, and the unit it computes in; of the returns that were recorded, say.
+        explore: the policy that samples; otherwise the one that takes the most likely action.
+        action_samples: how many actions a mean is of.
+    """
+
+    def __init__(
+        self, policy: Policy, network: NetworkConfig, *, center: float, scale: float, explore: bool, action_samples: int
+    ) -> None:
+        super().__init__()
+        self.center, self.scale, self.explore, self.samples = center, scale, explore, action_samples
+        self._head = (policy.head,)  # in a tuple: none of its weights are learned here
+        self.encoder = Encoder(policy.observation_space, normalize=network.normalize_observations)
+        self.hidden, features = make_layers(self.encoder, network)
+        self.listed = isinstance(self.head, CategoricalHead) and len(self.head.sizes) == 1
+        """All actions are valued at once."""
+        if self.listed:
+            self.last: nn.Module = nn.Linear(features, self.head.inputs_size)
+        else:
+            self.actions = Encoder(policy.action_space, normalize=True)
+            joined = nn.Linear(features + self.actions.size, max(features, 1))
+            self.last = nn.Sequential(joined, ACTIVATIONS[network.activation](), nn.Linear(joined.out_features, 1))
+
+    @property
+    def head(self) -> Head:
+        """The policy's."""
+        return self._head[0]
+
+    def features(self, observations: nested.Nested, *, frames: int) -> Tensor:
+        """(B, …), or (B, frames, …) → (B, features)."""
+        found: Tensor = self.hidden(self.encoder(observations, axes=2 if frames > 1 else 1))
+        return found
+
+    def q(self, features: Tensor, actions: nested.Nested) -> Tensor:
+        """(B,) of nested actions (B, …)."""
+        if self.listed:
+            assert isinstance(self.head, CategoricalHead)
+            taken = actions.reshape(len(features), 1).long() - self.head.starts
+            return self._units(self.last(features).gather(1, taken).squeeze(1))
+        return self._units(self.last(torch.cat([features, self.actions(actions)], dim=1)).squeeze(1))
+
+    def v(self, features: Tensor, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        """(B,), for distribution inputs (B, inputs) of the policy."""
+        if self.listed:
+            chances = inputs.softmax(1) if self.explore else functional.one_hot(inputs.argmax(1), inputs.shape[1]).float()
+            return self._units((chances * self.last(features)).sum(1))
+        if not self.explore:
+            return self.q(features, self.head.mode(inputs))
+        drawn = (self.head.sample(inputs, generator) for _ in range(self.samples))
+        return torch.stack([self.q(features, actions) for actions in drawn]).mean(0)
+
+    def _units(self, numbers: Tensor) -> Tensor:
+        return self.center + self.scale * numbers
+
+
+def fit_model(
+    logged: Logged, policy: Policy, config: FQEConfig, *, gamma: float, explore: bool, returns: np.ndarray, seed: int
+) -> Model:
+    """Fits Q functions to recorded steps and says what each makes of the episodes that it was not fitted to.
+
+    On those that it was, it would seem more certain than it is: its errors there are too small to weigh anything by
+    (Chernozhukov et al. 2018, "Double/debiased machine learning", whose cross-fitting this is).
+
+    Each update moves it to r + γ V(s') by the square of what it lacks, where V is that of a target network that follows it,
+    and 0 after a terminal step. After a truncation it is not: that is no end. The same arguments give the same numbers:
+    Torch computes with one thread.
+
+    Arguments:
+        returns: (E,) discounted, that were recorded.
+
+    Raises:
+        LearningError: it grew beyond every number.
+    """
+    assert logged.seen is not None
+    steps = _Steps(logged, logged.seen, policy)
+    network = config.network.model_copy(update={"frames": policy.network.frames})
+    scale = max(float(returns.std()), float(np.abs(returns).mean())) or 1.0
+    parts = _parts(len(returns), config.folds, seed=seed)
+    start_values, errors = np.zeros(len(returns)), np.zeros(len(logged.rewards))
+    with (
+        _one_thread(),
+        torch.random.fork_rng(devices=[]),
+        progress(config.updates * len(parts), what="fit", unit="update") as bar,
+    ):
+        for fold, part in enumerate(parts):
+            own = derive_seed(seed, "fqe", fold)
+            torch.manual_seed(own)
+            function = QFunction(
+                policy,
+                network,
+                center=float(returns.mean()),
+                scale=scale,
+                explore=explore,
+                action_samples=config.action_samples,
+            )
+            others = np.setdiff1d(np.arange(len(returns)), part) if len(parts) > 1 else part
+            target = _fitted(function, steps, steps.of(others), config, gamma=gamma, seed=own, bar=bar)
+            start_values[part], errors[np.isin(steps.episode, part)] = _said_of(target, steps, part, gamma=gamma, seed=own)
+    return Model(start_values, errors)
+
+
+def _parts(episodes: int, folds: int, *, seed: int) -> list[np.ndarray]:
+    """Numbers of episodes, each in one part, sorted."""
+    order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(episodes)
+    return [np.sort(part) for part in np.array_split(order, min(folds, episodes))]
+
+
+class _Steps:
+    """The recorded steps by row."""
+
+    def __init__(self, logged: Logged, seen: Seen, policy: Policy) -> None:
+        self.seen = seen
+        self.policy = policy
+        self.rows = seen.is_step.nonzero().squeeze(1)
+        """(N,) the row of each; what follows is in the next."""
+        self.goes_on = torch.ones(len(self.rows))
+        """(N,) float32, 0 after a terminal step."""
+        self.goes_on[torch.from_numpy(np.cumsum(logged.lengths) - 1)[torch.from_numpy(logged.terminated)]] = 0.0
+        self.precise_rewards = torch.from_numpy(logged.rewards)
+        self.rewards = self.precise_rewards.float()
+        self.episode = np.repeat(np.arange(len(logged.lengths)), logged.lengths)
+        """(N,) its number."""
+
+    def of(self, episodes: np.ndarray) -> Tensor:
+        """Numbers of the steps of these episodes, in order."""
+        return torch.from_numpy(np.flatnonzero(np.isin(self.episode, episodes)))
+
+    def features(self, function: QFunction, rows: Tensor) -> Tensor:
+        frames = self.policy.network.frames
+        return function.features(self.seen.observations.at(rows, frames=frames), frames=frames)
+
+    def actions(self, rows: Tensor) -> nested.Nested:
+        taken = {path: leaf[rows] for path, leaf in self.seen.actions.items()}
+        return nested.unflatten(taken, columns.ACTIONS, self.policy.action_space)
+
+    def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
+        """Of the filters that normalise what the function sees."""
+        for rows in self.rows[steps].split(ROWS_AT_A_TIME):
+            if function.encoder.normalize:
+                function.encoder.update_statistics(self.seen.observations.at(rows))
+            if not function.listed:
+                function.actions.update_statistics(self.actions(rows))
+
+
+def _fitted(
+    function: QFunction, steps: _Steps, learned: Tensor, config: FQEConfig, *, gamma: float, seed: int, bar: Bar
+) -> QFunction:
+    """The target network at the end, fitted to these steps: the mean of the last ones, and so smoother than any of them."""
+    steps.fill_statistics(function, learned)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
+    target = copy.deepcopy(function).requires_grad_(False)
+    optimizer = torch.optim.Adam(function.parameters(), lr=config.learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / config.updates)
+    batches = _batches(learned, config.batch_size, seed=seed)
+    for update in range(config.updates):
+        batch = next(batches)
+        rows = steps.rows[batch]
+        with torch.no_grad():
+            following = target.v(steps.features(target, rows + 1), steps.seen.inputs[rows + 1], generator)
+            wanted = steps.rewards[batch] + gamma * steps.goes_on[batch] * following
+        q = function.q(steps.features(function, rows), steps.actions(rows))
+        loss = functional.mse_loss(q / function.scale, wanted / function.scale)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            for behind, ahead in zip(target.parameters(), function.parameters(), strict=True):
+                behind.lerp_(ahead, config.target_rate)
+        if update % UPDATES_BETWEEN_LOOKS == 0 or update == config.updates - 1:
+            if not torch.isfinite(loss):
+                raise LearningError(
+                    f"The Q function of fqe is no number any more at update {update}: lower fqe.learning_rate or "
+                    "fqe.target_rate, or choose methods that need none (is, wis, pdis, wpdis)."
+                )
+            bar.note(loss=loss.item())
+        bar.update(1)
+    return target
+
+
+@torch.no_grad()
+def _said_of(
+    function: QFunction, steps: _Steps, episodes: np.ndarray, *, gamma: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(values of the start states, errors of the steps) of these episodes, see `Model`."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "last actions"))
+
+    def values(rows: Tensor) -> Tensor:
+        parts = rows.split(ROWS_AT_A_TIME)
+        inputs = steps.seen.inputs
+        return torch.cat([function.v(steps.features(function, part), inputs[part], generator) for part in parts]).double()
+
+    chosen = steps.of(episodes)
+    taken = steps.rows[chosen].split(ROWS_AT_A_TIME)
+    q = torch.cat([function.q(steps.features(function, part), steps.actions(part)) for part in taken]).double()
+    following = gamma * steps.goes_on[chosen].double() * values(steps.rows[chosen] + 1)
+    errors = steps.precise_rewards[chosen] + following - q
+    return values(steps.seen.observations.starts[episodes]).numpy(), errors.numpy()
+
+
+def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:
+    """These numbers, each once before any comes again, without end."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order"))
+    while True:
+        yield from steps[torch.randperm(len(steps), generator=generator)].split(size)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
