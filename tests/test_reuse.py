@@ -24,6 +24,8 @@ from offline_core.environments import spaces_of
 from offline_core.errors import BusyError, CheckpointError, OfflineError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.evaluation.off_policy.config import FQEConfig, OffPolicyConfig
+from offline_core.evaluation.off_policy.estimate import estimate_policy
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
@@ -77,6 +79,11 @@ STEPS: dict[str, Callable[[Path], BaseModel]] = {
     "train expert": expert,
     "train policy": policy,
     "evaluate": lambda root: evaluate_policy(EvaluationConfig(episodes=2), policy=str(root / "policy")),
+    "estimate": lambda root: estimate_policy(
+        OffPolicyConfig(methods=["fqe"], resamples=10, fqe=FQEConfig(updates=10)),
+        policy=str(root / "policy"),
+        dataset=dataset(root),
+    ),
     "export policy": lambda root: export_policy(
         PolicyExportConfig(latency_calls=2), policy=str(root / "policy"), output=str(root / "out")
     ),

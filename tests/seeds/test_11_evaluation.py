@@ -10,13 +10,17 @@ import torch
 from gymnasium import spaces
 
 from offline_core.episodes import space_to_json
+from offline_core.errors import PromotionError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.evaluation.off_policy.config import FQEConfig, OffPolicyConfig
+from offline_core.evaluation.off_policy.estimate import enforce, estimate_policy
 from offline_core.learning import evaluations
-from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.pruning.config import SplitConfig
 from offline_core.pruning.split import split_dataset
 from offline_core.storage.dataset import open_dataset
+from offline_core.storage.manifest import Operation
 from tests.seeds.forms import by_id, metrics, run_import, train
 from tests.storage.sources.factories import SEEDS, steps, write_steps
 
@@ -78,19 +82,31 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
     assert len(one) == len(other) == 3
 
 
-def test_11_off_policy_estimates_are_not_there_but_what_they_need_is_recorded(recording: str, cartpole_policy: str) -> None:
-    """No is, wis or better yet. Beside each action lies how probable it was, so that anyone can weigh episodes by it.
+def test_11_off_policy_is_wis_and_better(recording: str, cartpole_policy: str, tmp_path: Path) -> None:
+    """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
+    config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=100))
+    own = estimate_policy(config, policy=cartpole_policy, dataset=recording)
+    assert own.estimates.keys() == {"is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"}
+    returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(recording).values()]
+    for name in ("is", "wis", "pdis", "wpdis"):
+        assert own.estimates[name].value == pytest.approx(np.mean(returns), rel=1e-3), name
+    leaning = load_policy(cartpole_policy)
+    with torch.no_grad():
+        leaning.head.logits.weight.zero_()
+        leaning.hidden[0].weight.zero_()[0, 2] = 1.0
+        leaning.hidden[2].weight.zero_()[0, 0] = 1.0
+        leaning.head.logits.weight[:, 0] = torch.tensor([-3.0, 3.0])
+    save_policy(leaning, str(tmp_path / "leaning"), operation=Operation(name="test"))
+    better = estimate_policy(config, policy=str(tmp_path / "leaning"), dataset=recording)
+    for name in ("wis", "wpdis"):
+        found = better.estimates[name]
+        assert found.low <= found.value <= found.high and found.value > own.estimates[name].value, name
+    assert better.estimates["wis"].effective_episodes < own.estimates["wis"].effective_episodes == pytest.approx(20, rel=1e-3)
 
-    Here the estimate of the policy that recorded is, as it has to be, the mean return.
-    """
-    policy = load_policy(cartpole_policy)
-    own = by_id(recording).values()
-    ratios, returns = [], []
-    for episode in own:
-        inputs = policy(torch.tensor(episode.observations[:-1]))
-        np.testing.assert_allclose(episode.extras["action_dist_inputs"], inputs.detach(), atol=1e-5)
-        logp = policy.head.log_prob(inputs, torch.tensor(episode.actions)).detach().numpy()
-        ratios.append(np.exp((logp - episode.extras["action_logp"]).sum()))
-        returns.append(episode.return_)
-    np.testing.assert_allclose(ratios, 1.0, rtol=1e-3)
-    assert np.average(returns, weights=ratios) == pytest.approx(np.mean(returns), rel=1e-3)
+
+def test_11_off_policy_as_a_gate(recording: str, cartpole_policy: str) -> None:
+    config = OffPolicyConfig(methods=["wpdis"], gate_method="wpdis", require_return=5.0)
+    enforce(estimate_policy(config, policy=cartpole_policy, dataset=recording), config)
+    too_much = config.model_copy(update={"require_return": 500.0})
+    with pytest.raises(PromotionError, match="not shown to reach a discounted return of 500"):
+        enforce(estimate_policy(too_much, policy=cartpole_policy, dataset=recording), too_much)

@@ -1,0 +1,46 @@
+"""The flow of off-policy estimates under a real Prefect server: its card, its gate."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flows.estimate_policy import estimate_policy
+from offline_core.errors import PromotionError
+from offline_core.evaluation.off_policy.config import FQEConfig, OffPolicyConfig
+from tests.evaluation.off_policy.chains import TARGET, policy_of
+from tests.evaluation.off_policy.test_estimate import chain, saved
+from tests.flows.test_data_flows import card_of
+
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
+
+QUICK = OffPolicyConfig(gamma=0.9, resamples=50, fqe=FQEConfig(updates=100, learning_rate=0.02))
+
+
+def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(tmp_path: Path) -> None:
+    dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
+    result = estimate_policy(policy=policy, dataset=dataset, config=QUICK)
+    card = card_of(estimate_policy, "estimate-card")
+    assert re.search(r"\| Estimate wis \| \d\.\d+ \(\d\.\d+ to \d\.\d+\); \d+\.\d of 200 episodes effective, largest", card)
+    assert "| Required | nothing |" in card and "data:image/png;base64," in card
+    place = tmp_path / "policy" / "_estimates"
+    assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".png"}
+
+    low = result.estimates["wdr"].low
+    passed = estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": low}))
+    assert passed.reused and passed.estimates == result.estimates
+
+    with pytest.raises(PromotionError, match="not shown to reach a discounted return of 50"):
+        estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": 50.0}))
+    card = card_of(estimate_policy, "estimate-card")
+    assert "| Required | 50 by wdr |" in card and "| Reused | yes" in card
+
+
+def test_what_weighs_nothing_and_what_is_doubted_have_a_card_too(tmp_path: Path) -> None:
+    dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
+    estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"methods": ["fqe"]}))
+    assert "| Estimate fqe |" in card_of(estimate_policy, "estimate-card")
+    estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"methods": ["is"]}))
+    assert "So few episodes count" in card_of(estimate_policy, "estimate-card")
