@@ -44,7 +44,9 @@ Settings = Annotated[
         "--set", "-s", metavar="NAME=VALUE", help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more."
     ),
 ]
-ConfigFile = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="Parameters as YAML or JSON.")]
+ConfigFile = Annotated[
+    list[str] | None, typer.Option("--config", "-c", metavar="FILE", help="Parameters as YAML or JSON, in one file.")
+]
 ShowConfig = Annotated[bool, typer.Option("--show-config", help="Print all parameters with what they mean, and stop.")]
 Dataset = Annotated[str, typer.Argument(help="Folder of the dataset to read.", callback=_place)]
 Output = Annotated[str, typer.Argument(help="Folder of the dataset to write.", callback=_place)]
@@ -310,10 +312,15 @@ def _flow(name: str) -> Any:
     return getattr(importlib.import_module(f"flows.{name}"), name)
 
 
-def _values(settings: list[str] | None, config_file: str | None, more: str | None = None) -> dict[str, Any]:
+def _values(settings: list[str] | None, config_file: list[str] | None, more: str | None = None) -> dict[str, Any]:
     from flows.settings import read_values
+    from offline_core.errors import ConfigError
 
-    return read_values([*(settings or []), *([more] if more else [])], config_file)
+    if config_file and len(config_file) > 1:  # a list only so that none is passed over without a word
+        raise ConfigError(
+            f"-c takes one file, not {', '.join(config_file)}. Put them into one, or set the rest by -s NAME=VALUE."
+        )
+    return read_values([*(settings or []), *([more] if more else [])], config_file[0] if config_file else None)
 
 
 def _print_chain(result: Any) -> None:

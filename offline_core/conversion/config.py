@@ -72,7 +72,10 @@ class ImportConfig(Config):
         None, title="Environment", description="Gives the spaces of observations and actions, and their types."
     )
     observation_space: dict[str, Any] | None = Field(
-        None, title="Observation space", description="Instead of an environment: the space as RLlib's JSON map."
+        None,
+        title="Observation space",
+        description="Instead of an environment, such as {space: box, low: -1, high: [1, 2], shape: [2], dtype: "
+        "float32} or {space: discrete, n: 2}: RLlib's JSON map, whose bounds may be numbers.",
     )
     action_space: dict[str, Any] | None = Field(None, title="Action space", description="Likewise.")
     recorded_action_range: tuple[float, float] | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -77,7 +77,7 @@ class Preparation:
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
             mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
-            self._check_columns(mapped)
+            self._check_columns(mapped, table.column_names)
         except DataError as error:
             return None, [Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
@@ -115,8 +115,10 @@ class Preparation:
             table = table.set_column(table.column_names.index(name), name, parsed(table[name], kind, name))
         return map_columns(table, self.mapping)
 
-    def _check_columns(self, table: pa.Table) -> None:
-        """Raises:
+    def _check_columns(self, table: pa.Table, in_source: Sequence[str]) -> None:
+        """Of a table under canonical names, and what its columns are called in the source.
+
+        Raises:
         SchemaError: a column is missing, or there are others than in earlier tables.
         """
         names = table.column_names
@@ -124,7 +126,8 @@ class Preparation:
             raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
         if missing := [name for name in _REQUIRED if name not in names]:
             raise SchemaError(
-                f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(names)}."
+                f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(in_source)}. Say "
+                f"which it is by mapping, as -s mapping.{missing[0]}=NAME does."
             )
         if not self.templates:
             return

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
+from offline_core.errors import SchemaError
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import digest
 from offline_core.storage.sources.step_reader import Unreadable
@@ -21,7 +22,9 @@ QUARANTINE = "_quarantine"
 def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:
     """Adds `found` to `listed`, or raises its error with its place."""
     if rule == "fail":
-        raise type(found.error)(f"{found} With unreadable: quarantine, such rows are listed and the rest goes on.")
+        is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
+        advice = " With unreadable: quarantine, such rows are listed and the rest goes on." if is_one_of_many else ""
+        raise type(found.error)(f"{found}{advice}")
     listed.append(found)
 
 

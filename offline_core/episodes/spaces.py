@@ -1,4 +1,4 @@
-"""Gymnasium spaces ⇄ JSON, in the very maps that RLlib stores inside its episodes."""
+"""Gymnasium spaces ⇄ JSON, in the very maps that RLlib stores inside its episodes; those written by hand are read as well."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import json
+import math
 import reprlib
 import zlib
 from typing import Any
@@ -18,6 +19,8 @@ from offline_core.errors import SpaceError
 
 MAX_BOUNDS_BYTES = 256 * 2**20
 """Bounds that unpack to more than this are refused: a few bytes can claim terabytes."""
+
+_TOO_LARGE = f"The bounds of a stored space unpack to more than {MAX_BOUNDS_BYTES} bytes; refused."
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
-    """The space that `space_to_json` (or RLlib) described.
+    """The space that `space_to_json` (or RLlib) described, or somebody by hand: with bounds that are numbers or lists of them.
 
     Raises:
         SpaceError: the map is incomplete or names a space that is unknown.
@@ -87,7 +90,7 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
         case "box":
             dtype = np.dtype(value["dtype"])
             shape = tuple(value["shape"])
-            low, high = (_unpack(value[bound]).reshape(shape) for bound in ("low", "high"))
+            low, high = (_bound(value[bound], shape, dtype) for bound in ("low", "high"))
             return spaces.Box(low=low, high=high, shape=shape, dtype=dtype.type)
         case "discrete":
             dtype = np.dtype(value.get("dtype", np.int64))
@@ -96,7 +99,7 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
             return spaces.MultiBinary(value["n"])
         case "multi-discrete":
             dtype = np.dtype(value["dtype"])
-            return spaces.MultiDiscrete(_unpack(value["nvec"]), dtype=dtype.type, start=value.get("start"))
+            return spaces.MultiDiscrete(_array(value["nvec"], dtype), dtype=dtype.type, start=value.get("start"))
         case "tuple":
             return spaces.Tuple([_build(child) for child in value["spaces"]])
         case "dict":
@@ -112,9 +115,28 @@ def _pack(array: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(buffer.getvalue())).decode("ascii")
 
 
+def _bound(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    bound = _array(value, dtype)
+    if bound.shape != ():
+        return bound.reshape(shape)
+    if math.prod(shape) * dtype.itemsize > MAX_BOUNDS_BYTES:
+        raise SpaceError(_TOO_LARGE)
+    return np.full(shape, bound)
+
+
+def _array(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """What is packed, or written by hand: a number, or nested lists."""
+    if isinstance(value, str):
+        return _unpack(value)
+    array = np.asarray(value, dtype)
+    if array.dtype.kind != "f" and array.tolist() != value:
+        raise SpaceError(f"A stored space has type {dtype}, which cannot hold {reprlib.repr(value)}.")
+    return array
+
+
 def _unpack(text: str) -> np.ndarray:
     decompressor = zlib.decompressobj()
     data = decompressor.decompress(base64.b64decode(text), MAX_BOUNDS_BYTES)
     if decompressor.unconsumed_tail:
-        raise SpaceError(f"The bounds of a stored space unpack to more than {MAX_BOUNDS_BYTES} bytes; refused.")
+        raise SpaceError(_TOO_LARGE)
     return np.load(io.BytesIO(data), allow_pickle=False)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from offline_core.conversion import preparation
 from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.unreadable import Unreadable
+from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import SchemaError
 from tests.conversion.preparing import prepare, reason, table
@@ -126,7 +126,18 @@ def test_missing_columns_are_named_once_for_all_rows() -> None:
     good, bad = prepare(table(4, actions=None, rewards=None))
     assert good is None
     assert [(each.row, each.rows) for each in bad] == [(None, 4)]
-    assert "no column actions, rewards and none is mapped to it; there are obs, terminateds" in str(bad[0].error)
+    told = "no column actions, rewards and none is mapped to it; there are obs, dones. Say which it is by mapping, as "
+    assert f"{told}-s mapping.actions=NAME does." in str(bad[0].error)
+
+
+def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> None:
+    """And quarantine is no advice: it would list every row."""
+    theirs = pa.table({"o_t": [0.5, 1.5], "a_t": [0, 1], "done": [False, True]})
+    _, [bad] = prepare(theirs, mapping={"obs": "o_t"})
+    assert "no column actions, rewards and none is mapped to it; there are o_t, a_t, done. Say" in str(bad.error)
+    with pytest.raises(SchemaError) as refused:
+        refuse(bad, "fail", [])
+    assert str(refused.value).endswith("-s mapping.actions=NAME does.")
 
 
 def test_columns_have_to_be_the_same_in_all_tables() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 
@@ -23,6 +24,10 @@ from tests.episodes.strategies import any_spaces
 
 def through_text(space: gym.Space[Any]) -> gym.Space[Any]:
     return space_from_json(json.loads(json.dumps(space_to_json(space))))
+
+
+def box(low: Any, high: Any) -> spaces.Box:
+    return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
 
 
 def key_orders(space: gym.Space[Any]) -> list[Any]:
@@ -90,6 +95,43 @@ def test_what_rllib_wrote_is_read() -> None:
     stored = {"space": "box", "low": packed(-bound), "high": packed(bound), "shape": [2], "dtype": "<f4"}
     assert space_from_json(stored) == spaces.Box(-bound, bound)
     assert space_from_json({"space": "discrete", "n": 4}) == spaces.Discrete(4)
+
+
+@pytest.mark.parametrize(
+    ("written", "space"),
+    [
+        ("{space: box, low: [-10, -1.5], high: [10, .inf], shape: [2], dtype: float32}", box([-10, -1.5], [10, np.inf])),
+        ("{space: box, low: -1, high: 1, shape: [2, 3], dtype: <f4}", spaces.Box(-1, 1, (2, 3))),
+        ("{space: box, low: [[0, 1]], high: [[2, 3]], shape: [1, 2], dtype: float32}", box([[0, 1]], [[2, 3]])),
+        ("{space: box, low: 0, high: 255, shape: [8, 8, 3], dtype: uint8}", spaces.Box(0, 255, (8, 8, 3), np.uint8)),
+        ("{space: box, low: -.inf, high: .inf, shape: [], dtype: float64}", spaces.Box(-np.inf, np.inf, (), np.float64)),
+        ("{space: multi-discrete, nvec: [2, 3], dtype: int64}", spaces.MultiDiscrete([2, 3])),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_a_map_by_hand_has_bounds_that_are_numbers_or_lists(written: str, space: gym.Space[Any]) -> None:
+    read = space_from_json(yaml.safe_load(written))
+    assert read == space
+    assert (read.dtype, read.shape) == (space.dtype, space.shape)
+    assert through_text(read) == space  # and is stored like any other
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shape", "dtype", "told"),
+    [
+        ([-1, -1], 1, [3], "float32", "reshape"),
+        ([[1], [1, 2]], 3, [2], "float32", "inhomogeneous"),
+        ([0, "a"], 3, [2], "float32", "could not convert"),
+        (None, 1, [2], "float32", "float"),
+        (0.5, 3, [2], "int64", "int64, which cannot hold 0.5"),
+        ([0, 1], [2, 2.5], [2], "int64", r"int64, which cannot hold \[2, 2.5\]"),
+        (-1, 3, [2], "uint8", "-1 out of bounds"),
+        (0, 1, [10**5, 10**5], "float32", "unpack to more than"),
+    ],
+)
+def test_bounds_by_hand_that_do_not_fit_are_refused(low: Any, high: Any, shape: list[int], dtype: str, told: str) -> None:
+    with pytest.raises(SpaceError, match=told):
+        space_from_json({"space": "box", "low": low, "high": high, "shape": shape, "dtype": dtype})
 
 
 @pytest.mark.parametrize(

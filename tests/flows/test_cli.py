@@ -66,6 +66,7 @@ def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
         (("train", "-s", "optimizer.batch_size=none_at_all"), "optimizer.batch_size"),
         (("train", "-s", "nonsense"), "not NAME=VALUE"),
         (("train", "-c", "missing.yaml"), "missing.yaml"),
+        (("train", "-c", "a.yaml", "-c", "b.yaml"), "-c takes one file, not a.yaml, b.yaml. Put them into one"),
     ]:
         shown = offline(*arguments, cwd=tmp_path)
         assert shown.returncode == 1
