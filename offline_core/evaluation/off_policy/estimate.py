@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Sequence
 
 import gymnasium as gym
 import numpy as np
@@ -85,7 +84,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         confidence=config.confidence,
         recorded=recorded,
         estimates=estimates,
-        warnings=[*_doubts_about(opened, config), *_doubts_about_size(estimates, config)],
+        warnings=[*_doubts_about(opened), *_doubts_about_size(estimates, config)],
         open_episodes=open_episodes,
         seconds=time.perf_counter() - start,
     )
@@ -120,7 +119,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
             f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
             "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
         )
-    if not found.low >= wanted:
+    if not wanted <= found.low < np.inf:
         raise PromotionError(
             f"{told}. Record more episodes if the value reaches it and its interval is wide, train a better policy, or lower "
             "require_return."
@@ -219,20 +218,21 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
     return recorded, estimates
 
 
-def _doubts_about(dataset: Dataset, config: OffPolicyConfig) -> list[str]:
+def _doubts_about(dataset: Dataset) -> list[str]:
     """What the history of a dataset says against weighing its episodes."""
     doubts = []
-    operation = dataset.manifest.operation
-    if operation.name == "record_episodes" and operation.config.get("explore") is False and config.behaviour is None:
+    uri = dataset.location.uri
+    made = [node for node in lineage(uri, dataset.manifest.version).nodes if node.kind == "dataset" and node.state == "there"]
+    recordings = [open_dataset(node.uri, node.version) for node in made if node.operation == "record_episodes"]
+    if greedy := [each.ref.uri for each in recordings if each.manifest.operation.config.get("explore") is False]:
         doubts.append(
-            f"{dataset.location.uri} was recorded without exploration: its {columns.ACTION_LOGP} is not how its actions came "
-            "about, and what else could have been done is not in it. Record with explore."
+            f"{greedy[0]} was recorded without exploration: its {columns.ACTION_LOGP} is not how its actions came about, and "
+            "what else could have been done is not in it. Record with explore."
         )
-    made_by: Sequence[str | None] = [node.operation for node in lineage(dataset.location.uri, dataset.manifest.version).nodes]
-    if chosen := sorted({str(name) for name in made_by if name in CHOSEN_BY}):
+    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY}):
         doubts.append(
-            f"Episodes of {dataset.location.uri} were chosen ({', '.join(chosen)}): if that was by how they went, no weight "
-            "makes up for it. Estimate on what was recorded."
+            f"Episodes of {uri} were chosen ({', '.join(chosen)}): if that was by how they went, no weight makes up for it. "
+            "Estimate on what was recorded."
         )
     return doubts
 

@@ -23,7 +23,8 @@ from offline_core.evaluation.off_policy.result import OffPolicyResult
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.compact import compact_dataset
+from offline_core.pruning.config import CompactionConfig, PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.recording.player import Assignment, play
 from offline_core.storage.committing import commit
@@ -307,7 +308,10 @@ def test_a_recording_that_did_not_explore_is_doubted(tmp_path: Path) -> None:
     )
     policy = saved(policy_of(TARGET), tmp_path / "p")
     [warning] = estimate(policy, dataset.location.uri, methods=["is"]).warnings
-    assert "was recorded without exploration" in warning
+    assert "data was recorded without exploration" in warning
+    compact_dataset(CompactionConfig(), dataset=dataset.location.uri, output=str(tmp_path / "compacted"))
+    [again] = estimate(policy, str(tmp_path / "compacted"), methods=["is"]).warnings
+    assert again == warning, "whatever was made of it since"
 
 
 # The gate.
@@ -344,6 +348,17 @@ def test_the_gate_stays_shut_where_there_is_no_estimate(tmp_path: Path) -> None:
         enforce(
             result.model_copy(update={"estimates": {"wis": nothing}}),
             OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9),
+        )
+
+
+def test_the_gate_stays_shut_for_a_number_beyond_all_others(tmp_path: Path) -> None:
+    dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
+    result = estimate(policy, dataset, methods=["is"])
+    beyond = result.estimates["is"].model_copy(update={"value": np.inf, "low": np.inf, "high": np.inf})
+    with pytest.raises(PromotionError, match="within inf to inf"):
+        enforce(
+            result.model_copy(update={"estimates": {"is": beyond}}),
+            OffPolicyConfig(methods=["is"], gate_method="is", require_return=1.0),
         )
 
 
