@@ -130,6 +130,10 @@ def test_the_greedy_policy_weighs_by_what_it_would_have_done(tmp_path: Path) -> 
     result = estimate(policy, dataset, methods=QUICK, explore=False, resamples=100, confidence=0.99)
     for name, found in result.estimates.items():
         assert found.low < true_value(greedy) < found.high, name
+    acted = saved(policy_of(BEHAVIOUR), tmp_path / "behaviour")
+    weighed = estimate(policy, dataset, methods=QUICK, explore=False, behaviour=acted)
+    for name, found in weighed.estimates.items():
+        assert found.value == pytest.approx(result.estimates[name].value, rel=1e-5), f"{name}: who acted did explore"
 
 
 def test_one_that_never_did_what_was_recorded_has_no_weighted_estimate(tmp_path: Path) -> None:
