@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,14 @@ def world(tmp_path_factory: pytest.TempPathFactory, ray_up: None) -> Path:
 
 
 @pytest.fixture
-def folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a page's commands are run; like the repository's root for `examples`, which it can import."""
     place = tmp_path / "here"
     shutil.copytree(world, place)
     (place / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(place)
-    monkeypatch.setattr(sys, "path", [str(place), *sys.path])
-    _forget_examples()
-    yield place
-    _forget_examples()
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])  # in this process they are everybody's
+    return place
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -100,12 +97,6 @@ def test_what_is_not_run_says_why_and_is_little(capsys: pytest.CaptureFixture[st
         for test in re.findall(r"tests/[\w/]+\.py", block.not_run):
             assert (ROOT / test).is_file(), f"{block} is run by {test}, which is not there"
     assert len(left_out) <= MOST_NOT_RUN
-
-
-def _forget_examples() -> None:
-    """Other tests import them from the repository's root, and are to find them there."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "examples"]:
-        del sys.modules[name]
 
 
 def _here(text: str, folder: Path) -> str:
