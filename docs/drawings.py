@@ -98,7 +98,7 @@ def stages() -> Picture:
         (200, 30, "train expert", "PPO"),
         (360, 30, "record", "Ray actors"),
         (360, 158, "import", "rows → episodes"),
-        (520, 94, "check, prune", "rules · conditions"),
+        (520, 94, "prune, check", "conditions · rules"),
         (660, 94, "train", "BC, IQL …"),
         (770, 94, "evaluate", "new starts"),
     ]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from offline_core.config import EnvironmentSpec
@@ -59,6 +60,10 @@ def _of_other_people(folder: Path) -> None:
         logprobs_t="action_logp",
         i_t=pl.struct(wind=pl.col("t") % 3),
     )
+    frames = np.arange(300)
+    observed, done = np.random.default_rng(0).normal(size=(300, 3)), np.random.default_rng(1).uniform(-0.5, 0.5, (300, 2))
+    robot = {"episode_index": frames // 100, "frame": frames % 100, "observation.state": observed.astype(np.float32)}
+    pl.DataFrame(robot | {"action": done.astype(np.float32), "reward": np.ones(300)}).write_parquet(data / "robot.parquet")
     for name in ("2026-01/a", "2026-02/b"):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
     ids = theirs["eps_id"].unique(maintain_order=True)

@@ -96,7 +96,6 @@ def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, 
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
-    screenshot(page, orchestra, "/v2/runs", "runs", height=1000)
     deployment = orchestra.ask("GET", "/deployments/name/train-expert/smoke")
     screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1000)
 
