@@ -19,6 +19,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.prelearner.layout import Columns, lay_out
+from offline_core.ray_session import ray_session
 
 SHAPES = ("bar", "cross", "frame", "slash")
 PIXELS = 16
@@ -85,8 +86,9 @@ TRAINING = parse(
 def main(folder: str) -> float:
     """Learns from some images; the share of others that are named rightly."""
     images, others = (write_images(Path(folder, str(seed)), count=250, seed=seed) for seed in (0, 1))
-    result = train_policy(TRAINING, dataset=images, output=f"{folder}/policy")
-    steps = next(LabelledImages(others).parts(("obs", "actions"), looks_ahead=False))
+    with ray_session():
+        result = train_policy(TRAINING, dataset=images, output=f"{folder}/policy")
+        steps = next(LabelledImages(others).parts(("obs", "actions"), looks_ahead=False))
     accuracy = float((load_policy(result.checkpoint).greedy(steps["obs"]) == steps["actions"]).mean())
     print(f"names {accuracy:.0%} of images that it has not seen")
     return accuracy
