@@ -72,7 +72,8 @@ def imported(path: str, what: str) -> Any:
         raise ConfigError(f"The {what} {path!r} is in the script that runs: move it to a file that other processes can import.")
     try:
         found = getattr(importlib.import_module(module), name)
-        _IMPORTED.setdefault(module, _digest(module))
+        if module not in _IMPORTED:
+            _IMPORTED[module] = _digest(module)
         return found
     except Exception as error:  # a module of the user's may raise anything while it is imported
         raise ConfigError(

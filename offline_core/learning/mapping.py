@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
-
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.prelearner.mapper import Mapper, make_prelearner, spaces_made
-from offline_core.prelearner.pipeline import Pipeline, Spaces
+from offline_core.prelearner.mapper import Mapper, make_prelearner
+from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import Rows
 
 if TYPE_CHECKING:
@@ -76,14 +74,3 @@ class Mapping:
     @property
     def _arguments(self) -> dict[str, Any]:
         return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline}
-
-
-def own_spaces(
-    config: DataConfig, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
-) -> Spaces | None:
-    """The spaces of what the prelearner makes; None if nobody says them.
-
-    Raises:
-        ConfigError: the prelearner cannot be made, or says something else.
-    """
-    return spaces_made(config.prelearner, {"format": format, "wanted": (), "looks_ahead": False, "where": where}, stored)

@@ -14,7 +14,8 @@ from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.counting import Facts, facts_of
-from offline_core.learning.mapping import Mapping, Pool, own_spaces
+from offline_core.learning.mapping import Mapping, Pool
+from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
@@ -55,7 +56,7 @@ class RawRows:
         if not facts.ref.bytes and _is_empty(uri):
             raise DatasetNotFoundError(f"There is nothing at {uri}. Check the path.")
         readers = tuple(open_source([uri], config.source))
-        spaces = own_spaces(config, "rows", (None, None), where=uri)
+        spaces = spaces_made(config.prelearner, "rows", (None, None), where=uri)
         if spaces is None:
             raise ConfigError(f"The prelearner {config.prelearner} has to say what the spaces are: spaces() gives None.")
         pipeline = Pipeline.of(config.connectors, spaces)

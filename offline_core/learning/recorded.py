@@ -12,7 +12,8 @@ import numpy as np
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.mapping import Mapping, Pool, own_spaces
+from offline_core.learning.mapping import Mapping, Pool
+from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.manifest import Parent
@@ -40,7 +41,7 @@ class Recorded:
             ConfigError: the dataset does not say what its spaces are, or a connector cannot be made.
         """
         uri = dataset.location.uri
-        spaces = own_spaces(config, dataset.manifest.format, spaces_of(dataset), where=uri)
+        spaces = spaces_made(config.prelearner, dataset.manifest.format, spaces_of(dataset), where=uri)
         if spaces is None:
             raise ConfigError(f"{uri} does not say which spaces its observations and actions are from.")
         return cls(dataset, config, Pipeline.of(config.connectors, spaces))

@@ -14,7 +14,7 @@ from offline_core.own_code import OwnCode, imported
 from offline_core.own_errors import own_errors
 from offline_core.prelearner.layout import check_layout
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair
-from offline_core.prelearner.prelearner import PreLearner
+from offline_core.prelearner.prelearner import PreLearner, Rows
 
 
 class Mapper:
@@ -63,7 +63,7 @@ def make_prelearner(own: OwnCode | None, given: Mapping[str, Any]) -> PreLearner
 
 
 def spaces_made(
-    own: OwnCode | None, given: Mapping[str, Any], stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None]
+    own: OwnCode | None, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
 ) -> Spaces | None:
     """The spaces of what a prelearner makes, before any connector; None if nobody says them.
 
@@ -72,7 +72,7 @@ def spaces_made(
     """
     said: Any = stored
     if own is not None:
-        made = make_prelearner(own, given)
+        made = make_prelearner(own, {"format": format, "wanted": (), "looks_ahead": False, "where": where})
         with own_errors(f"prelearner {own}", "to say its spaces", ConfigError):
             said = made.spaces(*stored)
     if said == stored and None in stored:
