@@ -8,7 +8,7 @@ export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,7 +47,9 @@ bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.orchestration
 	$(BIN)/python -m benchmarks.object_storage
 	$(BIN)/python -m benchmarks.scaling
-	$(BIN)/python -m benchmarks.vs_rllib
+
+bench-rllib: $(STAMP) ## The same example by RLlib and by us, on a quiet machine; one to two hours
+	$(BIN)/python -m benchmarks.vs_rllib --report benchmarks/results/$(shell date +%F)-vs_rllib
 
 format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .
@@ -56,4 +58,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-.PHONY: help install demo check test test-all browser docs bench format clean
+.PHONY: help install demo check test test-all browser docs bench bench-rllib format clean

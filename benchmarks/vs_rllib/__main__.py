@@ -1,6 +1,6 @@
 """The example of RLlib's document, by RLlib and by us, on the same machine in the same run: how long it takes, what is lost.
 
-    python -m benchmarks.vs_rllib [--rounds 2] [--limit-seconds 900] [--stages …] [--report benchmarks/results/DATE-vs_rllib]
+    python -m benchmarks.vs_rllib [--rounds 2] [--limit-seconds 600] [--stages …] [--report benchmarks/results/DATE-vs_rllib]
     python -m benchmarks.vs_rllib --table benchmarks/results/DATE-vs_rllib.json
 
 Each side of each stage is a process of its own, RLlib and we in turns; its seconds are from its start to its end, with all
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rounds", type=int, default=2, help="how often each side runs each stage")
-    parser.add_argument("--limit-seconds", type=float, default=900.0, help="a run is ended then, and counts as not finished")
+    parser.add_argument("--limit-seconds", type=float, default=600.0, help="a run is ended then, and counts as not finished")
     parser.add_argument("--target-return", type=float, default=450.0, help="of the expert and the clones")
     parser.add_argument("--work", type=Path, default=Path("runs/vs_rllib"), help="folder of all that is made on the way")
     parser.add_argument("--report", help="path without suffix: writes .md, .json and .png")
