@@ -99,29 +99,38 @@ def stages(dataset: str) -> dict[str, float]:
 
     from offline_core.learning.feed import batches, joined
     from offline_core.learning.group import _put, _taken
+    from offline_core.learning.mapping import Mapping
+    from offline_core.learning.recorded import Recorded
     from offline_core.learning.run import Run
-    from offline_core.learning.source import training_spaces
-    from offline_core.prelearner.prelearner import IS_STEP, PreLearner
+    from offline_core.prelearner.layout import IS_STEP
     from offline_core.ray_session import fetch, ray_session
     from offline_core.storage.dataset import open_dataset
     from offline_core.storage.pieces import pieces, read_pieces
+    from offline_core.storage.reader import schema_of
 
     torch.set_num_threads(1)
-    source = open_dataset(dataset)
-    algorithm = Run(config_of(Setting(1), "bc"), source, None, training_spaces(source), None, None, "").algorithm()
-    prelearner = PreLearner(
-        source.manifest.format, algorithm.stored, (), looks_ahead=algorithm.looks_ahead, where=source.location.uri
+    config, source = config_of(Setting(1), "bc"), open_dataset(dataset)
+    recorded = Recorded.of(source, config.data)
+    run = Run(config, recorded, held_out=None, environment=None, target_return=None, output="")
+    algorithm = run.algorithm()
+    mapping = Mapping(
+        config.data,
+        source.manifest.format,
+        algorithm.stored,
+        recorded.pipeline,
+        looks_ahead=algorithm.looks_ahead,
+        where=source.location.uri,
     )
-    names = prelearner.stored_columns()
+    mapper, names = mapping.mapper(), mapping.stored_columns(schema_of(source).names)
     window = pieces(source, names)
     parts: list[Any] = []
     while window and sum(int(part[IS_STEP].sum()) for part in parts) < WINDOW_STEPS:
-        parts.append(prelearner(read_pieces([window.pop(0)], names)))
+        parts.append(mapper(read_pieces([window.pop(0)], names)))
     window, steps = pieces(source, names)[: len(parts)], sum(int(part[IS_STEP].sum()) for part in parts)
     took: dict[str, list[float]] = {"read": [], "feed": [], "order": []}
     with ray_session():
         for _ in range(REPEATS):
-            took["read"].append(seconds(lambda: [prelearner(read_pieces([piece], names)) for piece in window]) / steps)
+            took["read"].append(seconds(lambda: [mapper(read_pieces([piece], names)) for piece in window]) / steps)
             stored: list[Any] = []
             took["feed"].append(seconds(lambda put=stored: put.append(_put(joined(parts, dataset)))) / steps)
 

@@ -34,6 +34,7 @@ class AdvantageWeights:
         scale: of advantages. A number, for what a step weighs may not depend on which others are looked at with it.
     """
 
+    looks_ahead = True  # a value is asked of what comes after the last step as well
     reads = ("rewards", "terminateds")
     adds = ("weights",)
 

@@ -77,6 +77,8 @@ class StackedTextPreLearner(TextPreLearner):
 
     def columns(self, rows: pa.Table) -> Columns:
         steps = super().columns(rows)
+        if not len(steps[STARTS]):
+            return steps
         row = np.arange(len(steps[STARTS]))
         first = np.maximum.accumulate(np.where(steps[STARTS], row, 0))
         seen = row[:, None] + np.arange(1 - self.frames, 1)

@@ -16,9 +16,9 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
 
     @property
-    def import_paths(self) -> tuple[str, ...]:
-        """What these parameters themselves name of the user's own code; see `offline_core.own_code`."""
-        return ()
+    def own_code(self) -> dict[str, Any]:
+        """What these parameters themselves name of the user's own: import path → arguments; see `offline_core.own_code`."""
+        return {}
 
 
 class EnvironmentSpec(Config):
@@ -32,8 +32,8 @@ class EnvironmentSpec(Config):
     )
 
     @property
-    def import_paths(self) -> tuple[str, ...]:
-        return (self.id,) if ":" in self.id else ()
+    def own_code(self) -> dict[str, Any]:
+        return {self.id: self.kwargs} if ":" in self.id else {}
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError, EnvironmentNotFoundError
+from offline_core.own_code import import_module
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
@@ -55,7 +55,7 @@ def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
     module, _, name = environment.id.rpartition(":")
     try:
         if module:
-            importlib.import_module(module)
+            import_module(module)
     except Exception as error:  # a module of the user's may raise anything while it is imported
         raise EnvironmentNotFoundError(
             f"Environment {environment.id!r}: cannot import {module!r}: {error!r}. Is its package installed here, or its "

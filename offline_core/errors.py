@@ -30,6 +30,8 @@ Each message says what is wrong, where (URI, episode, column) and what to do abo
 say so (`may_pass`), and are worth another try later; the others would come again.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 __all__ = [
@@ -172,6 +174,18 @@ class LearnersLostError(LearningError):
     """Learners died more often than they may."""
 
     may_pass = True
+
+
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """What is wrong with data that is looked at within this is said with the place."""
+    try:
+        yield
+    except DataError as error:
+        ours = next(
+            kind for kind in type(error).__mro__ if kind.__module__ == __name__
+        )  # a user's own may take other arguments
+        raise ours(f"{where}: {error}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -29,8 +30,8 @@ class OwnCode(Config):
     arguments: dict[str, Any] = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
 
     @property
-    def import_paths(self) -> tuple[str, ...]:
-        return (self.path,)
+    def own_code(self) -> dict[str, Any]:
+        return {self.path: self.arguments}
 
     def __str__(self) -> str:
         return self.path
@@ -71,43 +72,77 @@ def imported(path: str, what: str) -> Any:
     if module == "__main__":
         raise ConfigError(f"The {what} {path!r} is in the script that runs: move it to a file that other processes can import.")
     try:
-        found = getattr(importlib.import_module(module), name)
-        if module not in _IMPORTED:
-            _IMPORTED[module] = _digest(module)
-        return found
+        return getattr(import_module(module), name)
     except Exception as error:  # a module of the user's may raise anything while it is imported
         raise ConfigError(
             f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
         ) from error
 
 
-def code_digests(config: BaseModel) -> dict[str, str]:
-    """By import path: 16 hex digits of the file of each module that these parameters name.
+def import_module(name: str) -> ModuleType:
+    """A module of the user's, whose file is remembered as it was; raises whatever the module does."""
+    module = importlib.import_module(name)
+    if name not in _IMPORTED:
+        _IMPORTED[name] = _digest(name)
+    return module
 
-    A changed file is another operation, so what was made with it is made anew. What that file imports is not seen, nor is
-    a module that is no file.
+
+def code_digests(config: BaseModel) -> dict[str, str]:
+    """16 hex digits each, of the user's own code that these parameters name, and of what it is given to read.
+
+    By import path: of the module's file. By path: of the names, sizes and times of the local file, or of the files in the
+    folder, that an argument for such code names; hidden ones (`_…`, `.…`) do not count.
+
+    A change is another operation, so what was made with it is made anew. What a module's file imports is not seen, nor is a
+    module that is no file, nor what lies in a bucket.
 
     Raises:
         ConfigError: a file is not any more what this process has imported.
     """
     found = dict[str, str]()
-    for path in sorted(set(_import_paths(config))):
+    for path, arguments in _own_code(config):
         module = path.partition(":")[0]
         if digest := _digest(module):
             if module in sys.modules and _IMPORTED.get(module, digest) != digest:
                 raise ConfigError(f"The file of {path} was changed after this process had imported it: start anew.")
             found[path] = digest
-    return found
+        found |= {text: digest for text in _texts(arguments) if (digest := _files_digest(text))}
+    return dict(sorted(found.items()))
 
 
-def _import_paths(value: Any) -> Iterator[str]:
+def _own_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """(import path, arguments) of all that is named in it."""
     if isinstance(value, BaseModel):
-        yield from value.import_paths if isinstance(value, Config) else ()
+        yield from value.own_code.items() if isinstance(value, Config) else ()
         for name in type(value).model_fields:
-            yield from _import_paths(getattr(value, name))
+            yield from _own_code(getattr(value, name))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _import_paths(item)
+            yield from _own_code(item)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from _texts(item)
+        case list() | tuple():
+            for item in value:
+                yield from _texts(item)
+
+
+def _files_digest(text: str) -> str | None:
+    """Of the file or folder that it names; None if there is none."""
+    try:
+        place = Path(text)
+        files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
+        facts = [(file.relative_to(place).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    except (OSError, ValueError):  # no text that a path could be, or nothing that may be looked at
+        return None
+    seen = sorted(fact for fact in facts if not any(part.startswith(("_", ".")) for part in Path(fact[0]).parts))
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
 
 
 def _digest(module: str) -> str | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from offline_core import own_code
 from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
 from offline_core.errors import ConfigError
 from offline_core.own_code import OwnCode, code_digests
 from offline_core.policies.config import NetworkConfig
@@ -70,6 +71,36 @@ def test_a_changed_file_is_another_operation(module: Path) -> None:
     module.write_text(SOURCE + "# changed\n")
     assert before.code.keys() == Operation.of("stage", config).code.keys() == {"someones_code:Scale"}
     assert before != Operation.of("stage", config)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_changed_file_that_an_argument_names_is_another_operation(module: Path, tmp_path: Path, folder: bool) -> None:
+    place = tmp_path / "words"
+    file = place / "vocabulary.txt" if folder else place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("cat dog")
+    config = OwnCode(
+        path="someones_code:Scale", arguments={"sizes": [{"of": str(place)}, "medium", "a" * 5000, "\0"], "factor": 2}
+    )
+    before = Operation.of("stage", config)
+    assert before.code.keys() == {"someones_code:Scale", str(place)}
+    assert before == Operation.of("stage", config)
+    if folder:
+        (place / "_evaluations").mkdir()
+        (place / "_evaluations" / "1.json").write_text("{}")
+        assert before == Operation.of("stage", config), "hidden files do not count"
+    file.write_text("cat dog bird")
+    assert before != Operation.of("stage", config)
+
+
+def test_an_environment_that_changed_since_it_was_imported_is_refused(module: Path) -> None:
+    module.write_text('import gymnasium\ngymnasium.register("Someones-v0", "gymnasium.envs.classic_control:CartPoleEnv")\n')
+    environment = EnvironmentSpec(id="someones_code:Someones-v0")
+    spaces_of(environment)
+    code_digests(environment)
+    module.write_text("# changed\n")
+    with pytest.raises(ConfigError, match=r"The file of someones_code:Someones-v0 was changed"):
+        code_digests(environment)
 
 
 def test_a_file_that_changed_since_it_was_imported_is_refused(module: Path) -> None:

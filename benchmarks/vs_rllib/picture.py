@@ -70,7 +70,7 @@ def bar(axes: Any, side: SideSummary, place: float, color: str) -> None:
             color=INK,
         )
         return
-    drawn = axes.bar([place], [side.seconds], BAR, color=color, hatch="///" if side.ended else None, edgecolor="white")
+    axes.bar([place], [side.seconds], BAR, color=color, hatch="///" if side.ended else None, edgecolor="white")
     for run in side.measured:
         axes.plot(place, run.seconds, ".", color=INK, markersize=3)
     text = (
@@ -78,7 +78,8 @@ def bar(axes: Any, side: SideSummary, place: float, color: str) -> None:
         if side.seconds < 10
         else f"{'> ' if side.ended else ''}{side.seconds:,.0f}"
     )
-    axes.bar_label(drawn, [text], padding=2, color=INK, fontsize=8)
+    top = max(run.seconds for run in side.measured)
+    axes.annotate(text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", color=INK, fontsize=8)
 
 
 def ratio(stage: StageSummary) -> str | None:

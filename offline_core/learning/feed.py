@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.errors import DataError, EmptyDatasetError, SchemaError
 from offline_core.learning.steps import Steps
-from offline_core.prelearner.layout import IS_STEP
+from offline_core.prelearner.layout import IS_STEP, STARTS
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
 
 Part = dict[str, np.ndarray]
-"""Flat columns of whole episodes, as a prelearner makes them."""
+"""Flat columns, one episode after the other, as a prelearner makes them; Ray may have cut a large one anywhere."""
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class ResidentFeed:
                 found.append(part)
                 bar.to(self.read.steps)
         self._steps = joined(found, where)
+        _check_steps(len(self._steps), expected_steps, where)
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         if first == 0:
@@ -87,14 +88,23 @@ class StreamingFeed:
         parts: epoch → the dataset's parts, in an order that only depends on the epoch.
         where: named in errors.
         window_steps: as many steps, and the episode that they end in, make a chunk.
+        expected_steps: of each epoch, if that is known.
     """
 
     resident = False
 
-    def __init__(self, parts: Callable[[int], Iterator[Part]], *, where: str = "The dataset", window_steps: int) -> None:
+    def __init__(
+        self,
+        parts: Callable[[int], Iterator[Part]],
+        *,
+        where: str = "The dataset",
+        window_steps: int,
+        expected_steps: int | None = None,
+    ) -> None:
         self._parts = parts
         self._where = where
         self.window_steps = window_steps
+        self._expected_steps = expected_steps
         self.read = ReadSoFar()
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
@@ -107,17 +117,35 @@ class StreamingFeed:
                 yield steps
 
     def _read(self, epoch: int, first: int) -> Iterator[Steps]:
-        waiting: list[Part] = []
-        steps = number = 0
-        for part in self.read.timed(self._parts(epoch)):
-            waiting.append(part)
-            steps += int(part[IS_STEP].sum())
-            if steps >= self.window_steps:
-                if number >= first:
-                    yield joined(waiting, self._where)
-                waiting, steps, number = [], 0, number + 1
-        if waiting and number >= first:
-            yield joined(waiting, self._where)
+        found = 0
+        for number, window in enumerate(windows(self.read.timed(self._parts(epoch)), self.window_steps)):
+            found += sum(int(part[IS_STEP].sum()) for part in window)
+            if number >= first:
+                yield joined(window, self._where)
+        _check_steps(found, self._expected_steps, self._where)
+
+
+def windows(parts: Iterable[Part], steps: int) -> Iterator[list[Part]]:
+    """The same rows, cut where the first episode begins after so many steps: however they came in parts.
+
+    At least one window, and the last one may be shorter.
+    """
+    waiting: list[Part] = []
+    held = 0
+    first = True
+    for part in parts:
+        starts = np.flatnonzero(part[STARTS])
+        before = (np.cumsum(part[IS_STEP]) - part[IS_STEP])[starts]  # steps of this part before each of its episodes
+        begin = done = 0
+        while (cut := int(np.searchsorted(before, done + steps - held))) < len(starts):
+            waiting.append({name: column[begin : starts[cut]] for name, column in part.items()})
+            yield waiting
+            first = False
+            waiting, held, begin, done = [], 0, int(starts[cut]), int(before[cut])
+        waiting.append({name: column[begin:] for name, column in part.items()})
+        held += int(part[IS_STEP][begin:].sum())
+    if held or first:
+        yield waiting
 
 
 def joined(parts: list[Part], where: str) -> Steps:
@@ -134,6 +162,14 @@ def joined(parts: list[Part], where: str) -> Steps:
         raise SchemaError(f"Some parts of {where} have the column {differ} and others do not.")
     tensors = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
     return Steps.of(tensors)
+
+
+def _check_steps(found: int, expected: int | None, where: str) -> None:
+    if expected not in (None, found):
+        raise DataError(
+            f"{where} gives {found:,} steps, and {expected:,} when they were counted. Code of your own has to give the same "
+            "each time; if none reads this, its files are not what they were."
+        )
 
 
 def batches(units: Tensor, size: int, *, seed: int, epoch: int, chunk: int, replacement: bool) -> tuple[Tensor, ...]:

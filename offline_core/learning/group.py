@@ -22,6 +22,7 @@ from offline_core.errors import ConfigError, LearnersLostError, OfflineError, St
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
+from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
@@ -46,6 +47,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     """
     compute = run.config.compute
     _check_resources(compute)
+    check_can_be_sent(run.source.pipeline)
     run = replace(run, output=Location.of(run.output).uri)  # learners have other working directories
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1, scheduling_strategy=here)(

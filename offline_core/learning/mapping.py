@@ -46,12 +46,8 @@ class Mapping:
             ConfigError: connectors of the user's own cannot be sent to other processes.
         """
         import ray.data
-        from ray import cloudpickle
 
-        try:
-            cloudpickle.dumps(self.pipeline)
-        except Exception as error:  # whatever the user's objects hold
-            raise ConfigError(f"A connector cannot be sent to prelearners: {error!r}. Set data.prelearners to 0.") from error
+        check_can_be_sent(self.pipeline)
         smallest, largest = pool
         mapped = rows.map_batches(
             Mapper,
@@ -64,7 +60,6 @@ class Mapping:
             num_gpus=self.config.gpus_per_prelearner or None,
         )
         mapped.context.execution_options.preserve_order = True  # that of the rows, and not that of their completion
-        mapped.context.target_max_block_size = None  # blocks of whole episodes, however large
         return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=self.config.prefetch))
 
     @property
@@ -74,3 +69,19 @@ class Mapping:
     @property
     def _arguments(self) -> dict[str, Any]:
         return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline}
+
+
+def check_can_be_sent(pipeline: Pipeline) -> None:
+    """To other processes.
+
+    Raises:
+        ConfigError: a connector of the user's own cannot.
+    """
+    from ray import cloudpickle
+
+    try:
+        cloudpickle.dumps(pipeline)
+    except Exception as error:  # whatever the user's objects hold
+        raise ConfigError(
+            f"A connector cannot be sent to other processes: {error!r}. Set data.prelearners and compute.learners to 0."
+        ) from error

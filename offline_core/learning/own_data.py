@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import ConfigError, within
 from offline_core.learning.config import DataConfig
-from offline_core.learning.counting import Facts, facts_of
 from offline_core.learning.mapping import Pool
+from offline_core.learning.origin import Origin, place_of
 from offline_core.own_errors import own_errors
 from offline_core.prelearner.layout import Columns, check_layout, read_only
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair
-from offline_core.storage.dataset import DatasetRef
-from offline_core.storage.manifest import Parent
 from offline_core.storage.reading import ray_errors
+from offline_core.storage.sources.ray_reads import in_order
 
 if TYPE_CHECKING:
     from offline_core.learning.feed import Part
@@ -54,7 +53,7 @@ class OwnData:
 
     config: DataConfig
     pipeline: Pipeline
-    facts: Facts
+    origin: Origin
     environment: EnvironmentSpec | None
 
     @classmethod
@@ -66,7 +65,7 @@ class OwnData:
         """
         if config.source is not None or config.prelearner is not None:
             raise ConfigError(f"{config.data_class} reads and maps by itself: set data.source and data.prelearner to None.")
-        facts = facts_of(uri)
+        uri = place_of(uri)
         made, name = _made(config, uri), f"data class {config.data_class}"
         with own_errors(name, "to say its spaces", ConfigError):
             spaces = a_pair(made.spaces(), name)
@@ -74,39 +73,27 @@ class OwnData:
         environment = getattr(made, "environment", None)
         if not isinstance(environment, EnvironmentSpec | None):
             raise ConfigError(f"The environment of the {name} has to be an EnvironmentSpec, and not {environment!r}.")
-        return cls(config, pipeline, facts, environment if pipeline.spaces == spaces else None)
-
-    @property
-    def ref(self) -> DatasetRef:
-        return self.facts.ref
-
-    @property
-    def parent(self) -> Parent:
-        return self.facts.parent
+        return cls(config, pipeline, Origin.of_place(uri), environment if pipeline.spaces == spaces else None)
 
     @property
     def is_own(self) -> bool:
         return True
 
-    @property
-    def changes_show(self) -> bool:
-        return self.facts.changes_show
-
     def parts(
         self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
-        uri, name = self.facts.ref.uri, f"data class {self.config.data_class}"
-        with own_errors(name, f"on {uri}"):
-            given = iter(_made(self.config, uri).parts(tuple(wanted), looks_ahead=looks_ahead))
-        while True:
+        uri, name = self.origin.ref.uri, f"data class {self.config.data_class}"
+        with in_order():
             with own_errors(name, f"on {uri}"):
-                part = next(given, _END)
-            if part is _END:
-                return
-            try:
-                yield self.pipeline(read_only(check_layout(part, looks_ahead=looks_ahead)))
-            except DataError as error:
-                raise type(error)(f"{uri}, by the {name}: {error}") from error
+                given = iter(_made(self.config, uri).parts(tuple(wanted), looks_ahead=looks_ahead))
+            while True:
+                with own_errors(name, f"on {uri}"):
+                    part = next(given, _END)
+                if part is _END:
+                    return
+                with within(f"{uri}, by the {name}"):
+                    made = self.pipeline(read_only(check_layout(part, looks_ahead=looks_ahead)))
+                yield made
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return ray_errors()

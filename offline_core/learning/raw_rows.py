@@ -13,13 +13,11 @@ import pyarrow as pa
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.counting import Facts, facts_of
 from offline_core.learning.mapping import Mapping, Pool
+from offline_core.learning.origin import Origin, place_of
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
-from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Parent
 from offline_core.storage.reading import ray_errors
 from offline_core.storage.sources.listing import WILDCARDS
 from offline_core.storage.sources.opening import open_source
@@ -37,7 +35,7 @@ class RawRows:
     readers: tuple[StepReader, ...]
     config: DataConfig
     pipeline: Pipeline
-    facts: Facts
+    origin: Origin
 
     @classmethod
     def of(cls, uri: str, config: DataConfig) -> RawRows:
@@ -52,27 +50,15 @@ class RawRows:
             raise ConfigError("Our prelearner cannot know what the rows of data.source mean: name yours by data.prelearner.")
         if config.source.format == "auto":
             raise ConfigError("Name the format of the rows by data.source.format: read_text, say.")
-        facts = facts_of(uri)
-        if not facts.ref.bytes and _is_empty(uri):
+        uri = place_of(uri)
+        if _is_empty(uri):
             raise DatasetNotFoundError(f"There is nothing at {uri}. Check the path.")
         readers = tuple(open_source([uri], config.source))
         spaces = spaces_made(config.prelearner, "rows", (None, None), where=uri)
         if spaces is None:
             raise ConfigError(f"The prelearner {config.prelearner} has to say what the spaces are: spaces() gives None.")
         pipeline = Pipeline.of(config.connectors, spaces)
-        return cls(readers, config, pipeline, facts)
-
-    @property
-    def ref(self) -> DatasetRef:
-        return self.facts.ref
-
-    @property
-    def parent(self) -> Parent:
-        return self.facts.parent
-
-    @property
-    def changes_show(self) -> bool:
-        return self.facts.changes_show
+        return cls(readers, config, pipeline, Origin.of_readers(uri, readers))
 
     @property
     def is_own(self) -> bool:
@@ -85,7 +71,7 @@ class RawRows:
     def parts(
         self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
     ) -> Iterator[Part]:
-        where = self.facts.ref.uri
+        where = self.origin.ref.uri
         mapping = Mapping(self.config, "rows", tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=where)
         if pool is not None:
             return mapping.pooled(self._ray_rows(), pool)

@@ -13,10 +13,10 @@ from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.mapping import Mapping, Pool
+from offline_core.learning.origin import Origin
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
-from offline_core.storage.dataset import Dataset, DatasetRef
-from offline_core.storage.manifest import Parent
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.pieces import Piece, pieces, tables_of
 from offline_core.storage.reader import schema_of, spaces_of
 from offline_core.storage.reading import reading
@@ -47,16 +47,8 @@ class Recorded:
         return cls(dataset, config, Pipeline.of(config.connectors, spaces))
 
     @property
-    def ref(self) -> DatasetRef:
-        return self.dataset.ref
-
-    @property
-    def parent(self) -> Parent:
-        return self.dataset.parent_entry
-
-    @property
-    def changes_show(self) -> bool:
-        return True
+    def origin(self) -> Origin:
+        return Origin.of(self.dataset)
 
     @property
     def is_own(self) -> bool:

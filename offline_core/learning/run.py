@@ -38,13 +38,20 @@ from offline_core.storage.manifest import Operation, Parent, identity_of
 log = logging.getLogger(__name__)
 
 _HOW_FAST = {
-    "data": {"prelearners", "cpus_per_prelearner", "gpus_per_prelearner", "prefetch", "resident_bytes"},
+    "data": {
+        "prelearners",
+        "cpus_per_prelearner",
+        "gpus_per_prelearner",
+        "row_groups_per_read",
+        "prefetch",
+        "resident_bytes",
+    },
     "evaluation": {"held_out"},
     "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
 }
 """Parameters that do not change what is learned, or are told otherwise, and so are no part of where a policy comes from."""
 
-_OF_STREAMS = {"row_groups_per_read", "window_steps"}
+_OF_STREAMS = {"window_steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,12 @@ class Run:
     @property
     def steps(self) -> int:
         """Of an epoch."""
-        return self.source.ref.steps if self.counted is None else self.counted.steps
+        return self.source.origin.ref.steps if self.counted is None else self.counted.steps
 
     @property
     def dataset(self) -> DatasetRef:
         """What is learned from; of what is no dataset of ours, with what was counted."""
-        ref = self.source.ref
+        ref = self.source.origin.ref
         return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
 
     @property
@@ -92,7 +99,7 @@ class Run:
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train_policy", version=3, config=settings, code=self.code)
+        return Operation(name="train_policy", version=4, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:
@@ -102,12 +109,12 @@ class Run:
     @property
     def changes_show(self) -> bool:
         """The identity changes with the data."""
-        return all(read.changes_show for read in self.read)
+        return all(read.origin.changes_show for read in self.read)
 
     @property
     def parents(self) -> list[Parent]:
         """What is learned from, and what decides with it when it is enough."""
-        return [source.parent for source in self.read]
+        return [source.origin.parent for source in self.read]
 
     @property
     def identity(self) -> str:

@@ -17,11 +17,10 @@ from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.mapping import Pool
+from offline_core.learning.origin import Origin
 from offline_core.prelearner.layout import IS_STEP, STARTS
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.seeding import derive_seed
-from offline_core.storage.dataset import DatasetRef
-from offline_core.storage.manifest import Parent
 
 if TYPE_CHECKING:
     from offline_core.learning.algorithms.algorithm import Algorithm
@@ -41,20 +40,12 @@ class Source(Protocol):
     """Where the steps come from; small, and sent to every learner."""
 
     @property
-    def ref(self) -> DatasetRef:
-        """Names it, with its size; version 0 if it is no dataset of ours."""
-
-    @property
-    def parent(self) -> Parent:
-        """It, as what a policy is made from."""
-
-    @property
-    def changes_show(self) -> bool:
-        """The fingerprint of `parent` changes with what is there."""
+    def origin(self) -> Origin:
+        """The place, and what is known of it."""
 
     @property
     def is_own(self) -> bool:
-        """Code of the user's own decides which steps come out; `ref` does not say how many."""
+        """Code of the user's own decides which steps come out; `origin` does not say how many."""
 
     @property
     def environment(self) -> EnvironmentSpec | None:
@@ -97,7 +88,7 @@ def parts_of(
     # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
     kept = {*algorithm.stored, *algorithm.batch_columns} - ({columns.NEW_OBS} - set(algorithm.stored))
     made = source.parts(wanted, looks_ahead=algorithm.looks_ahead or own.looks_ahead, pool=pool, order=order)
-    return (_kept(part, algorithm.stored, kept, source.ref.uri) for part in made)
+    return (_kept(part, algorithm.stored, kept, source.origin.ref.uri) for part in made)
 
 
 def make_feed(
@@ -120,19 +111,20 @@ def make_feed(
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
     pool = _pool(source, config, taken_cpus)
-    uri = source.ref.uri
+    uri = source.origin.ref.uri
     if not streamed:
         return ResidentFeed(parts_of(source, algorithm, pool=pool), where=uri, expected_steps=expected_steps)
     return StreamingFeed(
         lambda epoch: parts_of(source, algorithm, pool=pool, order=np.random.default_rng(derive_seed(seed, "pieces", epoch))),
         where=uri,
         window_steps=config.window_steps,
+        expected_steps=expected_steps,
     )
 
 
 def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
     """So many steps are too large to stay in memory. Logs where they will be, and why."""
-    ref = source.ref
+    ref = source.origin.ref
     needed = steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
@@ -148,7 +140,7 @@ def wants_prelearners(source: Source, config: DataConfig) -> bool:
     if config.data_class is not None:
         return False  # it maps by itself
     if config.prelearners is None:
-        return source.ref.bytes > IN_PROCESS_BYTES
+        return source.origin.ref.bytes > IN_PROCESS_BYTES
     return config.prelearners != 0
 
 
@@ -166,7 +158,7 @@ def _pool(source: Source, config: DataConfig, taken_cpus: float) -> Pool | None:
     cpus = there.get("CPU", 0.0) - taken_cpus
     if config.prelearners is None:
         actors = max(0, int((cpus - 1) / config.cpus_per_prelearner)) if config.cpus_per_prelearner else 1
-        log.info("%s: %s stored bytes, so %d prelearners", source.ref.uri, f"{source.ref.bytes:,}", actors)
+        log.info("%s: %s stored bytes, so %d prelearners", source.origin.ref.uri, f"{source.origin.ref.bytes:,}", actors)
         return (actors, actors) if actors else None
     smallest, largest = (config.prelearners,) * 2 if isinstance(config.prelearners, int) else config.prelearners
     wanted = smallest * config.cpus_per_prelearner

@@ -73,6 +73,7 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
             states.clear()  # they may be of other data
         if run.source.is_own and run.counted is None:
             run = replace(run, counted=count(run.source, run.algorithm()))
+            run = replace(run, streamed=is_streamed(run.source, run.steps, config.data))
         run = _as_it_began(run)
         if config.compute.learners or any(wants_prelearners(read, config.data) for read in run.read):
             stack.enter_context(ray_session())
@@ -108,16 +109,18 @@ def _begun(config: TrainingConfig, dataset: str, output: str, version: int | Non
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
     algorithm = run.algorithm()  # which may refuse, before anything is read
-    if not source.ref.steps:
+    if not source.origin.ref.steps:
         run = replace(run, counted=count(source, algorithm))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
 
 def _found(run: Run) -> TrainingResult | None:
-    """What the same run has left, if it can be told that nothing has changed."""
+    """What the same run has left, however it read the data, if it can be told that nothing has changed."""
     if not run.changes_show:
         return None
-    return kept(Location.of(run.output).child(RESULT_FILE), run.identity, TrainingResult, fingerprint=fingerprint_of)
+    place = Location.of(run.output).child(RESULT_FILE)
+    results = (kept(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in _ways(run))
+    return next(filter(None, results), None)
 
 
 def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> Source:
@@ -135,9 +138,13 @@ def _reads_by_ray(config: DataConfig) -> bool:
 
 
 def _as_it_began(run: Run) -> Run:
-    """With the data read as in the state that is there to go on from: it may fit into the memory now, or no longer."""
-    ways = (run, replace(run, streamed=not run.streamed))
-    return next((way for way in ways if States(Location.of(run.output), run=way.identity).latest()), run)
+    """With the data read as in the state that is there to go on from."""
+    return next((way for way in _ways(run) if States(Location.of(run.output), run=way.identity).latest()), run)
+
+
+def _ways(run: Run) -> tuple[Run, Run]:
+    """As it would begin now, and as it may have begun: the data may fit into the memory now, or no longer."""
+    return run, replace(run, streamed=not run.streamed)
 
 
 def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:

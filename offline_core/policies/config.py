@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -59,8 +59,8 @@ class NetworkConfig(Config):
         return self
 
     @property
-    def import_paths(self) -> tuple[str, ...]:
-        return () if self.module is None else (self.module,)
+    def own_code(self) -> dict[str, Any]:
+        return {} if self.module is None else {self.module: None}
 
     @property
     def remembers(self) -> bool:

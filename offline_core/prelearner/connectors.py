@@ -24,7 +24,7 @@ One of the user's own may say more about itself, by attributes of the class or f
     adds         names of columns that it makes, which the dataset need not have
     looks_ahead  True: episodes have a row more, for the observation after the last step
     spaces       method (observation space, action space) → (observation space, action space): what becomes of them
-    fingerprint  text that stands for whatever else it depends on, such as the content of a file
+    fingerprint  text that stands for what it depends on beside local files that its arguments name
 
 What it makes may depend on nothing but its arguments and the columns: it is called again for the same steps in each epoch
 of a stream, when a run that was killed goes on, and in other processes.

@@ -28,14 +28,15 @@ def lay_out(steps: dict[str, Nested], lengths: Any, last: Nested | None = None) 
 
     Arguments:
         steps: nested arrays (N, …) by name, the episodes one after the other.
-        lengths: (E,) of the episodes, in steps; none is 0.
+        lengths: (E,) of the episodes, in steps; none is 0, together they are N.
         last: nested arrays (E, …), the observations after the last steps, if somebody looks ahead. The other columns then
             repeat what they have for the last step.
 
     Raises:
-        SchemaError: `last` and the column `obs` differ in shape.
+        SchemaError: numbers of rows differ, or `last` and the column `obs` in shape.
     """
     lengths = np.asarray(lengths, np.int64)
+    _check_lengths(steps, lengths, last)
     extra = int(last is not None)
     ends = np.cumsum(lengths + extra)
     starts, is_step = np.zeros(int(ends[-1]) if len(ends) else 0, bool), np.ones(int(ends[-1]) if len(ends) else 0, bool)
@@ -86,6 +87,17 @@ def read_only(made: Columns) -> Columns:
         return seen
 
     return {name: nested.map_leaves(view, tree) for name, tree in made.items()}
+
+
+def _check_lengths(steps: dict[str, Nested], lengths: np.ndarray, last: Nested | None) -> None:
+    if lengths.ndim != 1 or (lengths < 1).any():
+        raise SchemaError(f"the lengths of episodes have to be one number each, at least 1, and not {lengths}")
+    wanted = [(name, tree, int(lengths.sum()), "the lengths add up to") for name, tree in steps.items()]
+    wanted += [] if last is None else [("last", last, len(lengths), "the number of episodes is")]
+    for name, tree, rows, said in wanted:
+        for path, leaf in nested.flatten(tree, name).items():
+            if len(leaf) != rows:
+                raise SchemaError(f"{path} has {len(leaf)} rows, {said} {rows}")
 
 
 def _set_last(tree: Nested, last: Nested, ends: np.ndarray) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import ConfigError, within
 from offline_core.own_code import OwnCode, imported
 from offline_core.own_errors import own_errors
 from offline_core.prelearner.layout import check_layout
@@ -27,24 +28,24 @@ class Mapper:
 
     def __init__(self, own: OwnCode | None, given: Mapping[str, Any], pipeline: Pipeline) -> None:
         self._own = own
-        self._where: str = given["where"]
-        self._looks_ahead: bool = given["looks_ahead"]
-        self._prelearner = make_prelearner(own, given)
+        self._given = given
         self._pipeline = pipeline
 
+    @cached_property
+    def _prelearner(self) -> PreLearner:
+        """Not made with this: what Ray makes of an error there says nothing of its cause."""
+        return make_prelearner(self._own, self._given)
+
     def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
-        try:
+        with within(self._given["where"]):
             if self._own is None:
                 return self._pipeline(self._prelearner.columns(rows))
+            prelearner = self._prelearner
             with own_errors(f"prelearner {self._own}", f"on {rows.num_rows:,} rows"):
-                made = self._prelearner.columns(rows)
-            try:
-                made = check_layout(made, looks_ahead=self._looks_ahead)
-            except DataError as error:
-                raise type(error)(f"The prelearner {self._own}: {error}") from error
+                made = prelearner.columns(rows)
+            with within(f"The prelearner {self._own}"):
+                made = check_layout(made, looks_ahead=self._given["looks_ahead"])
             return self._pipeline(made)
-        except DataError as error:
-            raise type(error)(f"{self._where}: {error}") from error
 
 
 def make_prelearner(own: OwnCode | None, given: Mapping[str, Any]) -> PreLearner:

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.episodes import nested
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import ConfigError, within
 from offline_core.own_code import imported
 from offline_core.own_errors import own_errors
 from offline_core.prelearner.config import ConnectorConfig
@@ -114,10 +114,8 @@ class OwnConnector:
         looks_ahead = not steps[IS_STEP].all()
         with own_errors(f"connector {self.path}", f"on {len(steps[STARTS]):,} rows"):
             made = self._run(read_only(steps))
-        try:
+        with within(f"The connector {self.path}"):
             return check_layout(made, looks_ahead=looks_ahead)
-        except DataError as error:
-            raise type(error)(f"The connector {self.path}: {error}") from error
 
 
 def a_pair(spaces: Any, who: str) -> Spaces:

@@ -17,7 +17,7 @@ from offline_core.episodes.arrow import read_column
 from offline_core.episodes.metadata import content_of
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
-from offline_core.errors import DataError, SchemaError
+from offline_core.errors import SchemaError, within
 from offline_core.quality.steps import StepBatch, types_of
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.parquet_files import read_footer
@@ -43,10 +43,8 @@ def step_batches(dataset: Dataset) -> Iterator[StepBatch]:
 
 def _from_episodes(dataset: Dataset, history: _History) -> Iterator[StepBatch]:
     for group in row_groups(dataset):
-        try:
+        with within(group.uri):
             episodes = [decode(item) for item in group.read([columns.ITEM])[columns.ITEM].to_pylist()]
-        except DataError as error:
-            raise type(error)(f"{group.uri}: {error}") from error
         for _, alike in itertools.groupby(episodes, _kind):
             yield _of_episodes(dataset, history, list(alike))
 
@@ -90,10 +88,9 @@ def _kind(episode: Episode) -> tuple[Any, ...]:
 
 def _from_table(dataset: Dataset, history: _History) -> Iterator[StepBatch]:
     for table in _whole_episodes(_tables(dataset)):
-        try:
-            yield _of_table(dataset, history, table)
-        except DataError as error:
-            raise type(error)(f"{dataset.location.uri}: {error}") from error
+        with within(dataset.location.uri):
+            batch = _of_table(dataset, history, table)
+        yield batch
 
 
 def _tables(dataset: Dataset) -> Iterator[pa.Table]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from offline_core.episodes import nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
-from offline_core.episodes.unpickle import load_array, load_nested
-from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
+from offline_core.episodes.unpickle import load_alike, load_array, load_nested
+from offline_core.errors import CorruptFileError, SchemaError, UnsafeDataError, within
 
 PACKED = "BCJNGG"
 """How base64 of an lz4 frame begins."""
@@ -42,10 +42,8 @@ def read_foreign_column(table: pa.Table, name: str) -> Nested:
             raise SchemaError(
                 f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first."
             )
-        try:
+        with within(f"Column {name!r}"):
             return nested.stack([load_nested(item) for item in column.cast(pa.binary()).to_pylist()], name)
-        except DataError as error:
-            raise type(error)(f"Column {name!r}: {error}") from error
     return read_column(table, name)
 
 
@@ -55,12 +53,14 @@ def unpack_values(texts: Iterable[Any], name: str) -> np.ndarray:
     Raises:
         DataError: one is not packed, cannot be unpacked, or differs from the others in shape.
     """
-    arrays = []
+    pickles = []
     for text in texts:
         if not isinstance(text, str) or not text.startswith(PACKED):
             raise SchemaError(f"Column {name!r} mixes packed arrays with other text: {str(text)[:40]!r}.")
-        arrays.append(unpack_value(text))
-    return nested.stack(arrays, name)  # type: ignore[no-any-return]
+        pickles.append(_unpacked(text))
+    if (alike := load_alike(pickles)) is not None:
+        return alike
+    return nested.stack([load_array(data) for data in pickles], name)  # type: ignore[no-any-return]
 
 
 def unpack_value(text: str) -> np.ndarray:
@@ -80,12 +80,14 @@ def unpack_column(text: str) -> Nested:
 
 def _unpacked(text: str) -> bytes:
     try:
+        frame = base64.b64decode(text, validate=True)
+        size = lz4.frame.get_frame_info(frame)["content_size"] or MAX_VALUE_BYTES  # as much memory is taken at once
         decompressor = lz4.frame.LZ4FrameDecompressor()
-        data = decompressor.decompress(base64.b64decode(text, validate=True), max_length=MAX_VALUE_BYTES)
+        data = decompressor.decompress(frame, max_length=min(size, MAX_VALUE_BYTES) + 1)
     except (binascii.Error, RuntimeError, ValueError) as error:
         raise CorruptFileError(f"A packed value cannot be unpacked: {error}.") from error
     if not decompressor.eof:
-        if len(data) >= MAX_VALUE_BYTES:
+        if len(data) > MAX_VALUE_BYTES:
             raise UnsafeDataError(f"A packed value unpacks to more than {MAX_VALUE_BYTES:,} bytes; refused.")
         raise CorruptFileError("A packed value is cut off.")
     return data  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ def ray_pieces(pieces: Sequence[Piece], names: Sequence[str], *, pieces_per_read
     """The rows of these pieces with the columns `names`, read lazily, so many pieces a block, in this order."""
     blocks = max(1, -(-len(pieces) // pieces_per_read))
     numbered = ray.data.range(len(pieces), override_num_blocks=blocks)
+    numbered.context.target_max_block_size = None  # an episode of a table is not cut, however large a block becomes
     return numbered.map_batches(
         partial(_read, pieces=list(pieces), names=list(names)), batch_size=None, batch_format="numpy", num_cpus=1
     )

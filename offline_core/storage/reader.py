@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.episodes import Episode, columns, decode, table_to_episodes
-from offline_core.errors import DataError, EmptyDatasetError, SchemaError
+from offline_core.errors import EmptyDatasetError, SchemaError, within
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.parquet_files import parquet_errors
 
@@ -52,7 +52,7 @@ class RowGroup:
         Raises:
             CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
         """
-        try:
+        with within(self.uri):
             if columns.ITEM in self.names:
                 items = self.read([columns.ITEM])[columns.ITEM]
                 found = [decode(item) for item in (items if only is None else items.filter(pa.array(only))).to_pylist()]
@@ -60,8 +60,6 @@ class RowGroup:
                 found = table_to_episodes(self.read(names))
                 found = found if only is None else list(itertools.compress(found, only))
             return [self._with_spaces(episode) for episode in found]
-        except DataError as error:
-            raise type(error)(f"{self.uri}: {error}") from error
 
     def _with_spaces(self, episode: Episode) -> Episode:
         observation_space, action_space = self._spaces
@@ -107,11 +105,9 @@ def episodes(dataset: Dataset) -> Iterator[Episode]:
     duplicates = 0
     for group in row_groups(dataset):
         found = group.episodes()
-        try:
+        with within(group.uri):
             for episode in found:
                 episode.validate()
-        except DataError as error:
-            raise type(error)(f"{group.uri}: {error}") from error
         for episode in found:
             if (episode.eps_id, episode.t_started) in seen:
                 duplicates += 1

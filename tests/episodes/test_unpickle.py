@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from offline_core.episodes import nested, unpickle
-from offline_core.episodes.unpickle import load_array, load_nested
+from offline_core.episodes.unpickle import load_alike, load_array, load_nested
 from offline_core.errors import UnsafeDataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -44,6 +44,43 @@ def test_every_array_comes_back(array: np.ndarray, protocol: int) -> None:
     assert again.dtype == array.dtype
     assert again.shape == array.shape
     assert again.tobytes() == array.tobytes()
+
+
+@settings(max_examples=200)
+@given(
+    hnp.arrays(
+        st.sampled_from(["?", "i1", "<u2", ">i4", "<i8", ">f4", "<f8", "<c16", "S2"]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3).map(lambda shape: (3, *shape)),
+    ),
+    st.sampled_from("CF"),
+    st.sampled_from(PROTOCOLS),
+)
+def test_arrays_that_are_pickled_alike_come_back_as_one(arrays: np.ndarray, order: str, protocol: int) -> None:
+    pickles = [pickle.dumps(np.asarray(array, order=order), protocol) for array in arrays]
+    if (found := load_alike(pickles)) is not None:
+        assert (found.dtype, found.shape, found.tobytes()) == (arrays.dtype, arrays.shape, arrays.tobytes())
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (84, 84, 3)])
+def test_numbers_of_a_column_are_pickled_alike(shape: tuple[int, ...], protocol: int) -> None:
+    arrays = np.random.default_rng(0).normal(size=(5, *shape)).astype(np.float32)
+    assert load_alike([pickle.dumps(array, protocol) for array in arrays]).tobytes() == arrays.tobytes()
+
+
+def test_arrays_that_are_pickled_otherwise_are_not_taken_for_alike() -> None:
+    def alike(*arrays: np.ndarray) -> bool:
+        return load_alike([pickle.dumps(array, 5) for array in arrays]) is not None
+
+    zeros = np.zeros((2, 3), np.float32)
+    assert alike(zeros, zeros + 1)
+    assert not alike(zeros, zeros.astype(np.int32)) and not alike(zeros, zeros.reshape(3, 2)) and not alike(zeros, zeros[:1])
+    assert not alike(np.asfortranarray(zeros), np.asfortranarray(zeros + 1)), "zeros would read the same either way"
+    assert load_alike([]) is None
+    laughs = pickle.dumps(zeros, 5)[:-1] + b"0cos\nsystem\n."
+    with pytest.raises(UnsafeDataError):
+        load_alike([laughs, laughs])
+    assert load_alike([pickle.dumps(zeros, 5), laughs]) is None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

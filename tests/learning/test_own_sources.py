@@ -93,7 +93,7 @@ def training(data: DataConfig, **more: Any) -> TrainingConfig:
 def test_rows_become_steps_each_once(text: str, changes: dict[str, Any]) -> None:
     config = lines(**changes)
     source = RawRows.of(text, config)
-    assert (*count(source, BC), source.ref.version) == (4, 11, 0)
+    assert (*count(source, BC), source.origin.ref.version) == (4, 11, 0)
     found = read(source, config, streamed="window_steps" in changes)
     assert found == OBSERVED
 
@@ -214,7 +214,7 @@ def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_p
     for _ in range(2):
         result = train_policy(config, dataset="mydb://table", output=str(tmp_path))
         assert not result.reused and result.steps == 2 * 20
-    assert not OwnData.of("mydb://table", config.data).changes_show
+    assert not OwnData.of("mydb://table", config.data).origin.changes_show
 
 
 def test_credentials_in_a_place_are_refused_before_anybody_is_told(tmp_path: Path) -> None:

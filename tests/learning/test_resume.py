@@ -134,6 +134,12 @@ def test_a_run_goes_on_as_it_began_though_memory_has_become_short(tmp_path: Path
     assert again.losses == whole.losses
 
 
+def test_what_is_done_is_found_though_memory_has_become_short(tmp_path: Path, dataset: str) -> None:
+    whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path))
+    again = train_policy(parse(TrainingConfig, ALONE | {"data": {"resident_bytes": 0}}), dataset=dataset, output=str(tmp_path))
+    assert again.reused and again.losses == whole.losses
+
+
 def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:
     killed(dataset, tmp_path / "run", ALONE, at=10)
     config = parse(TrainingConfig, ALONE | {"seed": 1})

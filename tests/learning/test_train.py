@@ -109,6 +109,21 @@ def test_what_does_not_fit_in_memory_is_streamed_every_step_of_it(tmp_path: Path
     assert results[0].losses == results[1].losses
 
 
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_a_stream_is_the_same_whoever_reads_it(tmp_path: Path, format: str) -> None:
+    """So a run that was killed here goes on elsewhere, where more actors read."""
+    data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, format=format)
+    streaming = {"resident_bytes": 0, "window_steps": 512}
+    pool = {"prelearners": 1, "cpus_per_prelearner": 0.5, "row_groups_per_read": 3}
+    alone, together = (
+        train_policy(config(data=streaming | how), dataset=data, output=str(tmp_path / name))
+        for name, how in {"alone": {}, "together": pool}.items()
+    )
+    assert together.losses == alone.losses
+    operations = [read_policy_manifest(result.checkpoint).operation for result in (alone, together)]
+    assert operations[0] == operations[1]
+
+
 @pytest.mark.parametrize("more", [{}, {"frames": 2}, {"recurrent": "gru"}])
 def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(tmp_path: Path, more: dict) -> None:
     episodes = balancing_episodes()

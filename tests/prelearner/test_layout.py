@@ -62,6 +62,22 @@ def test_what_is_no_columns_is_told(made: object) -> None:
         check_layout(made, looks_ahead=False)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "last", "message"),
+    [
+        ([3, 1], None, r"_SOME_ has 5 rows, the lengths add up to 4"),
+        ([3, 3], None, r"has 5 rows, the lengths add up to 6"),
+        ([3, 1], np.zeros((2, 1)), r"has 5 rows, the lengths add up to 4"),
+        ([3, 2], np.zeros((1, 1)), r"last/position has 1 rows, the number of episodes is 2"),
+        ([3, 0, 2], np.zeros((3, 1)), "at least 1"),
+        ([[3], [2]], None, "one number each"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_told(lengths: list, last: np.ndarray | None, message: str) -> None:
+    with pytest.raises(SchemaError, match=message.replace("_SOME_", ".*")):
+        lay_out(STEPS, lengths, None if last is None else {"position": last})
+
+
 def test_another_shape_of_the_last_observation() -> None:
     with pytest.raises(SchemaError, match="different shapes in obs/position"):
         lay_out(STEPS, [3, 2], {"position": np.zeros((2, 2))})

@@ -79,8 +79,8 @@ class SourceConfig(Config):
     )
 
     @property
-    def import_paths(self) -> tuple[str, ...]:
-        return (self.format,) if ":" in self.format else ()
+    def own_code(self) -> dict[str, Any]:
+        return {self.format: self.arguments} if ":" in self.format else {}
 
 
 def open_source(

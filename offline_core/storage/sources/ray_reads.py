@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,16 +58,13 @@ class RayRead:
             StorageError: the place cannot be read.
             UnsafeDataError: there are pickles.
         """
-        import ray.data
         import ray.exceptions
 
-        context = ray.data.DataContext.get_current()
-        before = context.execution_options.preserve_order
-        context.execution_options.preserve_order = True
         try:
-            for batch in self.dataset().iter_batches(batch_size=None, batch_format="pyarrow"):
-                self._check_columns(batch)
-                yield batch
+            with in_order():
+                for batch in self.dataset().iter_batches(batch_size=None, batch_format="pyarrow"):
+                    self._check_columns(batch)
+                    yield batch
         except OfflineError:
             raise
         except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError, ValueError) as error:
@@ -82,8 +80,6 @@ class RayRead:
                     f"ray.data.{self.method} cannot read {self.uri} with the arguments {dict(self.arguments)}: {reason}."
                 ) from error
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
-        finally:
-            context.execution_options.preserve_order = before
 
     def _places(self, read: Any) -> tuple[list[str], dict[str, Any]]:
         """(paths, arguments that say where these are): Ray would find other settings for the same URI than we do.
@@ -109,6 +105,19 @@ class RayRead:
         names = self.arguments.get("columns")
         if isinstance(names, list) and (missing := [name for name in names if name not in batch.column_names]):
             raise SchemaError(f"ray.data.{self.method} finds no column {', '.join(map(str, missing))} in {self.uri}.")
+
+
+@contextlib.contextmanager
+def in_order() -> Iterator[None]:
+    """What Ray Data gives within this comes in the order of what it reads, and not in that of completion."""
+    import ray.data
+
+    options = ray.data.DataContext.get_current().execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield
+    finally:
+        options.preserve_order = before
 
 
 def _allows_pickles(arguments: Mapping[str, Any]) -> bool:

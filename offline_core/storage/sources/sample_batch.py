@@ -25,7 +25,7 @@ from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
-from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
+from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, within
 from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.foreign import PACKED, unpack_column, unpack_values
 from offline_core.storage.location import Location
@@ -252,10 +252,8 @@ def _column(value: Any, name: str, count: int | None) -> Nested:
 
 
 def _unpacked(value: str | list[Any], name: str) -> Nested:
-    try:
+    with within(f"Column {name!r}"):
         tree = unpack_column(value) if isinstance(value, str) else unpack_values(value, name)
-    except DataError as error:
-        raise type(error)(f"Column {name!r}: {error}") from error
     arrays = nested.leaves(tree)
     if not arrays or any(array.ndim == 0 for array in arrays):
         raise SchemaError(f"Column {name!r} is packed as a single value and not as one value a step.")

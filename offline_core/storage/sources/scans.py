@@ -25,7 +25,7 @@ SOURCE_ROW = "_source_row"
 """A column beside the step columns: the number of the row in its file, from 0."""
 
 BATCH_BYTES = 32 * 2**20
-_MEASURED_ROWS = 100
+_MEASURED_ROWS = 1000
 """By these is told how many rows make a batch."""
 
 _TEXT = ("csv", "ndjson")
@@ -112,6 +112,13 @@ class ScannedFile:
             if missing := sorted(set(wanted) - set(present)):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
             measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
+            small = measured.height < _MEASURED_ROWS and measured.estimated_size() <= BATCH_BYTES
+            if (
+                small and self.where is None and self.format not in _TEXT
+            ):  # these are all rows: RLlib leaves thousands of such files
+                if measured.height:
+                    yield measured.to_arrow()
+                return
             width = max(1, int(measured.estimated_size()) // max(1, measured.height))
             if self.where is not None:
                 rows = rows.filter(self._condition(self.where, schema))
