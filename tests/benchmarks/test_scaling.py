@@ -15,7 +15,8 @@ from benchmarks.scaling import grid, read
 from benchmarks.scaling_page import page, seconds, thousands
 from benchmarks.scaling_processes import measured
 from benchmarks.scaling_report import figures, findings, report
-from benchmarks.scaling_run import config_of, ray_cpus
+from benchmarks.data import write_recording
+from benchmarks.scaling_run import config_of, ray_cpus, stages
 from tests.benchmarks.test_cost_model import TRUE
 
 SIZES = (100_000, 1_000_000)
@@ -122,3 +123,11 @@ def test_a_run_beyond_its_limit_is_ended() -> None:
 def test_a_run_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match="no such luck"):
         measured([sys.executable, "-c", "raise SystemExit('no such luck')"], limit_seconds=60)
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_what_happens_to_a_window_is_timed(tmp_path: Path) -> None:
+    write_recording(str(tmp_path / "data"), 2_000, format="episodes")
+    found = stages(str(tmp_path / "data"))
+    assert all(value > 0 for value in found.values())
+    assert found["bytes_per_step"] == 4 * 4 + 8 + 2, "CartPole's observation and action, and two flags"

@@ -73,6 +73,7 @@ def test_an_older_export_is_replaced_and_nothing_else_is(dataset: Dataset, bucke
     assert Location.of(f"{bucket}/other").files() == ["thing.txt"]
 
 
+@pytest.mark.slow
 def test_an_upload_that_was_broken_off_is_done_again(dataset: Dataset, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Location.of(f"{bucket}/out")
     store, uploaded = type(place.store), []

@@ -117,6 +117,7 @@ def test_every_request_fails_once(bucket: str, proxied: Proxy, fault: Fault) -> 
     assert versions(uri) == [1]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_too_long_fails_the_try_and_not_the_next(bucket: str, proxied: Proxy) -> None:
     """In the middle: some files are there, their names are of what is in them, and the next try puts the same."""
     uri = f"{bucket}/runs/x"

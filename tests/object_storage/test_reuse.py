@@ -38,6 +38,7 @@ class Watch:
         return DOWN if (request.method, request.path) == self.refused else None
 
 
+@pytest.mark.slow
 def test_what_was_made_in_a_bucket_is_found_there(
     bucket: str, proxied: Proxy, tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
