@@ -115,11 +115,13 @@ def _begun(config: TrainingConfig, dataset: str, output: str, version: int | Non
 
 
 def _found(run: Run) -> TrainingResult | None:
-    """What the same run has left, however it read the data, if it can be told that nothing has changed."""
+    """What the same run has left, if it can be told that nothing has changed; also if it was this machine's free memory then
+    that made it read otherwise."""
     if not run.changes_show:
         return None
     place = Location.of(run.output).child(RESULT_FILE)
-    results = (kept(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in _ways(run))
+    ways = _ways(run) if run.config.data.resident_bytes is None else (run,)
+    results = (kept(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in ways)
     return next(filter(None, results), None)
 
 

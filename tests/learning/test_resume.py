@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,10 +135,17 @@ def test_a_run_goes_on_as_it_began_though_memory_has_become_short(tmp_path: Path
     assert again.losses == whole.losses
 
 
-def test_what_is_done_is_found_though_memory_has_become_short(tmp_path: Path, dataset: str) -> None:
-    whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path))
-    again = train_policy(parse(TrainingConfig, ALONE | {"data": {"resident_bytes": 0}}), dataset=dataset, output=str(tmp_path))
+def test_what_is_done_is_found_though_memory_has_become_short(
+    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse(TrainingConfig, ALONE)
+    whole = train_policy(config, dataset=dataset, output=str(tmp_path))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=30_000))
+    again = train_policy(config, dataset=dataset, output=str(tmp_path))
     assert again.reused and again.losses == whole.losses
+    anew = train_policy(config, dataset=dataset, output=str(tmp_path / "anew"))
+    ways = [read_policy_manifest(result.checkpoint).operation.config["streamed"] for result in (again, anew)]
+    assert ways == [False, True], "or else this test would show nothing"
 
 
 def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:
