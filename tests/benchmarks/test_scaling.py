@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from benchmarks.cost_model import Setting, learning, loading
+from benchmarks.data import write_recording
 from benchmarks.scaling import grid, read
 from benchmarks.scaling_page import page, seconds, thousands
 from benchmarks.scaling_processes import measured
 from benchmarks.scaling_report import figures, findings, report
-from benchmarks.data import write_recording
 from benchmarks.scaling_run import config_of, ray_cpus, stages
 from tests.benchmarks.test_cost_model import TRUE
 
