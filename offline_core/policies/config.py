@@ -10,6 +10,7 @@ from offline_core.config import Config
 
 Activation = Literal["tanh", "relu", "silu", "gelu", "elu", "linear"]
 Size = Annotated[int, Field(ge=1, le=65_536)]
+ImageLayout = Literal["auto", "channels_last", "channels_first"]
 
 
 class NetworkConfig(Config):
@@ -27,6 +28,12 @@ class NetworkConfig(Config):
         title="Convolutions",
         max_length=10,
         description="(channels, kernel, stride) of each layer over images; [] for none; None: chosen by the images' size.",
+    )
+    image_layout: ImageLayout = Field(
+        "auto",
+        exclude_if=lambda layout: layout == "auto",
+        description="Which axis of images (Boxes of three axes) is their channels. auto: the first if it is at most 4 and the "
+        "others at least 16, else the last, also of (6, 84, 84); the log says so where that may be wrong.",
     )
     recurrent: Literal["lstm", "gru"] | None = Field(
         None,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
+from offline_core.policies.config import ImageLayout
 from offline_core.policies.encoder import channels_first, image_shape, is_image, leaf_spaces
 
 Layers = list[tuple[int, int, int]]
@@ -34,17 +35,26 @@ class Convolutions(nn.Module):
         ConfigError: a layer is larger than what the layers before leave of an image.
     """
 
-    def __init__(self, space: gym.Space[Any], *, layers: Layers | None, frames: int, activation: type[nn.Module]) -> None:
+    def __init__(
+        self,
+        space: gym.Space[Any],
+        *,
+        layers: Layers | None,
+        frames: int,
+        activation: type[nn.Module],
+        image_layout: ImageLayout = "auto",
+    ) -> None:
         super().__init__()
         self.frames = frames
+        self.image_layout = image_layout
         leaves = list(leaf_spaces(space))
         self.sizes = [gym.spaces.flatdim(leaf) for leaf in leaves]
-        self.images = [leaf if isinstance(leaf, gym.spaces.Box) and is_image(leaf) else None for leaf in leaves]
+        self.images = [leaf if isinstance(leaf, gym.spaces.Box) and is_image(leaf, image_layout) else None for leaf in leaves]
         self.features = sum(frames * size for size, image in zip(self.sizes, self.images, strict=True) if image is None)
         self.stacks = nn.ModuleList()
         for image in self.images:
             if image is not None:
-                channels, *pixels = image_shape(image)
+                channels, *pixels = image_shape(image, image_layout)
                 chosen = default_layers(min(pixels)) if layers is None else layers
                 self.stacks.append(_stack(chosen, frames * channels, activation))
                 self.features += _outputs(chosen, frames * channels, pixels)
@@ -59,7 +69,7 @@ class Convolutions(nn.Module):
     def _pixels(self, part: Tensor, image: gym.spaces.Box) -> Tensor:
         """(B, frames · channels, height, width)."""
         stacked = part.reshape(-1, self.frames, *image.shape)
-        if not channels_first(image):
+        if not channels_first(image, self.image_layout):
             stacked = stacked.permute(0, 1, 4, 2, 3)
         return stacked.flatten(1, 2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offline_core.errors import ConfigError
+from offline_core.policies.config import ImageLayout
+
+log = logging.getLogger(__name__)
 
 SMALLEST_IMAGE = 5
 """Pixels on the shorter side; what is smaller is a grid of numbers to be flattened, not an image."""
@@ -24,7 +29,9 @@ class Encoder(nn.Module):
     the weights, so the same filter acts in training, recording, evaluation and export, while the data on disk stays raw.
     """
 
-    def __init__(self, space: gym.Space[Any], *, normalize: bool, clip: float = 10.0) -> None:
+    def __init__(
+        self, space: gym.Space[Any], *, normalize: bool, clip: float = 10.0, image_layout: ImageLayout = "auto"
+    ) -> None:
         super().__init__()
         self.space = space
         self.normalize = normalize
@@ -38,8 +45,10 @@ class Encoder(nn.Module):
         self.register_buffer("mean", torch.zeros(self.size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(self.size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        scales = [torch.full((gym.spaces.flatdim(leaf),), 1 / 255 if _has_bytes(leaf) else 1.0) for leaf in leaves]
-        self.scaled = not normalize and any(map(_has_bytes, leaves))
+        scales = [
+            torch.full((gym.spaces.flatdim(leaf),), 1 / 255 if _has_bytes(leaf, image_layout) else 1.0) for leaf in leaves
+        ]
+        self.scaled = not normalize and any(_has_bytes(leaf, image_layout) for leaf in leaves)
         self.register_buffer("scale", torch.cat(scales) if self.scaled else None, persistent=False)
 
     def forward(self, observations: Any, *, axes: int = 1) -> Tensor:
@@ -82,24 +91,50 @@ def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
             raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
 
 
-def is_image(space: gym.Space[Any]) -> bool:
+def is_image(space: gym.Space[Any], layout: ImageLayout) -> bool:
     """Whether convolutions go over it: a Box of three axes and at least 5×5 pixels, see `channels_first`."""
-    return isinstance(space, gym.spaces.Box) and len(space.shape) == 3 and min(image_shape(space)[1:]) >= SMALLEST_IMAGE
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3:
+        return False
+    return min(image_shape(space, layout)[1:]) >= SMALLEST_IMAGE
 
 
-def image_shape(space: gym.spaces.Box) -> tuple[int, int, int]:
+def image_shape(space: gym.spaces.Box, layout: ImageLayout) -> tuple[int, int, int]:
     """(channels, height, width)."""
     first, second, third = space.shape
-    return (first, second, third) if channels_first(space) else (third, first, second)
+    return (first, second, third) if channels_first(space, layout) else (third, first, second)
 
 
-def channels_first(space: gym.spaces.Box) -> bool:
-    """Channels are the last axis, as in gymnasium; the first only where it can be nothing else: (C ≤ 4, H ≥ 16, W ≥ 16)."""
-    return space.shape[0] <= 4 and min(space.shape[1:]) >= 16
+def channels_first(space: gym.spaces.Box, layout: ImageLayout) -> bool:
+    """Whether the first of three axes is the channels, and not the last.
+
+    `auto` takes the last, as in gymnasium; the first only where it can be nothing else: (C ≤ 4, H ≥ 16, W ≥ 16).
+    """
+    if layout == "auto":
+        return space.shape[0] <= 4 and min(space.shape[1:]) >= 16
+    return layout == "channels_first"
 
 
-def _has_bytes(space: gym.Space[Any]) -> bool:
-    return is_image(space) and space.dtype == np.uint8
+def tell_guesses(space: gym.Space[Any]) -> None:
+    """Logs what `auto` takes those Boxes for that are images with channels first, too; each shape once a process."""
+    for leaf in leaf_spaces(space):
+        if isinstance(leaf, gym.spaces.Box) and is_image(leaf, "channels_first") and not channels_first(leaf, "auto"):
+            _tell_guess(leaf.shape)
+
+
+@functools.cache
+def _tell_guess(shape: tuple[int, ...]) -> None:
+    height, width, channels = shape
+    seen = f"an image of {height}×{width} pixels and {channels} channels"
+    log.info(
+        "Observations of shape %s are taken as %s. If their channels are the first axis, set network.image_layout to "
+        "channels_first.",
+        shape,
+        seen if min(height, width) >= SMALLEST_IMAGE else "numbers, and not as an image",
+    )
+
+
+def _has_bytes(space: gym.Space[Any], layout: ImageLayout) -> bool:
+    return is_image(space, layout) and space.dtype == np.uint8
 
 
 def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
@@ -36,8 +33,14 @@ def make_layers(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, in
         module, features = _own_module(network.module, inputs, network)
         return (nn.Sequential(*layers, module) if layers else module), features
     activation = ACTIVATIONS[network.activation]
-    if _has_images(encoder.space):
-        convolutions = Convolutions(encoder.space, layers=network.convolutions, frames=network.frames, activation=activation)
+    if any(is_image(leaf, network.image_layout) for leaf in leaf_spaces(encoder.space)):
+        convolutions = Convolutions(
+            encoder.space,
+            layers=network.convolutions,
+            frames=network.frames,
+            activation=activation,
+            image_layout=network.image_layout,
+        )
         layers, inputs = [convolutions], convolutions.features
     elif network.convolutions:
         raise ConfigError(f"There is no image in the observations {encoder.space}: set network.convolutions to None.")
@@ -48,10 +51,6 @@ def make_layers(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, in
         layers += [linear, activation()]
         inputs = size
     return nn.Sequential(*layers), inputs
-
-
-def _has_images(space: gym.Space[Any]) -> bool:
-    return any(map(is_image, leaf_spaces(space)))
 
 
 def _own_module(path: str, inputs: int, network: NetworkConfig) -> tuple[nn.Module, int]:

@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.encoder import Encoder, is_image
+from offline_core.policies.config import ImageLayout, NetworkConfig
+from offline_core.policies.encoder import Encoder, is_image, tell_guesses
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 from offline_core.policies.layers import make_layers
@@ -65,9 +65,13 @@ class Policy(nn.Module):
         self.network = network
         self.value_function = value_function
         self._axes = 2 if network.remembers else 1
+        if network.image_layout == "auto":
+            tell_guesses(observation_space)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.encoder = Encoder(observation_space, normalize=network.normalize_observations)
+            self.encoder = Encoder(
+                observation_space, normalize=network.normalize_observations, image_layout=network.image_layout
+            )
             self.hidden, features = make_layers(self.encoder, network)
             self.memory = _make_memory(network, features)
             outputs = features if self.memory is None else network.recurrent_units
@@ -102,7 +106,7 @@ class Policy(nn.Module):
         """
         ours = (self.observation_space, self.action_space)
         for what, own, found in zip(("observation", "action"), ours, spaces, strict=True):
-            if not _fits(own, found):
+            if not _fits(own, found, self.network.image_layout):
                 raise ConfigError(f"The policy has the {what} space {own}, environment {environment} has {found}.")
 
     def forward(self, observations: Nested) -> Tensor:
@@ -206,11 +210,11 @@ def _through(encoded: Tensor, hidden: nn.Module, memory: Memory | None) -> Tenso
     return torch.flatten(memory(by_step)[0], 0, 1)
 
 
-def _fits(own: gym.Space[Any], found: gym.Space[Any]) -> bool:
+def _fits(own: gym.Space[Any], found: gym.Space[Any], layout: ImageLayout) -> bool:
     if type(own) is not type(found):
         return False
     if isinstance(own, gym.spaces.Dict) and isinstance(found, gym.spaces.Dict):
-        return own.keys() == found.keys() and all(_fits(own[key], found[key]) for key in own)
+        return own.keys() == found.keys() and all(_fits(own[key], found[key], layout) for key in own)
     if isinstance(own, gym.spaces.Tuple) and isinstance(found, gym.spaces.Tuple):
-        return len(own) == len(found) and all(map(_fits, own, found))
-    return gym.spaces.flatdim(own) == gym.spaces.flatdim(found) and (own.shape == found.shape or not is_image(own))
+        return len(own) == len(found) and all(_fits(*pair, layout) for pair in zip(own, found, strict=True))
+    return gym.spaces.flatdim(own) == gym.spaces.flatdim(found) and (own.shape == found.shape or not is_image(own, layout))

@@ -18,4 +18,7 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigError(f"This format needs {error.name}; install it: pip install 'offline-rl-pipeline[{extra}]'.") from error
+        raise ConfigError(
+            f"This format needs {error.name}; install it, in a checkout of this project: "
+            f"pip install -c constraints.txt '.[{extra}]'."
+        ) from error

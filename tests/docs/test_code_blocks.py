@@ -116,10 +116,12 @@ def _run(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> Non
             _offline(verb, arguments, block, monkeypatch)
         case ["make", *arguments]:
             _quietly(["make", "--dry-run", "--always-make", *arguments], block, cwd=ROOT)
-        case ["pip", "install", package]:
-            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-            name, extra = re.fullmatch(r"([\w-]+)\[(\w+)\]", package).groups()  # type: ignore[union-attr]
-            assert name == project["name"] and extra in project["optional-dependencies"], f"{block}: {package}"
+        case ["pip", "install", "-c", "constraints.txt", checkout] if checkout.startswith("."):
+            there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            extras = re.findall(r"\w+", checkout)
+            assert checkout == (f".[{','.join(extras)}]" if extras else ".") and set(extras) <= set(there), (
+                f"{block}: {checkout}"
+            )
         case ["python", *arguments]:
             _quietly([sys.executable, *arguments], block, cwd=Path.cwd())
         case []:

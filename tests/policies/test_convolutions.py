@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from offline_core.errors import ConfigError
-from offline_core.policies.config import NetworkConfig
+from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.convolutions import NATURE, Convolutions, default_layers
 from offline_core.policies.encoder import Encoder, image_shape, is_image
 from offline_core.policies.policy import Policy, as_tensors
@@ -51,9 +51,9 @@ def observed(space: gym.Space[Any], *batch: int) -> Any:
 )
 def test_which_boxes_are_images(shape: tuple[int, ...], expected: tuple[int, int, int] | None) -> None:
     space = pictures(*shape)
-    assert is_image(space) == (expected is not None)
+    assert is_image(space, "auto") == (expected is not None)
     if expected is not None:
-        assert image_shape(space) == expected
+        assert image_shape(space, "auto") == expected
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,84 @@ def test_by_hand() -> None:
     torch.testing.assert_close(found[:, 8:], functional.one_hot(seen["gear"], 3).float())
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout", "expected"),
+    [
+        ((9, 84, 84), "channels_first", (9, 84, 84)),
+        ((3, 8, 8), "channels_first", (3, 8, 8)),
+        ((84, 84, 9), "channels_last", (9, 84, 84)),
+        ((4, 84, 84), "channels_last", None),
+        ((84, 84, 4), "channels_first", None),
+    ],
+)
+def test_what_is_declared_is_no_matter_of_sizes(
+    shape: tuple[int, ...], layout: ImageLayout, expected: tuple[int, int, int] | None
+) -> None:
+    space = pictures(*shape)
+    assert is_image(space, layout) == (expected is not None)
+    if expected is not None:
+        assert image_shape(space, layout) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [
+        ((7, 31, 29), "an image of 7×31 pixels and 29 channels"),
+        ((2, 9, 11), "numbers, and not as an image"),
+        ((31, 29, 3), None),
+        ((3, 31, 29), None),
+    ],
+)
+def test_a_guess_at_the_channels_is_told_once(
+    shape: tuple[int, ...], taken: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    space, network = spaces.Dict({"eye": pictures(*shape)}), NetworkConfig(convolutions=[], hidden_sizes=[])
+    with caplog.at_level("INFO", logger="offline_core.policies.encoder"):
+        for layout in ("channels_first", "auto", "auto"):
+            Policy(space, spaces.Discrete(2), network.model_copy(update={"image_layout": layout}))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (taken is not None)
+    if taken is not None:
+        assert f"shape {shape} are taken as {taken}. " in told[0] and "set network.image_layout to channels_first" in told[0]
+
+
 def test_both_orders_of_axes_are_the_same_picture() -> None:
     last, first = pictures(20, 18, 3), pictures(3, 20, 18)
     picture = observed(last, 6)
     policies = [Policy(space, spaces.Discrete(2), NetworkConfig(hidden_sizes=[8])) for space in (last, first)]
     torch.testing.assert_close(policies[0](picture), policies[1](picture.permute(0, 3, 1, 2)))
+
+
+def test_a_stack_of_cameras_with_channels_first_is_declared() -> None:
+    """Two cameras of three channels: the same picture as with channels last, and scaled as that, however small."""
+    for side in (20, 8):
+        last, first = pictures(side, side, 6), pictures(6, side, side)
+        picture = observed(last, 2)
+        convolutions = [(4, 5, 1)]
+        policies = [
+            Policy(space, spaces.Discrete(2), NetworkConfig(image_layout=layout, convolutions=convolutions))
+            for space, layout in ((last, "channels_last"), (first, "channels_first"))
+        ]
+        assert policies[1].hidden[0].stacks[0][0].in_channels == 6
+        torch.testing.assert_close(policies[0](picture), policies[1](picture.permute(0, 3, 1, 2)))
+
+
+def test_the_layout_is_kept_with_a_policy_only_if_it_was_declared() -> None:
+    assert "image_layout" not in NetworkConfig().model_dump(mode="json")
+    declared = NetworkConfig(image_layout="channels_first")
+    assert NetworkConfig.model_validate_json(declared.model_dump_json()) == declared
+
+
+def test_an_environment_with_other_axes_is_refused_as_the_layout_says() -> None:
+    """As an image (3, 8, 8) is another one than (8, 3, 8); as numbers, which `auto` takes both for, it would fit."""
+    there = (pictures(8, 3, 8), spaces.Discrete(2))
+    numbers, image = (
+        Policy(pictures(3, 8, 8), spaces.Discrete(2), NetworkConfig(image_layout=layout, convolutions=[]))
+        for layout in ("auto", "channels_first")
+    )
+    numbers.check_spaces("there", there)
+    with pytest.raises(ConfigError, match="environment there has"):
+        image.check_spaces("there", there)
 
 
 @pytest.mark.parametrize("shape", [(20, 18, 3), (3, 20, 18)])

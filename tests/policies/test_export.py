@@ -257,7 +257,7 @@ def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: P
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ConfigError, match=r"needs onnxruntime.*pip install 'offline-rl-pipeline\[onnx\]'"):
+    with pytest.raises(ConfigError, match=r"needs onnxruntime.*pip install -c constraints\.txt '\.\[onnx\]'"):
         export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
     export_policy(QUICK.model_copy(update={"formats": ["torch_export"]}), policy=checkpoint, output=str(tmp_path / "out"))
 

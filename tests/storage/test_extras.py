@@ -22,7 +22,7 @@ def test_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
     if package == "h5py":
-        with pytest.raises(ConfigError, match=r"needs h5py.*pip install 'offline-rl-pipeline\[hdf5\]'"):
+        with pytest.raises(ConfigError, match=r"needs h5py.*pip install -c constraints\.txt '\.\[hdf5\]'"):
             list(D4rlFile(Location.of(str(tmp_path / "x.hdf5"))).batches())
         return
     with pytest.raises(ConfigError, match=r"needs minari.*\[minari\]'"):

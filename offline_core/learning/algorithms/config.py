@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
 from pydantic import Field
 
 from offline_core.config import Config
+from offline_core.errors import ConfigError
 
 
 class MARWILConfig(Config):
@@ -36,7 +41,8 @@ class MARWILConfig(Config):
         None,
         gt=0,
         title="Normaliser start",
-        description="The mean squared advantage to begin with; None: that of the dataset. RLlib's is 100, with a rate of 1e-8.",
+        description="The mean squared advantage to begin with; None: that of the data, of 65,536 steps at most, and when "
+        "streaming of the first window. RLlib's is 100, with a rate of 1e-8.",
     )
 
 
@@ -59,8 +65,21 @@ class DQNConfig(Config):
 class CQLConfig(DQNConfig):
     """Q-learning that keeps what it has not seen below what it has (Kumar et al. 2020)."""
 
+    n_step: int = Field(
+        1,
+        ge=1,
+        le=1_000,
+        title="Steps",
+        description="Rewards that are summed up before the target networks are asked: 1 in the paper and in RLlib. With more, "
+        "actions are worth what whoever acted in the data made of them.",
+    )
     alpha: float = Field(
-        1.0, ge=0, le=1e6, title="Alpha", description="Weight of the conservative penalty; 0 is plain Q-learning."
+        1.0,
+        ge=0,
+        le=1e6,
+        title="Alpha",
+        description="Weight of the conservative penalty; 0 is plain Q-learning. It stands beside δ² for continuous actions, as "
+        "in RLlib, and beside Huber's δ²/2 for others, where the same alpha is twice as much.",
     )
     action_samples: int = Field(
         10,
@@ -68,8 +87,30 @@ class CQLConfig(DQNConfig):
         le=1_000,
         title="Action samples",
         description="Continuous actions only: how many of each kind the penalty is estimated from. There double, dueling and "
-        "the target interval mean nothing.",
+        "the target interval are refused.",
     )
+    target_rate: float = Field(
+        0.005,
+        gt=0,
+        le=1,
+        title="Target rate",
+        description="Continuous actions only: how far an update moves the target critics to the learned ones.",
+    )
+
+
+FOR_LISTED_ACTIONS = ("double", "dueling", "target_network_interval_updates")
+FOR_CONTINUOUS_ACTIONS = ("action_samples", "target_rate")
+
+
+def refuse_changed(names: Iterable[str], config: CQLConfig, actions: gym.Space[Any]) -> None:
+    """Parameters that have no say with these actions have to be as they are by default.
+
+    Raises:
+        ConfigError: some of them are not; the message names them.
+    """
+    fields = CQLConfig.model_fields
+    if changed := [f"cql.{name}" for name in names if getattr(config, name) != fields[name].default]:
+        raise ConfigError(f"With actions in {actions}, {' and '.join(changed)} would change nothing: leave that out.")
 
 
 class IQLConfig(Config):

@@ -13,16 +13,13 @@ from torch import Tensor, nn
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, Terms
-from offline_core.learning.algorithms.config import CQLConfig
+from offline_core.learning.algorithms.config import FOR_LISTED_ACTIONS, CQLConfig, refuse_changed
 from offline_core.learning.algorithms.critics import Critics, observed
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
 from offline_core.learning.steps import Batch, Reading, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
-
-TARGET_RATE = 0.005
-"""How far an update moves the target critics to the learned ones (Haarnoja et al. 2018)."""
 
 
 class ContinuousCQL(Algorithm):
@@ -54,6 +51,7 @@ class ContinuousCQL(Algorithm):
                 f"cql needs a policy whose actions keep within their bounds: set network.squash to true for {action_space}, "
                 "or use bc, marwil or iql."
             )
+        refuse_changed(FOR_LISTED_ACTIONS, config, action_space)
         self.config = config
         self.policy = Policy(observation_space, action_space, network, seed=seed)
         self.critics = Critics(self.policy.encoder, action_space, network, seed=seed)
@@ -123,4 +121,4 @@ class ContinuousCQL(Algorithm):
     @torch.no_grad()
     def after_update(self, means: dict[str, Tensor]) -> None:
         for target, learned in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
-            target.lerp_(learned, TARGET_RATE)
+            target.lerp_(learned, self.config.target_rate)

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
-from offline_core.learning.algorithms.config import CQLConfig
+from offline_core.learning.algorithms.config import FOR_CONTINUOUS_ACTIONS, CQLConfig, refuse_changed
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.policies.config import NetworkConfig
 
@@ -30,6 +30,7 @@ class CQL(DQN):
         seed: int = 0,
     ) -> None:
         super().__init__(observation_space, action_space, network, config, seed=seed)
+        refuse_changed(FOR_CONTINUOUS_ACTIONS, config, action_space)
         self.alpha = config.alpha
 
     def penalty(self, all_q: Tensor, q: Tensor) -> Tensor:

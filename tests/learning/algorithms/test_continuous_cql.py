@@ -143,3 +143,21 @@ def test_cql_is_this_where_actions_are_continuous(space: gym.spaces.Box) -> None
 def test_actions_that_are_clipped_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"set network\.squash to true"):
         make_algorithm("cql", VECTOR, BOX)
+
+
+def test_the_targets_follow_at_their_rate() -> None:
+    algorithm = cql(target_rate=0.25)
+    for target, learned in zip(algorithm.targets.parameters(), algorithm.critics.parameters(), strict=True):
+        target.data.fill_(0.0)
+        learned.data.fill_(8.0)
+    algorithm.after_update({})
+    assert all((target == 2.0).all() for target in algorithm.targets.parameters())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"double": False}, {"dueling": False}, {"target_network_interval_updates": 100}, {"double": False, "dueling": False}],
+)
+def test_what_only_listed_actions_have_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"actions in Box.*, {' and '.join(f'cql.{name}' for name in changed)} would change"):
+        cql(**changed)

@@ -176,7 +176,7 @@ def test_other_actions_are_refused(algorithm: type[DQN], space: gym.Space[Any]) 
 
 def test_cql_adds_how_far_all_actions_are_above_the_one_taken() -> None:
     penalised = CQL(VECTOR, THREE, LINEAR, CQLConfig(alpha=0.3), seed=1)
-    plain = dqn(seed=1)
+    plain = dqn(seed=1, n_step=1)
     with torch.no_grad():
         for algorithm in (penalised, plain):
             algorithm.policy._head.logits.weight.mul_(100)
@@ -202,3 +202,11 @@ def test_cql_keeps_actions_that_nobody_took_below_the_others() -> None:
     with torch.no_grad():
         q = algorithm.q(algorithm.policy, batch["obs"])
     assert (q[:, 2] < q[:, :2].min(dim=1).values).all()
+
+
+@pytest.mark.parametrize("changed", [{"action_samples": 3}, {"target_rate": 0.1}])
+def test_cql_of_listed_actions_refuses_what_only_continuous_ones_have(changed: dict[str, float]) -> None:
+    [name] = changed
+    with pytest.raises(ConfigError, match=rf"actions in Discrete\(3\), cql\.{name} would change nothing"):
+        CQL(VECTOR, THREE, LINEAR, CQLConfig(**changed))
+    CQL(VECTOR, THREE, LINEAR, CQLConfig(double=False, dueling=False, target_network_interval_updates=7))
