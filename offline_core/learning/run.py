@@ -55,6 +55,7 @@ class Run:
     source: Source
     held_out: Source | None
     environment: EnvironmentSpec | None
+    """That the policy is for."""
     target_return: float | None
     output: str
     streamed: bool = False
@@ -63,6 +64,11 @@ class Run:
     """What comes out of code of the user's own; None: what the dataset says."""
     code: dict[str, str] = field(default_factory=dict)
     """See `code_digests`; as it was when the run began."""
+
+    @property
+    def played_in(self) -> EnvironmentSpec | None:
+        """Where the policy is played while it trains; None: it is not."""
+        return self.environment if self.config.evaluation.play else None
 
     @property
     def steps(self) -> int:
@@ -92,7 +98,7 @@ class Run:
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train_policy", version=3, config=settings, code=self.code)
+        return Operation(name="train_policy", version=4, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:
@@ -178,9 +184,11 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
             metrics = stack.enter_context(MetricsLog(folder, after=None if found is None else found[0]))
             policy = learner.algorithm.policy
             evaluations = None
-            if run.environment is not None:
-                seed = derive_seed(run.config.seed, "evaluation")
-                evaluations = Evaluations(policy, run.environment, episodes=run.config.evaluation.episodes, seed=seed)
+            if run.played_in is not None:
+                playing, seed = run.config.evaluation, derive_seed(run.config.seed, "evaluation")
+                evaluations = Evaluations(
+                    policy, run.played_in, episodes=playing.episodes, num_envs=playing.num_envs, seed=seed
+                )
                 stack.callback(evaluations.close)
             supervisor = RunSupervisor(
                 run.config,
@@ -191,6 +199,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 states,
                 metrics,
                 run.target_return,
+                feed=feed,
                 seconds=seconds,
                 state=None if found is None else found[0],
                 streamed=run.streamed,

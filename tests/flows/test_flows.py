@@ -148,9 +148,9 @@ def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> Non
     wanted = parse(TrainingConfig, {"algorithm": "marwil", "evaluation": {"held_out": other}, "optimizer": {"max_epochs": 2}})
     result = train_policy(dataset=data, output=str(tmp_path / "out"), config=wanted)
     (card,) = (str(card.data) for card in artifacts_of(latest_run().id) if card.key == "policy-card")
-    for row in ("never played", "Held-out loss", "Effective sample size", "Normalizer", "steps/s"):
+    for row in ("never played", "Effective sample size", "Normalizer", "steps/s"):
         assert row in card
-    assert result.metrics == {"held_out_loss": result.held_out_losses[-1][1]}
+    assert result.metrics == {} and result.held_out_losses
 
 
 def test_unknown_environment_writes_nothing(tmp_path: Path) -> None:
