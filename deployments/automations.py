@@ -2,7 +2,8 @@
 
 Zombies: a run of which nothing was heard for some time is marked as crashed; else one whose machine died runs forever.
 Failures: a run that failed or crashed is told to a webhook.
-Data ready: a recorded or imported dataset is pruned, a pruned one is learned from. These come switched off, as schedules do.
+Data ready: a recorded or imported dataset is pruned, a pruned one checked, and what passed is learned from. These come switched
+off, as schedules do.
 
 Each is found again by its name, and keeps its switch as it is.
 """
@@ -75,23 +76,18 @@ def failures(webhook: UUID) -> AutomationCore:
     )
 
 
-def data_ready(name: str, *, events: set[DatasetEvent], deployment: UUID, suffix: str) -> AutomationCore:
-    """Runs a deployment on the version that an event tells of; the output is the dataset's URI with a suffix."""
+def data_ready(name: str, *, events: set[DatasetEvent], deployment: UUID, suffix: str | None = None) -> AutomationCore:
+    """Runs a deployment on the version that an event tells of; its output is the dataset's URI with `suffix`, if any."""
+    uri = "{{ event.payload.uri }}"
+    parameters = {"dataset": uri, "version": "{{ event.payload.version }}"}
+    if suffix is not None:
+        parameters["output"] = uri + suffix
     return AutomationCore(
         name=name,
-        description=f"After {' or '.join(sorted(events))}, on that version; writes to the dataset's folder with {suffix}.",
+        description=f"After {' or '.join(sorted(events))}, on that version of that dataset.",
         enabled=False,
         trigger=EventTrigger(match={"prefect.resource.id": f"{RESOURCE}.*"}, expect=set(events)),
-        actions=[
-            RunDeployment(
-                deployment_id=deployment,
-                parameters={
-                    "dataset": "{{ event.payload.uri }}",
-                    "version": "{{ event.payload.version }}",
-                    "output": "{{ event.payload.uri }}" + suffix,
-                },
-            )
-        ],
+        actions=[RunDeployment(deployment_id=deployment, parameters=parameters)],
     )
 
 
@@ -111,8 +107,13 @@ def wanted(
         suffix="-pruned",
     )
     yield data_ready(
-        "train on what was pruned",
+        "check what was pruned",
         events={"dataset.pruned"},
+        deployment=deployed(client, f"check-dataset/{profile}"),
+    )
+    yield data_ready(
+        "train on what passed",
+        events={"dataset.passed"},
         deployment=deployed(client, f"train-policy/{profile}"),
         suffix="-policy",
     )

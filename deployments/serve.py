@@ -14,8 +14,6 @@ from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
 from offline_core.provenance import provenance
 
-FLOWS = tuple(flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions()))
-
 
 def served(definition: dict[str, Any]) -> RunnerDeployment:
     """A deployment of prefect.yaml for a process that serves it; its work pool, and so its environment, is not used."""

@@ -30,6 +30,7 @@ class WeightedCloning(Algorithm):
     """Maximises the likelihood of the actions, each times its weight."""
 
     stored = batch_columns = ("obs", "actions", WEIGHTS)
+    loss_compares = True  # the weights are those of the data
     config_class = WeightedCloningConfig
 
     def __init__(

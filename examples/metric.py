@@ -17,7 +17,8 @@ class Centred:
         self.episodes: list[bool] = []
 
     def look(self, step: PlayedStep) -> None:
-        outside = np.abs(step.observations[:, 0]) > self.limit
+        places = np.abs([step.observations[:, 0], step.next_observations[:, 0]])
+        outside = (places > self.limit).any(axis=0)
         self.strayed = self.strayed | (step.counts & outside)
         self.episodes += (~self.strayed[step.ends]).tolist()
         self.strayed &= ~step.ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.events import announce
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
 from tasks.check_dataset import check_dataset as check_dataset_task
@@ -15,11 +16,14 @@ def check_dataset(
     version: int | None = None,
     config: QualityConfig = QualityConfig(),
 ) -> QualityReport:
-    """Holds every step of a dataset against the rules of quality and stops when it fails.
+    """Holds every step of a dataset against the rules of quality and stops when it fails; whoever waits for it is told if not.
 
     Args:
         dataset: Folder of the dataset.
         version: Version to read; the latest if none is given.
         config: The limits, and when to stop.
     """
-    return check_dataset_task(config, dataset=dataset, version=version)
+    report = check_dataset_task(config, dataset=dataset, version=version)
+    if report.verdict != "fail" and report.dataset.version:  # others may be let by, or are no versions that could be named
+        announce(report.dataset, "dataset.passed")
+    return report

@@ -8,7 +8,7 @@ from prefect.events import emit_event
 
 from offline_core.storage.dataset import DatasetRef
 
-DatasetEvent = Literal["dataset.recorded", "dataset.imported", "dataset.pruned"]
+DatasetEvent = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
 RESOURCE = "offline.dataset"
 """What the resource ids of these events begin with; the dataset's URI follows."""
 

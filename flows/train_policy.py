@@ -25,5 +25,5 @@ def train_policy(
         version: Version to read; the latest if none is given.
         config: Algorithm, network, optimizer, evaluation and compute.
     """
-    with ray_scope():
+    with ray_scope():  # importing, reading and playing may each start Ray, and here they start one
         return train_policy_task(config, dataset=dataset, output=output, version=version)

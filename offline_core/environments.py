@@ -11,6 +11,7 @@ import difflib
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offline_core.config import EnvironmentSpec
@@ -49,6 +50,14 @@ def spaces_of(environment: EnvironmentSpec) -> Spaces:
 def reward_threshold(environment: EnvironmentSpec) -> float | None:
     """The mean return at which the environment counts as solved, if it says so."""
     return _spec(environment).reward_threshold
+
+
+def shares(episodes: int, players: int) -> np.ndarray:
+    """How many of the episodes each of the players plays, (players,) int: as even as can be, the first ones one more.
+
+    Fixed before anything is played: whoever takes the episodes as they end prefers short ones.
+    """
+    return episodes // players + (np.arange(players) < episodes % players)
 
 
 def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.reporting.cards import returns_rows, training_card
@@ -17,6 +15,7 @@ from tasks.stage import stage
 def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> TrainingResult:
     """Trains until the target return or the last epoch; leaves loss and return curves as an artifact."""
     from offline_core.learning import train as core
+    from offline_core.learning.metrics import series
 
     with progress_shown():
         result = core.train_policy(config, dataset=dataset, output=output, version=version)
@@ -41,7 +40,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
             held_out=result.held_out_losses,
             curve=result.curve,
             target=result.target_return,
-            effective_sample_size=_series(Location.of(output), "effective_sample_size"),
+            effective_sample_size=series(Location.of(output), "effective_sample_size"),
             seconds={
                 "loading": result.load_seconds,
                 "waiting for data": result.data_wait_seconds,
@@ -59,10 +58,3 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
             reused=result.reused,
         )
     return result
-
-
-def _series(output: Location, name: str) -> list[tuple[int, float]]:
-    """(updates, value) of a metric that the run wrote down, empty if it has none of that name."""
-    metrics = output.child("metrics.jsonl")
-    records = map(json.loads, metrics.read().splitlines() if metrics.is_file() else [])
-    return [(record["updates"], record[name]) for record in records if name in record]

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from offline_core import environments
 from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env, reward_threshold, spaces_of
+from offline_core.environments import make_vector_env, reward_threshold, shares, spaces_of
 from offline_core.errors import ConfigError, EnvironmentNotFoundError
 
 half_made = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # gymnasium's close() of such
@@ -198,3 +198,10 @@ def test_reward_threshold(countdown: EnvironmentSpec) -> None:
     assert reward_threshold(countdown) == 1.5
     assert reward_threshold(EnvironmentSpec(id="CartPole-v1")) == 475.0
     assert reward_threshold(EnvironmentSpec(id="Pendulum-v1")) is None
+
+
+@pytest.mark.parametrize(
+    ("episodes", "players", "each"), [(7, 3, [3, 2, 2]), (2, 3, [1, 1, 0]), (6, 3, [2, 2, 2]), (0, 2, [0, 0]), (5, 1, [5])]
+)
+def test_all_play_as_many_as_the_others_or_one_more(episodes: int, players: int, each: list[int]) -> None:
+    assert shares(episodes, players).tolist() == each

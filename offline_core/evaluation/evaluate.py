@@ -54,6 +54,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             episodes=config.episodes,
             seed=seed,
             explore=config.explore,
+            num_envs=config.num_envs,
             on_ended=bar.update,
             metrics=own,
         )

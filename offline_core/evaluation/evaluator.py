@@ -13,10 +13,11 @@ from offline_core.policies.policy import Policy
 class Evaluator:
     """Holds a policy of its own that takes on whatever weights it is sent; in this process, or as a Ray actor."""
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
         self._policy = policy.eval()
         self._environment = environment
         self._episodes = episodes
+        self._num_envs = num_envs
         self._seed = seed
 
     def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
@@ -25,6 +26,6 @@ class Evaluator:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed)
+            return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed, num_envs=self._num_envs)
         finally:
             torch.set_num_threads(threads)

@@ -12,10 +12,12 @@ from offline_core.episodes.nested import Nested
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PlayedStep:
-    """One step of all copies of an environment at once. Arrays are copies that cannot be written to."""
+    """One step of all copies of an environment at once. Arrays are copies that cannot be written to, those of `infos` aside."""
 
     observations: Nested
     """Arrays of shape (envs, …): what the policy saw, before the step."""
+    next_observations: Nested
+    """Arrays of shape (envs, …): after the step; after an episode's last step its last observation, which no policy sees."""
     actions: Nested
     """Arrays of shape (envs, …), in the units of the environment."""
     rewards: np.ndarray

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env
+from offline_core.environments import make_vector_env, shares
 from offline_core.episodes import nested
 from offline_core.episodes.nested import Nested
+from offline_core.evaluation.config import NUM_ENVS
 from offline_core.evaluation.metric import Metric, PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
@@ -44,23 +45,25 @@ def rollouts(
     episodes: int,
     seed: int,
     explore: bool = False,
-    max_envs: int = 128,
+    num_envs: int = NUM_ENVS,
     on_ended: Callable[[int], object] | None = None,
     metrics: Sequence[Metric] = (),
 ) -> Rollouts:
     """Plays exactly `episodes` episodes; which copy plays how many is fixed before the first step.
 
-    The same (policy, environment, episodes, seed, explore) gives the same returns.
+    The same (policy, environment, episodes, seed, explore, num_envs) gives the same returns. With another number of copies
+    other episodes are played.
 
     Arguments:
+        num_envs: copies of the environment, at most.
         on_ended: is given the number of episodes that ended, whenever some do.
         metrics: look at each step, and change nothing.
 
     Raises:
         ConfigError: the environment cannot be made, or this policy cannot play in it.
     """
-    num_envs = min(episodes, max_envs)
-    quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    num_envs = min(num_envs, episodes)
+    quota = shares(episodes, num_envs)
     generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
     env = make_vector_env(environment, num_envs)
     try:
@@ -70,8 +73,8 @@ def rollouts(
         done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
         finished: list[tuple[np.ndarray, np.ndarray]] = []
+        after = _kept(observations) if metrics else None
         while quota.any():
-            before = _kept(observations) if metrics else None
             actions = (
                 acting.act(observations, starts, explore=True, generator=generator).actions
                 if explore
@@ -82,7 +85,8 @@ def rollouts(
             if metrics:
                 arrays = {"actions": actions, "rewards": rewards, "terminated": terminated, "truncated": truncated}
                 arrays = _kept(arrays | {"counts": is_step & (quota > 0)})
-                step = PlayedStep(observations=before, infos=infos, **arrays)
+                before, after = after, _kept(observations)
+                step = PlayedStep(observations=before, next_observations=after, infos=infos, **arrays)
                 for metric in metrics:
                     metric.look(step)
             returns += np.where(is_step, rewards, 0.0)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -26,14 +26,12 @@ from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-OnEvaluation = Callable[[dict[str, float]], None]
-"""Is given each line of `metrics.jsonl` as soon as there is one."""
 
 
-def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluation | None = None) -> ExpertResult:
+def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     """Trains with PPO until the mean greedy return reaches the target, or the steps are used up.
 
     Goes on from `initial_policy`, if there is one, and evaluates it before anything else, so that what comes out is never
@@ -80,8 +78,6 @@ def train_expert(config: ExpertConfig, *, output: str, on_evaluation: OnEvaluati
                     {"env_steps": env_steps, "episode_return_mean": score, **losses, "seconds": time.perf_counter() - started}
                 )
                 bar.note(mean_return=score)
-                if on_evaluation:
-                    on_evaluation(lines[-1])
                 if not best or score > best["episode_return_mean"]:
                     best = metrics
                     checkpoint = save_policy(
@@ -144,9 +140,11 @@ def _report(result: ExpertResult) -> None:
     score = result.metrics["episode_return_mean"]
     summary = f"a mean return of {score:.1f} after {result.env_steps} steps and {result.seconds:.1f} s: {result.checkpoint}"
     if result.reached_target:
-        logger.info(f"The expert has {summary}")
+        log.info("The expert has %s", summary)
     else:
-        logger.warning(
-            f"The expert did not reach the target return of {result.target_return:g}: the best one has {summary}. "
-            "Give it more total_steps, another seed, or a lower target_return."
+        log.warning(
+            "The expert did not reach the target return of %g: the best one has %s. "
+            "Give it more total_steps, another seed, or a lower target_return.",
+            result.target_return,
+            summary,
         )

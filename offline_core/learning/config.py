@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from offline_core.config import Config, EnvironmentSpec
+from offline_core.evaluation.config import NUM_ENVS
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
 from offline_core.own_code import OwnCode
 from offline_core.policies.config import NetworkConfig
@@ -50,10 +51,22 @@ class SequencesConfig(Config):
 class EvaluationDuringTraining(Config):
     """Playing the policy while it trains, and its loss on data it does not learn from."""
 
+    play: bool = Field(
+        True,
+        description="Play the policy while it trains. False: never, and no environment is made, whatever the dataset says.",
+        exclude_if=bool,
+    )
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the dataset was recorded, if it says so."
     )
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
+    num_envs: int = Field(
+        NUM_ENVS,
+        ge=1,
+        le=65_536,
+        description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
+        exclude_if=lambda number: number == NUM_ENVS,
+    )
     target_return: float | None = Field(
         None,
         title="Target return",
@@ -66,8 +79,8 @@ class EvaluationDuringTraining(Config):
         None,
         ge=1,
         title="Patience",
-        description="Stop when neither the mean return nor, without an environment, the held-out loss has become better in so "
-        "many evaluations. None: go on to the last epoch.",
+        description="Stop when the mean return has not become better in so many evaluations; if nobody plays, the held-out "
+        "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the last epoch.",
     )
 
 

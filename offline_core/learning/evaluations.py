@@ -48,9 +48,10 @@ class Evaluations:
     first that took long, by an actor beside the training. The actor goes when this object is closed.
     """
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, seed: int) -> None:
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
         self._policy = policy
-        self._make = partial(Evaluator, copy.deepcopy(policy).cpu(), environment, episodes=episodes, seed=seed)
+        own = copy.deepcopy(policy).cpu()
+        self._make = partial(Evaluator, own, environment, episodes=episodes, num_envs=num_envs, seed=seed)
         self._evaluator = self._make()
         self._actor: Any = None
         self._ray = contextlib.ExitStack()

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -23,6 +23,7 @@ from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.mapping import check_can_be_sent
+from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.steps import Steps
@@ -103,7 +104,7 @@ def _check_resources(compute: ComputeConfig) -> None:
 def _progress(run: Run) -> Iterator[None]:
     """A bar in this process, moved by the records that the first learner writes."""
     ended = threading.Event()
-    records = Location.of(run.output).child("metrics.jsonl")
+    records = Location.of(run.output).child(METRICS_FILE)
     bar = progress(run.total_updates, what="train", unit="update")  # not in the thread, which knows of no observers
     seconds = SECONDS_BETWEEN_LOOKS if records.is_local else SECONDS_BETWEEN_LOOKS_FAR
 
@@ -166,32 +167,43 @@ def _learner(settings: dict[str, Any]) -> TrainingResult | None:
         raise  # ends the other learners, which may be waiting for this one
 
 
+class Chunk(NamedTuple):
+    """A chunk of steps in the object store."""
+
+    steps: Any
+    """Reference to its parts."""
+    resident: bool
+    """It is all there is."""
+    read: ReadSoFar
+    """By the feeder, up to now."""
+
+
 class Feeder:
     """An actor that reads for all learners: each chunk is put into the object store once, and mapped by each of them."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._feed: Feed | None = None
-        self._whole: Any = None
-        """The one chunk of a resident feed."""
+        self._whole: Chunk | None = None
+        """Of a resident feed."""
         self._coming: Iterator[Steps] = iter(())
         self._next = (-1, 0)
         """(epoch, number) of the chunk that is coming."""
-        self._stored: dict[tuple[int, int], Any] = {}
+        self._stored: dict[tuple[int, int], Chunk] = {}
         """The last two chunks, for learners may be one apart."""
         self._ends: dict[int, int] = {}
         """Chunks of the epochs that were read to their end."""
-        self._held_out: Any = None
+        self._held_out: Chunk | None = None
         self._failure: OfflineError | None = None
 
-    def chunk(self, epoch: int, number: int) -> Any:
-        """[reference to the chunk], or None after the last of the epoch."""
+    def chunk(self, epoch: int, number: int) -> Chunk | None:
+        """None after the last of the epoch."""
         if self._whole is not None:
             return self._whole if number == 0 else None
         if self._feed is None:
             self._feed = feed_of(self._run)  # not when this is made: an error then would not come out as it is
         if self._feed.resident:
-            self._whole = [_put(next(self._feed.chunks(0)))]
+            self._whole = _whole(self._feed)
             self._feed = None  # it is in the object store now, and need not be here as well
             return self.chunk(epoch, number)
         if (epoch, number) in self._stored or number >= self._ends.get(epoch, number + 1):
@@ -203,14 +215,15 @@ class Feeder:
             if steps is None:
                 self._ends[epoch] = self._next[1]
                 return None
-            self._stored = dict([*self._stored.items()][-1:]) | {self._next: [_put(steps)]}
+            found = Chunk(_put(steps), resident=False, read=self._feed.read)
+            self._stored = dict([*self._stored.items()][-1:]) | {self._next: found}
             self._next = (epoch, self._next[1] + 1)
         return self._stored[epoch, number]
 
-    def held_out_chunk(self, epoch: int, number: int) -> Any:
+    def held_out_chunk(self, epoch: int, number: int) -> Chunk | None:
         """As `chunk`, of the data that is held out: all of it."""
         if self._held_out is None and (feed := held_out_feed_of(self._run)) is not None:
-            self._held_out = [_put(next(feed.chunks(0)))]
+            self._held_out = _whole(feed)
         return self._held_out if number == 0 else None
 
     def fail(self, error: OfflineError) -> None:
@@ -224,20 +237,24 @@ class Feeder:
 class SharedFeed:
     """What a `Feeder` reads, as seen by one learner."""
 
-    resident = False
-
     def __init__(self, feeder: Any, method: str) -> None:
-        self.read = ReadSoFar()
+        self.resident, self.read = False, ReadSoFar()  # until there is a chunk
         self._next = getattr(feeder, method)
         self._last: tuple[Any, Steps] | None = None
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         number = first
         while (found := fetch(self._next.remote(epoch, number))) is not None:
-            if self._last is None or self._last[0] != found[0]:
-                self._last = (found[0], _taken(ray.get(found[0])))
+            self.resident, self.read = found.resident, found.read
+            if self._last is None or self._last[0] != found.steps:
+                self._last = (found.steps, _taken(ray.get(found.steps)))
             yield self._last[1]
             number += 1
+
+
+def _whole(feed: Feed) -> Chunk:
+    """The one chunk of a resident feed."""
+    return Chunk(_put(next(feed.chunks(0))), resident=True, read=feed.read)
 
 
 def _put(steps: Steps) -> Any:

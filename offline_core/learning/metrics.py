@@ -21,12 +21,15 @@ log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
+METRICS_FILE = "metrics.jsonl"
+"""In the folder of a run, a record a line."""
+
 SECONDS_BETWEEN_PUTS = 30.0
 """Of files that grow with the run, where they can only be replaced as a whole."""
 
 
 class MetricsLog:
-    """One record an iteration, in `<folder>/metrics.jsonl` and TensorBoard files beside it.
+    """One record an iteration, in `METRICS_FILE` below the folder and TensorBoard files beside it.
 
     The file is replaced, so it is whole whenever somebody looks: on a disk with each record, elsewhere with the first one,
     then now and then, and at the end. A run that is killed loses nothing: its states have what was `unwritten` by then.
@@ -36,7 +39,7 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Location, *, after: TrainingState | None = None) -> None:
-        self._file = folder.child("metrics.jsonl")
+        self._file = folder.child(METRICS_FILE)
         self._records: list[Record] = []
         self._unwritten: list[Record] = []
         if after is not None:
@@ -89,6 +92,13 @@ class MetricsLog:
             log.warning("The last metrics are not written: %s", unwritten)  # what ended the run is the error to see
         finally:
             self._board.close(put=is_there)
+
+
+def series(folder: Location, name: str) -> list[tuple[int, float]]:
+    """(updates, value) of a number that the run in `folder` has written down; nothing if it has none of that name."""
+    file = folder.child(METRICS_FILE)
+    records = map(json.loads, file.read().splitlines() if file.is_file() else [])
+    return [(record["updates"], record[name]) for record in records if name in record]
 
 
 class TensorBoard:

@@ -18,7 +18,7 @@ class TrainingResult(BaseModel):
     updates: int
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
-    metrics: dict[str, float] = Field(description="Of the best evaluation; without an environment, the held-out loss.")
+    metrics: dict[str, float] = Field(description="Of the best evaluation, or the held-out loss if that chose the policy.")
     target_return: float | None
     reached_target: bool
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")

@@ -62,6 +62,7 @@ class Run:
     source: Source
     held_out: Source | None
     environment: EnvironmentSpec | None
+    """That the policy is for."""
     target_return: float | None
     output: str
     streamed: bool = False
@@ -70,6 +71,11 @@ class Run:
     """What comes out of code of the user's own; None: what the dataset says."""
     code: dict[str, str] = field(default_factory=dict)
     """See `code_digests`; as it was when the run began."""
+
+    @property
+    def played_in(self) -> EnvironmentSpec | None:
+        """Where the policy is played while it trains; None: it is not."""
+        return self.environment if self.config.evaluation.play else None
 
     @property
     def steps(self) -> int:
@@ -185,9 +191,11 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
             metrics = stack.enter_context(MetricsLog(folder, after=None if found is None else found[0]))
             policy = learner.algorithm.policy
             evaluations = None
-            if run.environment is not None:
-                seed = derive_seed(run.config.seed, "evaluation")
-                evaluations = Evaluations(policy, run.environment, episodes=run.config.evaluation.episodes, seed=seed)
+            if run.played_in is not None:
+                playing, seed = run.config.evaluation, derive_seed(run.config.seed, "evaluation")
+                evaluations = Evaluations(
+                    policy, run.played_in, episodes=playing.episodes, num_envs=playing.num_envs, seed=seed
+                )
                 stack.callback(evaluations.close)
             supervisor = RunSupervisor(
                 run.config,
@@ -198,6 +206,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 states,
                 metrics,
                 run.target_return,
+                feed=feed,
                 seconds=seconds,
                 state=None if found is None else found[0],
                 streamed=run.streamed,

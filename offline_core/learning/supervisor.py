@@ -13,6 +13,7 @@ from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
+from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
@@ -29,11 +30,13 @@ class RunSupervisor:
 
     Evaluations play beside the training, so the training is a little ahead of them. What comes of the run does not depend
     on by how much: the best policy is the first that reached the target (else the best of all), and the run counts as
-    having ended there. Without an environment the best policy is that with the lowest held-out loss.
+    having ended there. Where nobody plays, the best policy is that with the lowest held-out loss, if the algorithm's
+    can be compared over time, else the last one.
 
     Arguments:
-        evaluations: None without an environment.
+        evaluations: None where nobody plays.
         held_out_loss: of the policy as it is; None if no data is held out.
+        feed: tells how fast the data was read.
         state: where the run stands.
     """
 
@@ -48,6 +51,7 @@ class RunSupervisor:
         metrics: MetricsLog,
         target_return: float | None,
         *,
+        feed: Feed,
         seconds: Seconds,
         state: TrainingState | None,
         streamed: bool,
@@ -69,6 +73,7 @@ class RunSupervisor:
         self.curve, self.held_out, self.reports = list(state.curve), list(state.held_out), list(state.reports)
         self.best, self.steps, self.watched = state.best, state.steps, state.watched
         self.ended = evaluations is None and self._out_of_patience()
+        self.feed = feed
         self.seconds = seconds
         self._before = Seconds()
         self._bar = progress(total_updates, what="train", unit="update", began=state.updates)
@@ -83,7 +88,7 @@ class RunSupervisor:
         self._report(watched)
         if self.evaluations is not None:
             self.evaluations.submit(self.learner.updates)
-        elif self.held_out and self._is_best(self.held_out, lowest=True):
+        elif self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
             self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
         self._save(position)
         self._collect(wait=False)
@@ -124,6 +129,8 @@ class RunSupervisor:
             "data_wait_seconds": seconds.wait,
             "steps_per_second": (self.steps - steps) / (seconds.update + seconds.gather + seconds.wait),
         }
+        if (read := self.feed.read).seconds:
+            record["read_steps_per_second"] = read.steps / read.seconds
         if self.held_out_loss is not None:
             record[LOSS] = self.held_out_loss()
             self.held_out.append((self.learner.updates, record[LOSS]))

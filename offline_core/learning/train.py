@@ -13,6 +13,7 @@ from offline_core.config import EnvironmentSpec
 from offline_core.conversion.importing import open_or_import
 from offline_core.environments import reward_threshold, spaces_of
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.counting import count
 from offline_core.learning.own_data import OwnData
@@ -60,8 +61,8 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    if run.environment is not None:
-        run.algorithm().policy.check_spaces(run.environment.id, spaces_of(run.environment))
+    if run.played_in is not None:
+        run.algorithm().policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
     folder = Location.of(output)
     states = States(folder, run=run.identity)
     with folder.make_folder().locked(), contextlib.ExitStack() as stack:
@@ -109,6 +110,7 @@ def _begun(config: TrainingConfig, dataset: str, output: str, version: int | Non
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
     algorithm = run.algorithm()  # which may refuse, before anything is read
+    _check_patience(run, algorithm)
     if not source.origin.ref.steps:
         run = replace(run, counted=count(source, algorithm))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
@@ -149,15 +151,31 @@ def _ways(run: Run) -> tuple[Run, Run]:
     return run, replace(run, streamed=not run.streamed)
 
 
+def _check_patience(run: Run, algorithm: Algorithm) -> None:
+    """Something has to be there that can become better.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    if run.config.evaluation.patience is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
+        return
+    compares = f"the loss of {type(algorithm).__name__} cannot be compared over time, as that of bc can"
+    raise ConfigError(
+        "evaluation.patience has nothing to go by: the policy is not played, and "
+        f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
+        "or set evaluation.patience to None."
+    )
+
+
 def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:
-    if environment is None or config.evaluation.target_return is not None:
+    if environment is None or not config.evaluation.play or config.evaluation.target_return is not None:
         return config.evaluation.target_return
     return reward_threshold(environment)
 
 
 def _outcome(result: TrainingResult) -> str:
     if not result.metrics:
-        return "never played, for there is no environment to play in"
+        return "never played"
     if "episode_return_mean" not in result.metrics:
         return f"held-out loss {result.metrics['held_out_loss']:.4g}"
     mean = f"mean return {result.metrics['episode_return_mean']:.1f} over {result.metrics['episodes']:.0f} episodes"

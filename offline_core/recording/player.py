@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env
+from offline_core.environments import make_vector_env, shares
 from offline_core.episodes import Episode, columns, nested
 from offline_core.policies.policy import Policy
 from offline_core.recording.cutter import Chunk, EpisodeCutter
@@ -33,8 +33,8 @@ class Assignment:
 
 def assignments(*, rounds: int, episodes: int, num_recorders: int) -> list[Assignment]:
     """Who plays what, fixed before anything is played: each round's episodes shared out as evenly as can be."""
-    shares = [episodes // num_recorders + (recorder < episodes % num_recorders) for recorder in range(num_recorders)]
-    return [Assignment(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(shares) if share]
+    each = shares(episodes, num_recorders).tolist()
+    return [Assignment(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
 
 
 def play(
@@ -55,7 +55,7 @@ def play(
     """
     num_envs = min(num_envs, assignment.episodes)
     seed = derive_seed(seed, "recording", assignment.round, assignment.recorder)
-    quota = assignment.episodes // num_envs + (np.arange(num_envs) < assignment.episodes % num_envs)
+    quota = shares(assignment.episodes, num_envs)
     what = f"{identity} {environment.model_dump_json()} {assignment} {num_envs} {seed} {explore}"
     env = make_vector_env(environment, num_envs)
     generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))

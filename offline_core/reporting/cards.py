@@ -18,7 +18,7 @@ def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
     """Rows about the episodes of an evaluation."""
     if "episode_return_mean" not in metrics:
         held_out = {"Held-out loss": metrics["held_out_loss"]} if "held_out_loss" in metrics else {}
-        return {"Return": "never played: no environment", **held_out}
+        return {"Return": "never played", **held_out}
     mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
     return {
         "Return": f"{mean:.1f} ± {std:.1f} ({metrics['episode_return_min']:.1f} to {metrics['episode_return_max']:.1f})",

@@ -22,10 +22,11 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.utilities.importtools import import_object
 from pydantic import BaseModel, ConfigDict
 
-from deployments.definitions import PREFECT_FILE, PROFILES, definitions
-from deployments.serve import FLOWS, flow_of, served
+from deployments.definitions import PREFECT_FILE, PROFILES, definitions, flow_of
+from deployments.serve import served
 from offline_core.provenance import provenance
 from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
+from tests.deployments.flows import FLOWS
 
 DEFINITIONS = definitions()
 TRAINING = {"expert-to-policy", "train-expert", "train-policy"}
@@ -137,6 +138,6 @@ def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) ->
 
 def test_deploying_loads_neither_torch_nor_ray() -> None:
     """Forms and schedules are about parameters; what computes is loaded by the run that does."""
-    script = "import sys; from deployments.serve import FLOWS; print(*sorted({'torch', 'ray'} & sys.modules.keys()))"
+    script = "import sys, deployments.serve, tests.deployments.flows; print(*sorted({'torch', 'ray'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

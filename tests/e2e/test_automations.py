@@ -20,7 +20,7 @@ from tests.e2e.orchestra import FINAL, Orchestra, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECRET = "/hooks/only-the-receiver-knows"
-CHAIN = ("prune what was recorded", "train on what was pruned")
+CHAIN = ("prune what was recorded", "check what was pruned", "train on what passed")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[d
     assert failed["state"]["message"] in told_once["text"] and "check-dataset failed" in told_once["text"]
 
 
-def test_recorded_data_is_pruned_and_learned_from(automated: Orchestra) -> None:
+def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) -> None:
     automated.wait_for(automated.submit("train-expert/smoke"), "COMPLETED")
     for name in CHAIN:
         automated.prefect("automation", "resume", name)
@@ -117,6 +117,9 @@ def test_recorded_data_is_pruned_and_learned_from(automated: Orchestra) -> None:
         "output": pruned.uri,
         "config": None,
     }
+    checking = run_of("check-dataset")
+    assert checking["state_type"] == "COMPLETED", checking["state"]["message"]
+    assert (checking["parameters"]["dataset"], checking["parameters"]["version"]) == (pruned.uri, pruned.version)
     training = run_of("train-policy")
     assert training["state_type"] == "COMPLETED", training["state"]["message"]
     assert (training["parameters"]["dataset"], training["parameters"]["version"]) == (pruned.uri, pruned.version)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 from deployments.definitions import PROFILES
-from deployments.serve import FLOWS
 from offline_core.provenance import provenance
 from offline_core.storage.dataset import open_dataset
+from tests.deployments.flows import FLOWS
 from tests.e2e.orchestra import Orchestra
 
 

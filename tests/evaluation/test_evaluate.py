@@ -49,6 +49,14 @@ def test_the_seed_decides(pendulum_policy: str) -> None:
     assert len({tuple(returns(1)), tuple(returns(2)), tuple(returns(1, explore=True))}) == 3
 
 
+def test_another_number_of_copies_plays_other_episodes(cartpole_policy: str) -> None:
+    def returns(**more: int) -> list[float]:
+        return evaluate_policy(EvaluationConfig(episodes=6, **more), policy=cartpole_policy).returns
+
+    assert len(returns(num_envs=2)) == 6
+    assert returns(num_envs=2) != returns() == returns(num_envs=6)
+
+
 def test_another_environment_can_be_named(cartpole_policy: str) -> None:
     environment = EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 3})
     result = evaluate_policy(EvaluationConfig(episodes=4, environment=environment), policy=cartpole_policy)

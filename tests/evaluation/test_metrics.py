@@ -59,15 +59,19 @@ class Episodes:
     """Puts the episodes that count together again."""
 
     def __init__(self) -> None:
-        self.open: list[list[tuple[float, float]]] = []
-        self.whole: list[list[tuple[float, float]]] = []
+        self.open: list[list[tuple[float, float, float]]] = []
+        """(observation before, after, reward) of each step."""
+        self.whole: list[list[tuple[float, float, float]]] = []
         self.lengths: list[int] = []
         """As the environment's infos have them."""
 
     def look(self, step: PlayedStep) -> None:
         self.open = self.open or [[] for _ in step.counts]
         for copy in np.flatnonzero(step.counts):
-            self.open[copy].append((float(nested.leaves(step.observations)[0].flat[2 * copy]), float(step.rewards[copy])))
+            before, after = (
+                float(nested.leaves(each)[0].flat[2 * copy]) for each in (step.observations, step.next_observations)
+            )
+            self.open[copy].append((before, after, float(step.rewards[copy])))
         for copy in np.flatnonzero(step.ends):
             self.whole.append(self.open[copy])
             self.lengths.append(int(step.infos.get("steps", np.zeros(len(step.counts)))[copy]))
@@ -77,22 +81,22 @@ class Episodes:
         return {}
 
 
-@pytest.mark.parametrize(("episodes", "max_envs"), [(1, 4), (4, 4), (11, 4), (3, 1)])
-def test_each_step_of_a_counted_episode_is_shown_once(counting: EnvironmentSpec, episodes: int, max_envs: int) -> None:
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 4), (4, 4), (11, 4), (3, 1)])
+def test_each_step_of_a_counted_episode_is_shown_once(counting: EnvironmentSpec, episodes: int, num_envs: int) -> None:
     policy, metric = Policy(*spaces_of(counting)), Episodes()
-    played = rollouts(policy, counting, episodes=episodes, seed=0, max_envs=max_envs, metrics=[metric])
+    played = rollouts(policy, counting, episodes=episodes, seed=0, num_envs=num_envs, metrics=[metric])
     assert not any(metric.open), "steps that count belong to episodes that ended and count"
     assert metric.lengths == played.lengths.tolist()
-    assert [sum(reward for _, reward in one) for one in metric.whole] == played.returns.tolist()
+    assert [sum(reward for *_, reward in one) for one in metric.whole] == played.returns.tolist()
     for one in metric.whole:
-        assert one == [(t, t + 1.0) for t in range(len(one))], "observations are those before the step"
+        assert one == [(t, t + 1.0, t + 1.0) for t in range(len(one))], "observations before and after each step, the last too"
 
 
 @pytest.mark.parametrize("explore", [False, True])
 def test_returns_are_those_without_metrics(explore: bool) -> None:
     def played(*metrics: Any) -> tuple[list[float], list[int]]:
         found = rollouts(
-            Policy(*spaces_of(CARTPOLE)), CARTPOLE, episodes=9, seed=3, explore=explore, max_envs=4, metrics=metrics
+            Policy(*spaces_of(CARTPOLE)), CARTPOLE, episodes=9, seed=3, explore=explore, num_envs=4, metrics=metrics
         )
         return found.returns.tolist(), found.lengths.tolist()
 
@@ -155,6 +159,7 @@ def test_results_stand_beside_the_others(cartpole_policy: str) -> None:
         ([own("Spread", fails="result")], ConfigError, "metric .*:Spread failed at the end: ZeroDivisionError"),
         ([own("Spread", writes="rewards")], ConfigError, "Spread failed on a step: .*read-only"),
         ([own("Spread", writes="observations")], ConfigError, "Spread failed on a step: .*read-only"),
+        ([own("Spread", writes="next_observations")], ConfigError, "Spread failed on a step: .*read-only"),
         ([own("a_function")], ConfigError, r"a_function has to be a class with look\(step\) and result\(\)"),
         ([own("Spread", wrong=1)], ConfigError, "The metric .*:Spread cannot be made with wrong"),
         ([own("Missing")], ConfigError, "The metric '.*:Missing' cannot be imported"),
@@ -167,5 +172,5 @@ def test_errors_name_the_metric(
         evaluate(cartpole_policy, *metrics)
 
 
-def test_an_evaluation_without_metrics_is_the_operation_it_was() -> None:
-    assert "metrics" not in Operation.of("evaluate_policy", EvaluationConfig()).config
+def test_an_evaluation_as_it_always_was_is_the_operation_it_was() -> None:
+    assert not {"metrics", "num_envs"} & Operation.of("evaluate_policy", EvaluationConfig()).config.keys()

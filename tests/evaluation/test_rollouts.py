@@ -125,11 +125,11 @@ def pairs(played: Rollouts) -> list[tuple[float, int]]:
     return sorted(zip(played.returns.tolist(), played.lengths.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("episodes", "max_envs"), [(1, 8), (5, 8), (8, 8), (9, 8), (30, 8), (24, 8), (6, 1)])
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 8), (5, 8), (8, 8), (9, 8), (30, 8), (24, 8), (6, 1)])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "SyncCartPole-v0", "Scripted-v0"])
-def test_exactly_as_many_as_asked(env_id: str, episodes: int, max_envs: int) -> None:
+def test_exactly_as_many_as_asked(env_id: str, episodes: int, num_envs: int) -> None:
     environment = EnvironmentSpec(id=env_id)
-    played = rollouts(policy_for(environment), environment, episodes=episodes, seed=0, max_envs=max_envs)
+    played = rollouts(policy_for(environment), environment, episodes=episodes, seed=0, num_envs=num_envs)
     assert played.returns.shape == played.lengths.shape == (episodes,)
     assert (played.lengths >= 1).all()
 
@@ -148,7 +148,7 @@ def test_exactly_as_many_as_asked(env_id: str, episodes: int, max_envs: int) -> 
 )
 def test_episodes_are_those_of_single_environments(environment: EnvironmentSpec, episodes: int, num_envs: int) -> None:
     policy = policy_for(environment)
-    played = rollouts(policy, environment, episodes=episodes, seed=4, max_envs=num_envs)
+    played = rollouts(policy, environment, episodes=episodes, seed=4, num_envs=num_envs)
     expected = by_hand(policy, environment, episodes=episodes, seed=4, num_envs=num_envs)
     np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
 
@@ -162,7 +162,7 @@ def test_episodes_are_those_of_single_environments(environment: EnvironmentSpec,
 def test_what_is_remembered_is_of_the_same_episode(environment: EnvironmentSpec, network: NetworkConfig) -> None:
     """By hand, each episode is played by a policy that has seen nothing before."""
     policy = policy_for(environment, network)
-    played = rollouts(policy, environment, episodes=14, seed=4, max_envs=3)
+    played = rollouts(policy, environment, episodes=14, seed=4, num_envs=3)
     expected = by_hand(policy, environment, episodes=14, seed=4, num_envs=3)
     np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
 
@@ -171,10 +171,10 @@ def test_what_is_remembered_is_of_the_same_episode(environment: EnvironmentSpec,
 def test_actions_may_be_made_of_several(squash: bool) -> None:
     environment = scripted("Composite-v0", drawn=True)
     policy = policy_for(environment, NetworkConfig(squash=squash))
-    played = rollouts(policy, environment, episodes=8, seed=4, max_envs=3)
+    played = rollouts(policy, environment, episodes=8, seed=4, num_envs=3)
     expected = by_hand(policy, environment, episodes=8, seed=4, num_envs=3)
     np.testing.assert_allclose(pairs(played), expected, rtol=1e-4)
-    assert len(rollouts(policy, environment, episodes=8, seed=4, max_envs=3, explore=True).returns) == 8
+    assert len(rollouts(policy, environment, episodes=8, seed=4, num_envs=3, explore=True).returns) == 8
 
 
 def test_vectorised_cartpole_plays_as_single_ones_do() -> None:
@@ -200,7 +200,7 @@ def test_vectorised_cartpole_plays_as_single_ones_do() -> None:
 def test_short_episodes_are_not_preferred(episodes: int) -> None:
     """Half the copies finish thirty times as often; taking whoever is first would find short ones almost only."""
     seed = next(s for s in range(9) if derive_seed(s, "environment") % 2 == 0)  # copy 0 is long, copy 1 short, …
-    played = rollouts(policy_for(scripted()), scripted(), episodes=episodes, seed=seed, max_envs=8)
+    played = rollouts(policy_for(scripted()), scripted(), episodes=episodes, seed=seed, num_envs=8)
     quota = [episodes // 8 + (copy < episodes % 8) for copy in range(8)]
     assert Counter(played.lengths.tolist()) == {LONG: sum(quota[::2]), 1: sum(quota[1::2])}
 
@@ -208,13 +208,13 @@ def test_short_episodes_are_not_preferred(episodes: int) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "SyncCartPole-v0"])
 def test_time_limits_end_episodes_too(env_id: str) -> None:
     environment = EnvironmentSpec(id=env_id, kwargs={"max_episode_steps": 4})
-    played = rollouts(policy_for(environment), environment, episodes=30, seed=0, max_envs=7)
+    played = rollouts(policy_for(environment), environment, episodes=30, seed=0, num_envs=7)
     assert pairs(played) == [(4.0, 4)] * 30
 
 
 def test_cut_off_and_finished_episodes_both_count() -> None:
     environment = scripted("CutOff-v0", drawn=True)
-    played = rollouts(policy_for(environment), environment, episodes=60, seed=0, max_envs=9)
+    played = rollouts(policy_for(environment), environment, episodes=60, seed=0, num_envs=9)
     counted = Counter(played.lengths.tolist())
     assert set(counted) <= set(range(1, 8))
     assert counted[7] > 30, "at most 7 of 29 lengths are below the limit"
@@ -226,10 +226,10 @@ def test_cut_off_and_finished_episodes_both_count() -> None:
 def test_the_same_again_with_the_same_seed_and_something_else_with_another(environment: EnvironmentSpec, explore: bool) -> None:
     policy = policy_for(environment)
     torch.manual_seed(1)
-    first = rollouts(policy, environment, episodes=20, seed=1, explore=explore, max_envs=6)
+    first = rollouts(policy, environment, episodes=20, seed=1, explore=explore, num_envs=6)
     torch.manual_seed(2)
-    again = rollouts(policy, environment, episodes=20, seed=1, explore=explore, max_envs=6)
-    other = rollouts(policy, environment, episodes=20, seed=2, explore=explore, max_envs=6)
+    again = rollouts(policy, environment, episodes=20, seed=1, explore=explore, num_envs=6)
+    other = rollouts(policy, environment, episodes=20, seed=2, explore=explore, num_envs=6)
     np.testing.assert_array_equal(first.returns, again.returns)
     np.testing.assert_array_equal(first.lengths, again.lengths)
     assert pairs(first) != pairs(other)
@@ -308,7 +308,7 @@ def test_bounds_of_observations_may_differ() -> None:
 def test_the_evaluator_plays_the_weights_it_is_sent_from_the_same_starts() -> None:
     one, other = policy_for(CARTPOLE, seed=1), policy_for(CARTPOLE, seed=2)
     weights = [{name: tensor.numpy().copy() for name, tensor in policy.state_dict().items()} for policy in (one, other)]
-    evaluator = Evaluator(policy_for(CARTPOLE, seed=3), CARTPOLE, episodes=5, seed=7)
+    evaluator = Evaluator(policy_for(CARTPOLE, seed=3), CARTPOLE, episodes=5, num_envs=2, seed=7)
     first, second, again = evaluator.evaluate(weights[0]), evaluator.evaluate(weights[1]), evaluator.evaluate(weights[0])
-    assert pairs(first) == pairs(again) == pairs(rollouts(one, CARTPOLE, episodes=5, seed=7))
-    assert pairs(second) == pairs(rollouts(other, CARTPOLE, episodes=5, seed=7)) != pairs(first)
+    assert pairs(first) == pairs(again) == pairs(rollouts(one, CARTPOLE, episodes=5, num_envs=2, seed=7))
+    assert pairs(second) == pairs(rollouts(other, CARTPOLE, episodes=5, num_envs=2, seed=7)) != pairs(first)

@@ -5,29 +5,62 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.own_code import OwnCode
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy
+from offline_core.storage.manifest import Operation
+
+STEPS = 500
+TRACK = 2.4
+"""A cart that is further from the middle has left the track, which ends the episode."""
+
+
+@pytest.fixture(scope="module")
+def balancing(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A policy that never lets the pole fall and does not look where the cart is: episodes end off the track, or in time."""
+    environment = EnvironmentSpec(id="CartPole-v1")
+    policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[]))
+    with torch.no_grad():
+        weight, _ = policy.parameters()
+        weight.copy_(torch.tensor([[0.0, 0, 0, 0], [0, 0, 1, 1]]))
+    uri = str(tmp_path_factory.mktemp("balancing"))
+    save_policy(policy, uri, operation=Operation(name="by hand"), environment=environment)
+    return uri
 
 
 def config(limit: float) -> EvaluationConfig:
     metric = OwnCode(path="examples.metric:Centred", arguments={"limit": limit})
-    return EvaluationConfig(episodes=40, seed=5, explore=True, metrics=[metric])
+    return EvaluationConfig(episodes=40, seed=5, metrics=[metric])
 
 
-def test_the_wider_the_middle_the_more_episodes_stay_in_it(cartpole_policy: str) -> None:
-    shares = [evaluate_policy(config(limit), policy=cartpole_policy).metrics["centred"] for limit in (0.0, 0.1, 0.3, 2.4)]
-    assert shares == sorted(shares) and len(set(shares)) == 4
+def test_a_cart_that_leaves_the_track_is_not_centred(balancing: str) -> None:
+    """It is off the track in the last observation alone."""
+    result = evaluate_policy(config(TRACK), policy=balancing)
+    stayed = np.array(result.lengths) == STEPS
+    assert 0 < stayed.mean() < 1
+    assert result.metrics["centred"] == stayed.mean()
+
+
+def test_the_wider_the_middle_the_more_episodes_stay_in_it(balancing: str) -> None:
+    shares = [evaluate_policy(config(limit), policy=balancing).metrics["centred"] for limit in (0.0, 0.5, 1.0, TRACK, 3.0)]
+    assert shares == sorted(shares) and len(set(shares)) == 5
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert all((share * 40).is_integer() for share in shares)
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_card_shows_it(cartpole_policy: str, tmp_path: Path) -> None:
+def test_the_card_shows_it(balancing: str, tmp_path: Path) -> None:
     from flows.evaluate_policy import evaluate_policy as flow
 
-    shutil.copytree(cartpole_policy, tmp_path / "policy", ignore=shutil.ignore_patterns("_evaluations"))
-    result = flow(policy=f"{tmp_path}/policy", config=config(2.4))
+    shutil.copytree(balancing, tmp_path / "policy", ignore=shutil.ignore_patterns("_evaluations"))
+    result = flow(policy=f"{tmp_path}/policy", config=config(3.0))
     assert "| Metric centred | 1" in Path(result.uri).with_suffix(".md").read_text()

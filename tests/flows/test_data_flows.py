@@ -108,3 +108,15 @@ def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(rllib_recordin
     assert "408" in card
     assert latest_run().state_name == "Failed"
     assert check_dataset(dataset=imported.dataset.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
+
+
+def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what failed and was let by, nor other people's files, which have no version to go on with."""
+    told: list[object] = []
+    monkeypatch.setattr("flows.check_dataset.announce", lambda *what: told.append(what))
+    good = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "good")).dataset
+    pendulum, config = rllib_recordings / "pendulum_episodes", ImportConfig(environment={"id": "Pendulum-v1"})
+    bad = import_dataset(source=str(pendulum), output=str(tmp_path / "bad"), config=config).dataset
+    for uri in (good.uri, bad.uri, str(rllib_recordings / "cartpole_episodes")):
+        check_dataset(dataset=uri, config=QualityConfig(stop_on="never"))
+    assert told == [(good, "dataset.passed")]

@@ -8,7 +8,7 @@ import pytest
 from prefect import Flow
 from pydantic import BaseModel, SecretStr
 
-from deployments.serve import FLOWS
+from tests.deployments.flows import FLOWS
 
 
 def models(model: type[BaseModel]) -> set[type[BaseModel]]:

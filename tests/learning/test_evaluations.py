@@ -16,7 +16,7 @@ CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
 def played(policy: Policy, rounds: int) -> list[Evaluation]:
     found: list[Evaluation] = []
-    playing = Evaluations(policy, CARTPOLE, episodes=5, seed=3)
+    playing = Evaluations(policy, CARTPOLE, episodes=5, num_envs=2, seed=3)
     try:
         for updates in range(rounds):
             playing.submit(updates)
@@ -41,7 +41,7 @@ def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_played_is_the_policy_as_it_was() -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     before = snapshot(policy)
-    playing = Evaluations(policy, CARTPOLE, episodes=5, seed=3)
+    playing = Evaluations(policy, CARTPOLE, episodes=5, num_envs=2, seed=3)
     playing.submit(1)
     policy.load_state_dict(Policy(*spaces_of(CARTPOLE), seed=2).state_dict())
     playing.submit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from offline_core.config import parse
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.group import Feeder
+from offline_core.learning.group import Feeder, SharedFeed
 from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
@@ -64,6 +65,8 @@ def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> Trai
 def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
     alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data) for n in (0, 2))
     assert alone.updates == two.updates
+    for result in (alone, two):
+        assert re.match(r"Read and laid out [\d,]+ steps/s .*; Learned [\d,]+ steps/s", result.bottleneck)
     np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-6)
     weights = [load_policy(result.last_checkpoint).state_dict() for result in (alone, two)]
     for name, tensor in weights[0].items():
@@ -185,7 +188,7 @@ def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str
 
     def read(feeder: Feeder, *asked: tuple[int, int]) -> list[Any]:
         found = [feeder.chunk(*place) for place in asked]
-        return [None if one is None else ray.get(one[0])["obs"].tobytes() for one in found]
+        return [None if one is None else ray.get(one.steps)["obs"].tobytes() for one in found]
 
     whole = [steps.columns["obs"].numpy().tobytes() for epoch in (0, 1) for steps in feed_of(run).chunks(epoch)]
     count = len(whole) // 2
@@ -198,6 +201,16 @@ def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str
     assert read(feeder, *places[:3]) == whole[:3], "anew from the start"
     assert read(feeder, *places[:2]) == whole[:2], "and again"
     assert read(Feeder(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_learners_know_how_fast_their_feeder_reads(dataset: str, streamed: bool) -> None:
+    config = parse(TrainingConfig, SETTINGS | {"data": {"window_steps": 300}})
+    run = Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "", streamed=streamed)
+    feed = SharedFeed(ray.remote(num_cpus=0)(Feeder).remote(run), "chunk")
+    assert sum(map(len, feed.chunks(0))) == 2_000
+    assert feed.resident == (not streamed)
+    assert feed.read.steps == 2_000 and feed.read.bytes > 2_000 * 4 * 4 and feed.read.seconds > 0
 
 
 def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) -> None:

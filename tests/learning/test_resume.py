@@ -117,7 +117,8 @@ def test_patience_is_over_in_a_run_that_goes_on_too(tmp_path: Path, dataset: str
         raise KeyboardInterrupt
 
     optimizer = ALONE["optimizer"] | {"learning_rate": 3.0, "max_epochs": 8, "schedule": "constant"}
-    config = parse(TrainingConfig, ALONE | {"optimizer": optimizer, "evaluation": {"held_out": dataset, "patience": 2}})
+    evaluation = {"held_out": dataset, "patience": 2}
+    config = parse(TrainingConfig, ALONE | {"algorithm": "bc", "optimizer": optimizer, "evaluation": evaluation})
     whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
     assert whole.updates < 8 * 16
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -10,8 +10,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import VectorEnv
 
-from offline_core.config import parse
+from offline_core.config import EnvironmentSpec, parse
+from offline_core.environments import make_vector_env
 from offline_core.episodes import Episode
 from offline_core.errors import (
     ConfigError,
@@ -19,12 +21,15 @@ from offline_core.errors import (
     DataError,
     DatasetNotFoundError,
     EmptyDatasetError,
+    EnvironmentNotFoundError,
     LearningError,
     NonFiniteError,
     SchemaError,
     StorageError,
 )
+from offline_core.evaluation import rollouts
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.storage.dataset import open_dataset
@@ -177,6 +182,58 @@ def test_held_out_loss_chooses_the_best_policy_and_ends_the_run(tmp_path: Path) 
     assert result.metrics == {"held_out_loss": losses[best]}
     assert result.updates == best + 3 * 10 < 400
     assert [updates for updates, _ in result.held_out_losses] == list(range(10, result.updates + 1, 10))
+
+
+@pytest.mark.parametrize("algorithm", ["marwil", "dqn", "iql", "cql"])
+def test_a_loss_that_moves_with_its_own_targets_chooses_nothing(tmp_path: Path, algorithm: str) -> None:
+    """It is measured all the same, and nobody waits for it to fall."""
+    data = dataset_of(tmp_path / "data", balancing_episodes(4, 50), environment=None)
+    other = dataset_of(tmp_path / "other", balancing_episodes(2, 50, seed=7), environment=None)
+    optimizer = {"batch_size": 20, "max_epochs": 3, "learning_rate": 0.01}
+
+    def train(**evaluation: object) -> TrainingResult:
+        wanted = config(algorithm=algorithm, optimizer=optimizer, evaluation=evaluation)
+        return train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
+
+    result = train(held_out=other)
+    assert [updates for updates, _ in result.held_out_losses] == [10, 20, 30]
+    best, last = (read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint))
+    assert result.metrics == {} and best == last
+    with pytest.raises(ConfigError, match=r"evaluation\.patience has nothing to go by.* the loss of \w+ cannot be compared"):
+        train(held_out=other, patience=2)
+    with pytest.raises(ConfigError, match=r"evaluation\.patience has nothing to go by.* no data is held out"):
+        train(patience=2)
+
+
+def test_no_environment_is_made_where_nobody_is_to_play(tmp_path: Path) -> None:
+    """Neither for its spaces nor for its threshold: this one could not be."""
+    robot = EnvironmentSpec(id="Robot-v0")
+    data = dataset_of(tmp_path / "data", balancing_episodes(3), environment=robot)
+    with pytest.raises(EnvironmentNotFoundError, match="Robot-v0"):
+        train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+    result = train_policy(config(evaluation={"play": False}), dataset=data, output=str(tmp_path / "out"))
+    assert (result.metrics, result.curve, result.target_return) == ({}, [], None)
+    assert read_policy_manifest(result.checkpoint).environment == robot, "what it is for"
+
+
+def test_no_more_copies_are_played_than_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[int] = []
+
+    def make(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
+        copies.append(num_envs)
+        return make_vector_env(environment, num_envs)
+
+    monkeypatch.setattr(rollouts, "make_vector_env", make)
+    data = dataset_of(tmp_path / "data", balancing_episodes(3))
+    for number, wanted in enumerate(({}, {"num_envs": 2})):
+        train_policy(config(evaluation={"episodes": 5} | wanted), dataset=data, output=str(tmp_path / f"{number}"))
+    assert copies == [5, 2]
+
+
+def test_how_it_is_played_is_no_other_run_where_it_is_as_it_always_was() -> None:
+    assert not {"play", "num_envs"} & config(evaluation={"play": True, "num_envs": 128}).evaluation.model_dump().keys()
+    told = config(evaluation={"play": False, "num_envs": 1}).evaluation.model_dump()
+    assert (told["play"], told["num_envs"]) == (False, 1)
 
 
 def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> None:

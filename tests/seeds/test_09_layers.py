@@ -125,9 +125,9 @@ def test_09_learners_are_placed_by_pack_or_spread(placement: Any) -> None:
 def test_09_data_lies_near_its_learner(recording: str) -> None:
     """Read once, put once into the object store, and mapped from there by each learner, not copied to it."""
     feeder = group.Feeder(run(recording))
-    (first,), (second,) = (feeder.chunk(epoch, 0) for epoch in (0, 1))
-    assert first == second
-    arrays = ray.get(first)
+    first, second = (feeder.chunk(epoch, 0) for epoch in (0, 1))
+    assert first is not None and second is not None and first.steps == second.steps
+    arrays = ray.get(first.steps)
     assert not any(array.flags.owndata or array.flags.writeable for array in arrays.values())
     np.testing.assert_array_equal(arrays["obs"], observations(recording))
 

@@ -37,7 +37,8 @@ def test_14_rows_per_second_of_each_layer(trained: TrainingResult, output: Path)
     speeds = [float(text.replace(",", "")) for text in re.findall(r"([\d,]+) steps/s", trained.bottleneck)]
     assert re.match(r"Read and laid out .* steps/s \(.* MB/s\); Learned .* steps/s, waiting", trained.bottleneck)
     assert len(speeds) == 2 and speeds[1] == pytest.approx(trained.steps_per_second, abs=1)
-    assert all(record["steps_per_second"] > 0 for record in metrics(output) if "loss" in record)
+    records = [record for record in metrics(output) if "loss" in record]
+    assert all(record["steps_per_second"] > 0 and record["read_steps_per_second"] > 0 for record in records)
 
 
 def test_14_tensorboard(trained: TrainingResult, output: Path) -> None:

@@ -54,6 +54,9 @@ class Algorithm(nn.Module):
     """Columns of a batch: stored ones, `new_obs`, and what `prepare` and `refresh` add to the steps."""
     looks_ahead: ClassVar[bool] = False
     """Needs the observation after an episode's last step."""
+    loss_compares: ClassVar[bool] = False
+    """The loss of the same steps means the same throughout a training: it is measured by nothing that is learned as well. Only
+    then a lower one on data that is held out chooses the best policy where nobody plays, and can be waited for."""
     config_class: ClassVar[type[Config]] = Config
 
     policy: Policy

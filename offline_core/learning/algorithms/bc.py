@@ -17,6 +17,8 @@ from offline_core.policies.policy import Policy
 class BC(Algorithm):
     """Maximises the likelihood of the actions."""
 
+    loss_compares = True
+
     def __init__(
         self,
         observation_space: gym.Space[Any],

@@ -1,0 +1,7 @@
+"""All flows that are deployed, each once, in the order of prefect.yaml."""
+
+from __future__ import annotations
+
+from deployments.definitions import definitions, flow_of
+
+FLOWS = [flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions())]
