@@ -43,6 +43,8 @@ class Node:
     mean_return: float | None = None
     created_at: datetime | None = None
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fingerprint: str | None = None
+    """Of what it was when something was made of it, whatever is there now; None if nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,28 @@ def lineage(uri: str, version: int | None = None) -> Lineage:
     return Lineage(nodes, edges, is_whole)
 
 
+def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
+    """What was asked for, and the datasets and files whose episodes are in it, or that it has learned from; nearest first.
+
+    Not what lies behind a policy that recorded: its episodes are others. Nor what a training only measured its loss on,
+    which is the second parent of its checkpoints.
+
+    Arguments:
+        beyond_splits: also what a split was made of, where the episodes of its other side are, too.
+    """
+    found = [0]
+    for child in found:  # it grows meanwhile
+        parents = [parent for parent, made in graph.edges if made == child]
+        if graph.nodes[child].kind == "checkpoint":
+            parents = parents[:1]
+        elif graph.nodes[child].operation == "split_dataset" and not beyond_splits:
+            parents = []
+        else:
+            parents = [parent for parent in parents if graph.nodes[parent].kind != "checkpoint"]
+        found += [parent for parent in parents if parent not in found]
+    return [graph.nodes[number] for number in found]
+
+
 def mermaid(graph: Lineage) -> str:
     """The graph as a Mermaid flowchart, from the oldest ancestor on the left to what was asked for on the right."""
     lines = ["flowchart LR"]
@@ -113,14 +137,14 @@ def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
     try:
         manifest = _manifest(named)
     except StorageUnavailableError:
-        return Node(named.kind, named.uri, named.version, "unreachable"), []
+        return Node(named.kind, named.uri, named.version, "unreachable", fingerprint=named.fingerprint), []
     except OfflineError:  # whoever wants to use it is told why
-        return Node(named.kind, named.uri, named.version, "gone"), []
+        return Node(named.kind, named.uri, named.version, "gone", fingerprint=named.fingerprint), []
     if manifest is None:
-        return Node(named.kind, named.uri, named.version, "foreign"), []
+        return Node(named.kind, named.uri, named.version, "foreign", fingerprint=named.fingerprint), []
     version = manifest.version if isinstance(manifest, Manifest) else None
     if named.fingerprint not in (None, manifest.fingerprint):
-        return Node(named.kind, named.uri, version, "replaced"), []
+        return Node(named.kind, named.uri, version, "replaced", fingerprint=named.fingerprint), []
     node = Node(
         named.kind,
         named.uri,
@@ -132,6 +156,7 @@ def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
         mean_return=None if isinstance(manifest, Manifest) else manifest.metrics.get("episode_return_mean"),
         created_at=manifest.created_at,
         provenance=manifest.provenance,
+        fingerprint=manifest.fingerprint,
     )
     return node, list(manifest.parents)
 

@@ -24,9 +24,9 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
                 "Policy": policy,
                 "Dataset": result.dataset,
                 "Weighed by": result.behaviour or "the recorded action_logp",
-                "Actions": "sampled" if config.explore else "greedy",
+                "Actions": "sampled" if result.explore else "greedy",
                 "Discount": f"{result.gamma:g}",
-                "Intervals": f"{result.confidence:.0%} of {config.resamples:,} resamples of episodes",
+                "Intervals": f"{100 * result.confidence:g} % of {config.resamples:,} resamples of episodes",
                 "Required": "nothing"
                 if config.require_return is None
                 else f"{config.require_return:g} by {config.gate_method}",

@@ -13,7 +13,7 @@ from offline_core import lineage as module
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.errors import StorageUnavailableError
-from offline_core.lineage import Lineage, Node, label, lineage, mermaid
+from offline_core.lineage import Lineage, Node, episodes_in, label, lineage, mermaid
 from offline_core.policies.checkpoint import read_policy_manifest, save_policy
 from offline_core.policies.policy import Policy
 from offline_core.storage.committing import commit, prepare_dataset
@@ -100,6 +100,40 @@ def test_files_of_others_are_leaves_and_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "part.parquet").write_bytes(b"no Parquet at all")
     assert [node.state for node in lineage(str(tmp_path / "foreign")).nodes] == ["foreign"]
+
+
+def test_whose_episodes_are_in_it_and_whose_it_has_learned_from(tmp_path: Path) -> None:
+    """Not the data of a policy that recorded, and not what a training only measured its loss on."""
+    before = dataset(tmp_path / "before", "import_dataset")
+    recorder = policy(tmp_path / "recorder", "train_policy", [before.parent_entry])
+    recorded = dataset(tmp_path / "recorded", "record_episodes", [recorder], episodes=5)
+    train, held_out = (
+        dataset(tmp_path / side, "split_dataset", [recorded.parent_entry], episodes=count)
+        for side, count in (("train", 4), ("held_out", 1))
+    )
+    trained = policy(tmp_path / "trained", "train_policy", [train.parent_entry, held_out.parent_entry])
+    tuned = policy(tmp_path / "tuned", "train_expert", [trained])
+
+    def found(uri: str) -> list[str]:
+        return [Path(node.uri).name for node in episodes_in(lineage(uri))]
+
+    assert found(tuned.uri) == ["tuned", "trained", "train", "recorded"]
+    assert found(held_out.location.uri) == ["held_out", "recorded"]
+    assert [node.operation for node in episodes_in(lineage(trained.uri), beyond_splits=False)] == [
+        "train_policy",
+        "split_dataset",
+    ]
+    mixed = dataset(tmp_path / "mixed", "mix_datasets", [held_out.parent_entry, before.parent_entry, recorder])
+    assert found(mixed.location.uri) == ["mixed", "held_out", "before", "recorded"]
+
+
+def test_a_node_says_what_it_was_when_something_was_made_of_it(tmp_path: Path) -> None:
+    source = dataset(tmp_path / "source", "record_episodes")
+    made = dataset(tmp_path / "made", "compact_dataset", [source.parent_entry], episodes=3)
+    known = [made.manifest.fingerprint, source.manifest.fingerprint]
+    assert [node.fingerprint for node in lineage(made.location.uri).nodes] == known
+    shutil.rmtree(tmp_path / "source")
+    assert [node.fingerprint for node in lineage(made.location.uri).nodes] == known
 
 
 def test_any_version_and_a_shared_ancestor_once(tmp_path: Path) -> None:

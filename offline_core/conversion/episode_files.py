@@ -14,7 +14,7 @@ from offline_core.conversion.pieces import completed, joined, within_limit
 from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import Spaces, id_in_file
 from offline_core.conversion.unreadable import Unreadable, refuse
-from offline_core.conversion.values import conform, scaled
+from offline_core.conversion.values import conform, density_scaled, one_a_step, scaled
 from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
@@ -141,6 +141,10 @@ class EpisodeFiles:
             action_space = episode.action_space if action_space is None else action_space
             actions = scaled(episode.actions, self.config.recorded_action_range, action_space, columns.ACTIONS)
             episode = replace(episode, actions=actions)
+            if columns.ACTION_LOGP in episode.extras:
+                logs = one_a_step(episode.extras[columns.ACTION_LOGP], columns.ACTION_LOGP)
+                logs = density_scaled(logs, self.config.recorded_action_range, action_space)
+                episode = replace(episode, extras=episode.extras | {columns.ACTION_LOGP: logs})
         if action_space is not None:
             actions = conform(episode.actions, action_space, columns.ACTIONS)
             episode = replace(episode, actions=actions, action_space=action_space)

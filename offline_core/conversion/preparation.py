@@ -15,7 +15,19 @@ import pyarrow as pa
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
-from offline_core.conversion.values import conform, exact, finite, flags, ids, lost, maps, nanoseconds, one_a_step, scaled
+from offline_core.conversion.values import (
+    conform,
+    density_scaled,
+    exact,
+    finite,
+    flags,
+    ids,
+    lost,
+    maps,
+    nanoseconds,
+    one_a_step,
+    scaled,
+)
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.episodes.mapping import ColumnMapping, map_columns
@@ -186,6 +198,8 @@ class Preparation:
                 if self.recorded_action_range is not None:
                     actions = scaled(actions, self.recorded_action_range, self.spaces[1], name)
                 return conform(actions, self.spaces[1], name)
+            case columns.ACTION_LOGP if self.recorded_action_range is not None:
+                return density_scaled(one_a_step(tree, name), self.recorded_action_range, self.spaces[1])
         return tree
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
-import re
 
 import numpy as np
 import polars as pl
@@ -21,14 +19,12 @@ from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.parts import first_parts
 from offline_core.storage.writer import EpisodeWriter
 
 log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
-
-_PARTS = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
-"""What imports and prunings add to the id of an episode for its later parts: the step they begin at, a hash."""
 
 
 class SplitResult(BaseModel):
@@ -117,7 +113,7 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:
 
 def tied(index: pl.DataFrame) -> np.ndarray:
     """(episodes,) for each episode the number of the first one that it must not be parted from."""
-    groups = [_trajectories(index), np.unique(index[columns.CONTENT].to_list(), return_inverse=True)[1]]
+    groups = [first_parts(index), np.unique(index[columns.CONTENT].to_list(), return_inverse=True)[1]]
     unit = np.arange(len(index))
     while True:
         before = unit
@@ -127,20 +123,3 @@ def tied(index: pl.DataFrame) -> np.ndarray:
             unit = first[group]
         if (unit == before).all():
             return unit
-
-
-def _trajectories(index: pl.DataFrame) -> np.ndarray:
-    """(episodes,) a number for each trajectory: parts of an episode have the same, up to one that terminated."""
-    ids = index[columns.EPS_ID].to_list()
-    bases = [_PARTS.sub("", eps_id) for eps_id in ids]
-    starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
-    places = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
-    order = sorted(range(len(places)), key=places.__getitem__)
-    terminated = index[columns.TERMINATED].to_list()
-    is_new = [
-        bases[before] != bases[now] or (terminated[before] and places[before] != places[now])
-        for before, now in itertools.pairwise(order)
-    ]
-    numbers = np.zeros(len(order), int)
-    numbers[order] = np.cumsum([False, *is_new])
-    return numbers

@@ -246,12 +246,16 @@ def test_the_spaces_come_along(tmp_path: Path) -> None:
 def test_spaces_and_the_range_of_actions_are_heeded(tmp_path: Path) -> None:
     box, wide = (spaces.Box(-high, high, (2,), np.float32) for high in (2, 4))
     actions = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
-    write_items(tmp_path / "in/x.parquet", [encode(episode(0, actions=actions, action_space=box))])
+    recorded = episode(0, actions=actions, action_space=box)
+    logp = recorded.extras["action_logp"]
+    write_items(tmp_path / "in/x.parquet", [encode(recorded)])
     for declared, factor in ((None, 2), (wide, 4)):
         config = {} if declared is None else {"action_space": space_to_json(declared)}
         result, [found] = run_import(tmp_path / "in", tmp_path / "out", recorded_action_range=(-1, 1), **config)
         np.testing.assert_allclose(found.actions, actions * factor, rtol=1e-6)
         assert found.actions.dtype == np.float32
+        np.testing.assert_allclose(found.extras["action_logp"], logp - 2 * np.log(factor), rtol=1e-6)
+        assert found.extras["action_logp"].dtype == np.float32
         assert open_dataset(result.dataset.uri).action_space == (declared or box)
     with pytest.raises(SpaceError, match=r"x\.parquet, row 0: An action of .* is outside"):
         run_import(tmp_path / "in", tmp_path / "out", recorded_action_range=(-0.5, 0.5))

@@ -287,6 +287,18 @@ def test_actions_are_scaled_to_the_bounds() -> None:
     np.testing.assert_array_equal(found, np.float32([[-2], [2]]), strict=True)
 
 
+def test_how_probable_actions_were_is_scaled_with_them() -> None:
+    """Of a Box twice, and five times as wide as what was recorded: densities are a tenth. One component has no width."""
+    space = spaces.Box(np.float32([-2, 0, 3]), np.float32([2, 10, 3]))
+    rows = table(2, actions=[[-1.0, 1.0, 0.0], [0.5, 0.0, 0.0]], action_logp=[np.log(0.3), -2.0])
+    found = column(rows, "action_logp", spaces=(None, space), recorded_action_range=(-1, 1))
+    np.testing.assert_allclose(found, [np.log(0.03), -2.0 - np.log(10)])
+    assert column(rows, "action_logp", spaces=(None, space)).tolist() == [np.log(0.3), -2.0], "in the units that they are in"
+    each = table(1, actions=[[0.0, 0.0, 0.0]], action_logp=[[-1.0, -1.0]])
+    refused = reason(each, spaces=(None, space), recorded_action_range=(-1, 1))
+    assert "'action_logp' has float64 of shape (2,) a step; it has to be one number" in str(refused)
+
+
 def test_rounding_is_not_outside_the_range() -> None:
     space = spaces.Box(-2, 2, (1,), np.float64)
     found = column(table(1, actions=[1 + 1e-9]), "actions", spaces=(None, space), recorded_action_range=(-1, 1))

@@ -30,15 +30,14 @@ def interval(
     confidence: float,
     seed: int,
 ) -> tuple[float, float]:
-    """(low, high) of an estimate: counts (b, E) → (b,). NaN if there is none for any resample.
+    """(low, high) of an estimate: counts (b, E) → (b,), NaN where there is none, as all weights are 0.
 
-    Resamples for which there is no estimate, as all their weights are 0, are left out.
+    Of such a resample nobody knows where it would lie: it counts as below all others for the low end, and above them for
+    the high one. So both ends are infinite once there are more of them than may lie outside.
     """
     found = np.concatenate([estimate(counts) for counts in resampled_counts(episodes, resamples=resamples, seed=seed)])
-    found = found[~np.isnan(found)]
-    if not len(found):
-        return np.nan, np.nan
     outside = (1 - confidence) / 2
     # Numbers that were found, and none between two of them: there is nothing halfway to infinity.
-    low, high = np.quantile(found, [outside, 1 - outside], method="closest_observation")
+    low = np.quantile(np.where(np.isnan(found), -np.inf, found), outside, method="closest_observation")
+    high = np.quantile(np.where(np.isnan(found), np.inf, found), 1 - outside, method="closest_observation")
     return float(low), float(high)

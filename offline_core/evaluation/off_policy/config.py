@@ -28,10 +28,10 @@ class FQEConfig(Config):
         "that is fitted to all, whose intervals are too narrow.",
     )
     updates: int = Field(5_000, ge=1, le=10_000_000, description="Steps of the optimizer, for each part.")
-    batch_size: int = Field(256, ge=1, le=1_048_576, description="Steps per update; each once before any comes again.")
+    batch_size: int = Field(256, ge=1, le=1_048_576, description="Steps per update, at most; each once before any comes again.")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="Of Adam at the beginning; it falls to 0 in a line.")
     target_rate: float = Field(
-        0.05, gt=0, le=1, description="How far the target network follows the Q function with each update (Polyak)."
+        0.1, gt=0, le=1, description="How far the target network follows the Q function with each update (Polyak)."
     )
     action_samples: int = Field(
         16, ge=1, le=4096, description="Actions of the policy whose mean is the value of an observation; Discrete needs none."

@@ -11,13 +11,14 @@ import numpy as np
 
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, PromotionError, StorageError
+from offline_core.evaluation.off_policy import doubts
 from offline_core.evaluation.off_policy.bootstrap import interval
 from offline_core.evaluation.off_policy.config import OffPolicyConfig
 from offline_core.evaluation.off_policy.estimators import METHODS, Estimator
-from offline_core.evaluation.off_policy.logged import read_logged
+from offline_core.evaluation.off_policy.logged import Logged, Weighing, read_logged, read_parts
 from offline_core.evaluation.off_policy.result import Estimate, Interval, OffPolicyResult
 from offline_core.evaluation.off_policy.trajectories import Trajectories
-from offline_core.lineage import lineage
+from offline_core.lineage import Lineage, episodes_in, lineage
 from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.policy import Policy
@@ -33,8 +34,6 @@ log = logging.getLogger(__name__)
 
 ESTIMATES = "_estimates"
 """Folder inside a checkpoint."""
-CHOSEN_BY = ("prune_dataset",)
-"""Operations after which the episodes of a dataset are not those of a policy any more, but a choice of them."""
 _GATE = {"require_return", "gate_method"}
 
 
@@ -52,7 +51,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
 
     Raises:
         CheckpointError: there is no policy, or no behaviour.
-        ConfigError: the policy does not fit the data, or a method does not fit the policy.
+        ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
         DataError: the data is not what it has to be; SchemaError if nobody knows how probable its actions were.
         LearningError: the Q function grew beyond every number.
     """
@@ -60,31 +59,53 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     manifest = read_policy_manifest(policy)
     opened = open_dataset(dataset, version)
     acted = None if config.behaviour is None else read_policy_manifest(config.behaviour)
-    operation = Operation.of("estimate_policy", config, exclude={*_GATE, "behaviour"})
+    operation = Operation.of("estimate_policy", config, version=2, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
     identity = identity_of(operation, parents)
     place = Location.of(policy).child(f"{ESTIMATES}/{identity}.json")
     if found := kept(place, identity, OffPolicyResult, fingerprint=fingerprint_of):
-        return found
+        return _told(found)
     evaluated = load_policy(policy, manifest)
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     for each in (evaluated, *([behaviour] if behaviour else [])):
         _check_spaces(each, opened)
     _check_methods(config, evaluated)
-    episodes, open_episodes = _weighed(config, opened, evaluated, behaviour)
+    weighs = any(METHODS[name].size for name in config.methods)
+    if weighs:
+        _check_behaviour(evaluated, behaviour)
+    history = lineage(opened.location.uri, opened.manifest.version)
+    squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
+    logged = read_logged(
+        opened,
+        evaluated,
+        Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighs else None,
+        seen=any(METHODS[name].needs_model for name in config.methods),
+    )
+    first_parts, begins_late = read_parts(opened)
+    episodes = _trajectories(config, logged, evaluated, together=first_parts)
     recorded, estimates = _estimated(config, episodes)
+    open_episodes = int((~logged.terminated).sum())
     result = OffPolicyResult(
         uri=place.uri,
         checkpoint=policy,
         dataset=opened.ref,
         behaviour=config.behaviour,
+        explore=config.explore,
         gamma=config.gamma,
         confidence=config.confidence,
         recorded=recorded,
         estimates=estimates,
-        warnings=[*_doubts_about(opened), *_doubts_about_size(estimates, config)],
+        warnings=[
+            *doubts.about_learning(history, lineage(policy)),
+            *doubts.about_history(opened, history),
+            *doubts.about_parts(begins_late),
+            *(doubts.about_sampling(manifest, evaluated) if config.explore else []),
+            *doubts.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
+            *doubts.about_convergence(config, open_episodes),
+            *doubts.about_size(estimates, config),
+        ],
         open_episodes=open_episodes,
         seconds=time.perf_counter() - start,
     )
@@ -92,26 +113,26 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         keep(place, identity, result, made={policy: manifest.fingerprint})
     except StorageError as error:  # a policy may lie where nobody may write, and the caller has the result
         log.warning("The estimate is not kept beside the policy: %s", error)
-    for warning in result.warnings:
-        log.warning("%s", warning)
-    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in estimates.items())
-    log.info("Policy %s on %s: %s; recorded %.4g", policy, opened.ref, told, recorded.value)
-    return result
+    return _told(result)
 
 
 def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     """Stops unless the lower end of the interval of `config.gate_method` reaches `config.require_return`.
 
     Raises:
+        ConfigError: that method was not asked for its estimate.
         PromotionError: it does not, or too few episodes count for it to mean anything.
     """
     if config.require_return is None:
         return
     name, wanted = config.gate_method, config.require_return
+    if name not in result.estimates:
+        raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
     found = result.estimates[name]
     told = (
-        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri}: {name} says "
-        f"{found.value:.4g}, {result.confidence:.0%} of resamples are within {found.low:.4g} to {found.high:.4g}"
+        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
+        f"{'sampled' if result.explore else 'greedy'} actions: {name} says {found.value:.4g}, {100 * result.confidence:g} % of "
+        f"resamples are within {found.low:.4g} to {found.high:.4g}"
     )
     size = found.effective_episodes
     if size is not None and size < config.min_effective_episodes:
@@ -125,6 +146,14 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
             "require_return."
         )
     log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, found.low, wanted)
+
+
+def _told(result: OffPolicyResult) -> OffPolicyResult:
+    for warning in result.warnings:
+        log.warning("%s", warning)
+    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
+    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, result.dataset, told, result.recorded.value)
+    return result
 
 
 def _check_spaces(policy: Policy, dataset: Dataset) -> None:
@@ -148,17 +177,30 @@ def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
         )
 
 
-def _weighed(config: OffPolicyConfig, dataset: Dataset, policy: Policy, behaviour: Policy | None) -> tuple[Trajectories, int]:
-    """(episodes, how many of them did not terminate)"""
-    fitting = [name for name in config.methods if METHODS[name].needs_model]
-    logged = read_logged(
-        dataset,
-        policy,
-        behaviour=behaviour,
-        explore=config.explore,
-        weighed=any(METHODS[name].size for name in config.methods),
-        seen=bool(fitting),
+def _check_behaviour(policy: Policy, behaviour: Policy | None) -> None:
+    if behaviour is None or policy.network.squash or not behaviour.network.squash:
+        return
+    raise ConfigError(
+        "The behaviour squashes its actions, and so never did what this policy does, which clips them to the bounds of their "
+        "Box: no weights tell what comes of that. Name a behaviour whose network.squash is that of this one, or set methods "
+        "to [fqe]."
     )
+
+
+def _was_squashed(history: Lineage) -> bool:
+    """Whether all policies that recorded are known, and squashed their actions."""
+    recorded = episodes_in(history)
+    recorders = [
+        history.nodes[parent]
+        for parent, child in history.edges
+        if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
+    ]
+    known = [read_policy_manifest(each.uri).network.squash for each in recorders if each.state == "there"]
+    return bool(recorders) and len(known) == len(recorders) and all(known)
+
+
+def _trajectories(config: OffPolicyConfig, logged: Logged, policy: Policy, *, together: np.ndarray) -> Trajectories:
+    """With what a Q function says of them, if a method asks for one."""
     make = functools.partial(
         Trajectories,
         lengths=logged.lengths,
@@ -166,13 +208,14 @@ def _weighed(config: OffPolicyConfig, dataset: Dataset, policy: Policy, behaviou
         log_ratios=logged.log_ratios,
         gamma=config.gamma,
     )
-    episodes, open_episodes = make(), int((~logged.terminated).sum())
-    if not fitting:
-        return episodes, open_episodes
-    if config.gamma == 1 and open_episodes:
+    if logged.seen is None:
+        return make()
+    if config.gamma == 1 and not logged.terminated.all():
+        fitting = [name for name in config.methods if METHODS[name].needs_model]
         raise ConfigError(
-            f"{', '.join(fitting)}: {open_episodes:,} of {len(episodes):,} episodes were truncated or cut off, and without a "
-            "discount nobody can say what would have followed. Set gamma below 1, or methods to some of is, wis, pdis, wpdis."
+            f"{', '.join(fitting)}: {(~logged.terminated).sum():,} of {len(logged.lengths):,} episodes were truncated or cut "
+            "off, and without a discount nobody can say what would have followed. Set gamma below 1, or methods to some of is, "
+            "wis, pdis, wpdis."
         )
     from offline_core.evaluation.off_policy.fqe import fit_model
 
@@ -182,10 +225,11 @@ def _weighed(config: OffPolicyConfig, dataset: Dataset, policy: Policy, behaviou
         config.fqe,
         gamma=config.gamma,
         explore=config.explore,
-        returns=episodes.returns,
+        returns=make().returns,
+        together=together,
         seed=derive_seed(config.seed, "estimate_policy"),
     )
-    return make(model=model), open_episodes
+    return make(model=model)
 
 
 def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, dict[str, Estimate]]:
@@ -216,37 +260,3 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
             )
             bar.update(1)
     return recorded, estimates
-
-
-def _doubts_about(dataset: Dataset) -> list[str]:
-    """What the history of a dataset says against weighing its episodes."""
-    doubts = []
-    uri = dataset.location.uri
-    made = [node for node in lineage(uri, dataset.manifest.version).nodes if node.kind == "dataset" and node.state == "there"]
-    recordings = [open_dataset(node.uri, node.version) for node in made if node.operation == "record_episodes"]
-    if greedy := [each.ref.uri for each in recordings if each.manifest.operation.config.get("explore") is False]:
-        doubts.append(
-            f"{greedy[0]} was recorded without exploration: its {columns.ACTION_LOGP} is not how its actions came about, and "
-            "what else could have been done is not in it. Record with explore."
-        )
-    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY}):
-        doubts.append(
-            f"Episodes of {uri} were chosen ({', '.join(chosen)}): if that was by how they went, no weight makes up for it. "
-            "Estimate on what was recorded."
-        )
-    return doubts
-
-
-def _doubts_about_size(estimates: dict[str, Estimate], config: OffPolicyConfig) -> list[str]:
-    few = {
-        name: each.effective_episodes
-        for name, each in estimates.items()
-        if each.effective_episodes is not None and each.effective_episodes < config.min_effective_episodes
-    }
-    if not few:
-        return []
-    told = ", ".join(f"{name} {size:.1f}" for name, size in few.items())
-    return [
-        f"So few episodes count that these estimates mean nothing (effective episodes: {told}). Record more, or episodes of a "
-        "policy that is more like this one."
-    ]

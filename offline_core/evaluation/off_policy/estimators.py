@@ -27,7 +27,7 @@ FAR = 690.0
 """Below e to this power, and above e to its negative, numbers of float64 are exact."""
 SMALLEST = -FAR
 """Weights less than e to this power of the largest count as that much, unless they are 0: a resample without the large ones
-still has a mean."""
+still has a mean. Of several that small, it is their plain mean, whatever they are to each other."""
 
 
 def importance_sampling(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
@@ -48,8 +48,11 @@ def per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
 
 
 def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
-    """wpdis: at each time the mean of the rewards, weighted by the ratios up to then. Consistent."""
-    return _weighted_by_time(episodes, episodes.rewards, counts)
+    """wpdis: at each time the mean of the rewards, weighted by the ratios up to then. Consistent.
+
+    NaN if all of them are 0 at a time: nothing was recorded of what the policy is paid there.
+    """
+    return _weighted_by_time(episodes, episodes.rewards, counts, of_nothing=np.nan)
 
 
 def fitted_q(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
@@ -68,8 +71,11 @@ def doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
 
 
 def weighted_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
-    """wdr: the same with the weights of wpdis (Thomas & Brunskill 2016, arXiv 1604.00923). Consistent."""
-    return np.asarray(fitted_q(episodes, counts) + _weighted_by_time(episodes, _model(episodes).errors, counts))
+    """wdr: the same with the weights of wpdis (Thomas & Brunskill 2016, arXiv 1604.00923). Consistent.
+
+    Where all weights are 0, nothing is put right: what follows is the function's word alone.
+    """
+    return np.asarray(fitted_q(episodes, counts) + _weighted_by_time(episodes, _model(episodes).errors, counts, of_nothing=0.0))
 
 
 class EffectiveSize(NamedTuple):
@@ -88,13 +94,20 @@ def size_of_episodes(episodes: Trajectories) -> EffectiveSize:
 
 
 def size_by_time(episodes: Trajectories) -> EffectiveSize:
-    """Of the weights at a time, the mean over all recorded steps, discounted."""
-    total = np.zeros(3)
-    for times, rows, active in _columns(episodes):
+    """Of the weights at a time, over all recorded steps, discounted: the harmonic mean of sizes, and the mean of shares.
+
+    The variance of what is recorded at a time goes with one over the size there. So it is the steps with the fewest episodes
+    that count, and with a time at which all weights are 0 nothing is left.
+    """
+    steps = episodes_over_size = largest_share = 0.0
+    for times, rows, active in _columns(episodes, len(episodes)):
         size, largest = _size(_relative(episodes.log_weights[rows]))
-        share = active.sum(axis=0) * episodes.gamma**times
-        total += [share.sum(), share @ size, share @ largest]
-    return EffectiveSize(*map(float, total[1:] / total[0]))
+        share = active.sum(axis=0) * episodes.gamma ** times.astype(np.float64)
+        steps += float(share.sum())
+        with np.errstate(divide="ignore"):
+            episodes_over_size += float((share / size).sum())
+        largest_share += float(share @ largest)
+    return EffectiveSize(steps / episodes_over_size, largest_share / steps)
 
 
 class Method(NamedTuple):
@@ -134,23 +147,25 @@ def _mean(log_weights: np.ndarray, values: np.ndarray, starts: np.ndarray, count
         return np.asarray(np.sign(means) * np.exp(np.log(np.abs(means)) + largest))
 
 
-def _weighted_by_time(episodes: Trajectories, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _weighted_by_time(episodes: Trajectories, values: np.ndarray, counts: np.ndarray, *, of_nothing: float) -> np.ndarray:
+    """The sum over all times of the weighted mean, discounted; `of_nothing` is the mean where all weights are 0."""
     total = np.zeros(len(counts))
-    for times, rows, active in _columns(episodes):
+    for times, rows, active in _columns(episodes, max(counts.shape)):
         weights = _relative(episodes.log_weights[rows])
-        with np.errstate(invalid="ignore"):  # all are 0: there is no such mean
-            means = (counts @ (weights * np.where(active, values[rows], 0.0))) / (counts @ weights)
+        sums, all_weights = counts @ (weights * np.where(active, values[rows], 0.0)), counts @ weights
+        means = np.divide(sums, all_weights, out=np.full(sums.shape, of_nothing), where=all_weights > 0)
         total += means @ (episodes.gamma ** times.astype(np.float64))
     return total
 
 
-def _columns(episodes: Trajectories) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(times (b,), steps (E, b) at those times or else the last ones, whether they are at those times) of all times.
+def _columns(episodes: Trajectories, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(times (b,), steps (E, b) at those times or else the last ones, whether they are at those times) of all times that count.
 
-    Memory: `NUMBERS_AT_A_TIME` numbers.
+    Those do not at which the discount is less than the smallest number.
+    Memory: some times `NUMBERS_AT_A_TIME` numbers, if the caller has `rows` of them for each time.
     """
-    width = max(1, NUMBERS_AT_A_TIME // len(episodes))
-    longest = int(episodes.lengths.max())
+    width = max(1, NUMBERS_AT_A_TIME // rows)
+    longest = int(np.count_nonzero(episodes.gamma ** np.arange(episodes.lengths.max(), dtype=np.float64)))
     for begin in range(0, longest, width):
         times = np.arange(begin, min(begin + width, longest))
         active = times < episodes.lengths[:, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from offline_core.episodes import columns, nested
 from offline_core.errors import LearningError
 from offline_core.evaluation.off_policy.config import FQEConfig
 from offline_core.evaluation.off_policy.logged import Logged, Seen
-from offline_core.evaluation.off_policy.observations import ROWS_AT_A_TIME
+from offline_core.evaluation.off_policy.observations import rows_at_a_time
 from offline_core.evaluation.off_policy.trajectories import Model
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
@@ -46,7 +47,10 @@ class QFunction(nn.Module):
         super().__init__()
         self.center, self.scale, self.explore, self.samples = center, scale, explore, action_samples
         self._head = (policy.head,)  # in a tuple: none of its weights are learned here
-        self.encoder = Encoder(policy.observation_space, normalize=network.normalize_observations)
+        network = network.model_copy(update={"image_layout": policy.network.image_layout})  # the images are the same
+        self.encoder = Encoder(
+            policy.observation_space, normalize=network.normalize_observations, image_layout=network.image_layout
+        )
         self.hidden, features = make_layers(self.encoder, network)
         self.listed = isinstance(self.head, CategoricalHead) and len(self.head.sizes) == 1
         """All actions are valued at once."""
@@ -90,7 +94,15 @@ class QFunction(nn.Module):
 
 
 def fit_model(
-    logged: Logged, policy: Policy, config: FQEConfig, *, gamma: float, explore: bool, returns: np.ndarray, seed: int
+    logged: Logged,
+    policy: Policy,
+    config: FQEConfig,
+    *,
+    gamma: float,
+    explore: bool,
+    returns: np.ndarray,
+    together: np.ndarray,
+    seed: int,
 ) -> Model:
     """Fits Q functions to recorded steps and says what each makes of the episodes that it was not fitted to.
 
@@ -103,6 +115,7 @@ def fit_model(
 
     Arguments:
         returns: (E,) discounted, that were recorded.
+        together: (E,) int64; episodes with the same number are fitted to, or asked about, together.
 
     Raises:
         LearningError: it grew beyond every number.
@@ -110,35 +123,35 @@ def fit_model(
     assert logged.seen is not None
     steps = _Steps(logged, logged.seen, policy)
     network = config.network.model_copy(update={"frames": policy.network.frames})
-    scale = max(float(returns.std()), float(np.abs(returns).mean())) or 1.0
-    parts = _parts(len(returns), config.folds, seed=seed)
+    sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(logged.rewards).mean())
+    folds = _folds(together, config.folds, seed=seed)
     start_values, errors = np.zeros(len(returns)), np.zeros(len(logged.rewards))
     with (
         _one_thread(),
         torch.random.fork_rng(devices=[]),
-        progress(config.updates * len(parts), what="fit", unit="update") as bar,
+        progress(config.updates * len(folds), what="fit", unit="update") as bar,
     ):
-        for fold, part in enumerate(parts):
-            own = derive_seed(seed, "fqe", fold)
+        for number, part in enumerate(folds):
+            own = derive_seed(seed, "fqe", number)
             torch.manual_seed(own)
             function = QFunction(
                 policy,
                 network,
                 center=float(returns.mean()),
-                scale=scale,
+                scale=float(max(sizes)) or 1.0,
                 explore=explore,
                 action_samples=config.action_samples,
             )
-            others = np.setdiff1d(np.arange(len(returns)), part) if len(parts) > 1 else part
+            others = np.setdiff1d(np.arange(len(returns)), part) if len(folds) > 1 else part
             target = _fitted(function, steps, steps.of(others), config, gamma=gamma, seed=own, bar=bar)
             start_values[part], errors[np.isin(steps.episode, part)] = _said_of(target, steps, part, gamma=gamma, seed=own)
     return Model(start_values, errors)
 
 
-def _parts(episodes: int, folds: int, *, seed: int) -> list[np.ndarray]:
-    """Numbers of episodes, each in one part, sorted."""
-    order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(episodes)
-    return [np.sort(part) for part in np.array_split(order, min(folds, episodes))]
+def _folds(together: np.ndarray, folds: int, *, seed: int) -> list[np.ndarray]:
+    """Numbers of episodes, each in one part, sorted; those that belong together in the same."""
+    order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(np.unique(together))
+    return [np.flatnonzero(np.isin(together, part)) for part in np.array_split(order, min(folds, len(order)))]
 
 
 class _Steps:
@@ -169,9 +182,14 @@ class _Steps:
         taken = {path: leaf[rows] for path, leaf in self.seen.actions.items()}
         return nested.unflatten(taken, columns.ACTIONS, self.policy.action_space)
 
+    def in_parts(self, function: QFunction, rows: Tensor) -> tuple[Tensor, ...]:
+        """As many at a time as the function may look at."""
+        parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder, frames=self.policy.network.frames))
+        return parts
+
     def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
         """Of the filters that normalise what the function sees."""
-        for rows in self.rows[steps].split(ROWS_AT_A_TIME):
+        for rows in self.in_parts(function, self.rows[steps]):
             if function.encoder.normalize:
                 function.encoder.update_statistics(self.seen.observations.at(rows))
             if not function.listed:
@@ -184,7 +202,7 @@ def _fitted(
     """The target network at the end, fitted to these steps: the mean of the last ones, and so smoother than any of them."""
     steps.fill_statistics(function, learned)
     generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
-    target = copy.deepcopy(function).requires_grad_(False)
+    target = copy.deepcopy(function).requires_grad_(False).eval()
     optimizer = torch.optim.Adam(function.parameters(), lr=config.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / config.updates)
     batches = _batches(learned, config.batch_size, seed=seed)
@@ -203,6 +221,8 @@ def _fitted(
         with torch.no_grad():
             for behind, ahead in zip(target.parameters(), function.parameters(), strict=True):
                 behind.lerp_(ahead, config.target_rate)
+            for own, now in zip(target.buffers(), function.buffers(), strict=True):
+                own.copy_(now)
         if update % UPDATES_BETWEEN_LOOKS == 0 or update == config.updates - 1:
             if not torch.isfinite(loss):
                 raise LearningError(
@@ -222,12 +242,11 @@ def _said_of(
     generator = torch.Generator().manual_seed(derive_seed(seed, "last actions"))
 
     def values(rows: Tensor) -> Tensor:
-        parts = rows.split(ROWS_AT_A_TIME)
-        inputs = steps.seen.inputs
+        parts, inputs = steps.in_parts(function, rows), steps.seen.inputs
         return torch.cat([function.v(steps.features(function, part), inputs[part], generator) for part in parts]).double()
 
     chosen = steps.of(episodes)
-    taken = steps.rows[chosen].split(ROWS_AT_A_TIME)
+    taken = steps.in_parts(function, steps.rows[chosen])
     q = torch.cat([function.q(steps.features(function, part), steps.actions(part)) for part in taken]).double()
     following = gamma * steps.goes_on[chosen].double() * values(steps.rows[chosen] + 1)
     errors = steps.precise_rewards[chosen] + following - q
@@ -235,10 +254,14 @@ def _said_of(
 
 
 def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:
-    """These numbers, each once before any comes again, without end."""
+    """These numbers, each once before any comes again, without end; batches differ in size by one at most.
+
+    So none is of a single step, of which layers that normalise a batch would know no variance.
+    """
+    count = math.ceil(len(steps) / size)
     generator = torch.Generator().manual_seed(derive_seed(seed, "order"))
     while True:
-        yield from steps[torch.randperm(len(steps), generator=generator)].split(size)
+        yield from steps[torch.randperm(len(steps), generator=generator)].tensor_split(count)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -22,9 +23,23 @@ from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import PreLearner
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset
+from offline_core.storage.episode_index import episode_index
+from offline_core.storage.parts import first_parts
 from offline_core.storage.pieces import pieces, tables_of
 from offline_core.storage.reader import schema_of, tables
 from offline_core.storage.reading import reading
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """By what recorded actions are weighed."""
+
+    behaviour: Policy | None
+    """The policy that acted; None: what was recorded of it."""
+    explore: bool
+    """See `log_probabilities`."""
+    reaches_bounds: bool = False
+    """Likewise: whoever acted squashed, too, so that both say the same of an action at a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +70,18 @@ class Logged:
     seen: Seen | None
 
 
-def read_logged(
-    dataset: Dataset, policy: Policy, *, behaviour: Policy | None, explore: bool, weighed: bool, seen: bool
-) -> Logged:
-    """All episodes of a dataset, in its order.
+def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, seen: bool) -> Logged:
+    """All episodes of a dataset that have a step, in its order.
 
-    Memory: 16 bytes a step, and with `seen` the observations and actions of all.
+    Memory: 16 bytes a step, and with `seen` the observations, actions and distribution inputs of all; twice that at the end,
+    when what was read file by file becomes one.
 
     Arguments:
-        behaviour: weigh by it; None: by what was recorded.
-        explore: see `log_probabilities`.
-        weighed: `log_ratios` are wanted.
+        weighing: None: nobody asks for `log_ratios`.
         seen: `seen` is wanted.
 
     Raises:
-        SchemaError: nobody knows how probable the actions were; or these are files of others.
+        SchemaError: nobody knows how probable the actions were, or not in one number a step; or these are files of others.
         EmptyDatasetError: there is no step.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
@@ -78,7 +90,7 @@ def read_logged(
         raise SchemaError(
             f"{uri} has no manifest of ours, so an episode may be there twice, or in parts: import it first ('offline import')."
         )
-    by_column = weighed and behaviour is None
+    by_column = weighing is not None and weighing.behaviour is None
     with reading(dataset):
         if by_column and not _has_probabilities(dataset):
             raise SchemaError(
@@ -86,7 +98,7 @@ def read_logged(
                 "keep_action_distribution, or map the column that says it at import; or else name the policy that acted, or a "
                 "clone of it (offline train, algorithm bc), by 'behaviour'."
             )
-        read = [_read(part, policy, behaviour, explore, weighed, seen) for part in _parts(dataset, policy, by_column, seen)]
+        read = [_read(part, policy, weighing, seen, uri) for part in _parts(dataset, policy, by_column, seen)]
     if not read:
         raise EmptyDatasetError(f"{uri} holds no steps to estimate from.")
     return Logged(
@@ -96,6 +108,15 @@ def read_logged(
         terminated=np.concatenate([part.terminated for part in read]),
         seen=_joined([part.seen for part in read if part.seen is not None], policy) if seen else None,
     )
+
+
+def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Of the E episodes of `read_logged`: (what `first_parts` says (E,), (E,) bool which ones begin after the first step)."""
+    with reading(dataset):
+        index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
+    index = index.filter(pl.col(columns.LENGTH) > 0)
+    first = first_parts(index)
+    return first, (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
 
 
 def _parts(dataset: Dataset, policy: Policy, by_column: bool, looks_ahead: bool) -> Iterator[dict[str, np.ndarray]]:
@@ -115,9 +136,7 @@ def _parts(dataset: Dataset, policy: Policy, by_column: bool, looks_ahead: bool)
                 bar.update(int(part[IS_STEP].sum()))
 
 
-def _read(
-    part: dict[str, np.ndarray], policy: Policy, behaviour: Policy | None, explore: bool, weighed: bool, seen: bool
-) -> Logged:
+def _read(part: dict[str, np.ndarray], policy: Policy, weighing: Weighing | None, seen: bool, uri: str) -> Logged:
     is_step = part[IS_STEP]
     first = np.flatnonzero(part[STARTS])
     last = np.append(first[1:], len(is_step)) - 1
@@ -126,14 +145,14 @@ def _read(
     observations = Observations(leaves, torch.from_numpy(part[STARTS].copy()), policy.observation_space)
     inputs = distribution_inputs(policy, observations)
     ratios = np.zeros(len(is_step))
-    if weighed:
+    if weighing is not None:
         taken = nested.unflatten(actions, columns.ACTIONS, policy.action_space)
-        ratios = log_probabilities(policy, inputs, taken, explore=explore).numpy()
-        if behaviour is None:
-            ratios = ratios - part[columns.ACTION_LOGP].reshape(len(is_step)).astype(np.float64)
+        own = log_probabilities(policy, inputs, taken, explore=weighing.explore, reaches_bounds=weighing.reaches_bounds)
+        if weighing.behaviour is None:
+            ratios = own.numpy() - _recorded_logs(part, uri)
         else:
-            own = inputs if behaviour is policy else distribution_inputs(behaviour, observations)
-            ratios = ratios - log_probabilities(behaviour, own, taken, explore=True).numpy()
+            acted = distribution_inputs(weighing.behaviour, observations)
+            ratios = (own - log_probabilities(weighing.behaviour, acted, taken, explore=True)).numpy()
     return Logged(
         lengths=np.diff(first, append=len(is_step)) - int(seen),
         rewards=part[columns.REWARDS].reshape(len(is_step))[is_step].astype(np.float64),
@@ -141,6 +160,17 @@ def _read(
         terminated=part[columns.TERMINATEDS].reshape(len(is_step))[last].astype(bool),
         seen=Seen(observations, actions, inputs, torch.from_numpy(is_step.copy())) if seen else None,
     )
+
+
+def _recorded_logs(part: dict[str, np.ndarray], uri: str) -> np.ndarray:
+    """(R,) float64"""
+    logs = part[columns.ACTION_LOGP]
+    if logs.size != len(logs):
+        raise SchemaError(
+            f"{uri}: Column {columns.ACTION_LOGP} has values of shape {logs.shape[1:]} a step; it has to be one number, of the "
+            "whole action. Sum them up over its components before the import."
+        )
+    return logs.reshape(len(logs)).astype(np.float64)
 
 
 def _joined(parts: list[Seen], policy: Policy) -> Seen:

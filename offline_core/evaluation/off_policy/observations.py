@@ -10,9 +10,12 @@ from torch import Tensor
 
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
+from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import Policy
 
 ROWS_AT_A_TIME = 8192
+BYTES_AT_A_TIME = 64 * 2**20
+"""Of observations as a network sees them; its layers may take some times as much."""
 
 
 class Observations:
@@ -51,13 +54,14 @@ class Observations:
 def distribution_inputs(policy: Policy, observations: Observations) -> Tensor:
     """What the policy makes of each observation, with all it would remember of its episode by then: (R, inputs) float32.
 
-    Memory: `ROWS_AT_A_TIME` observations as the policy looks at them, or one episode if it is recurrent.
+    Memory: see `rows_at_a_time`, or one episode if it is recurrent.
     """
+    at_a_time = rows_at_a_time(policy.encoder, frames=policy.network.frames)
     if policy.network.recurrent is None:
-        rows = torch.arange(len(observations)).split(ROWS_AT_A_TIME)
+        rows = torch.arange(len(observations)).split(at_a_time)
         return torch.cat([policy(observations.at(part, frames=policy.network.frames)) for part in rows])
     inputs = torch.empty(len(observations), policy.head.inputs_size)
-    for episodes in _of_like_lengths(observations.lengths):
+    for episodes in _of_like_lengths(observations.lengths, at_a_time):
         lengths = observations.lengths[episodes][:, None]
         time = torch.arange(int(lengths.max()))
         rows = observations.starts[episodes][:, None] + torch.minimum(time, lengths - 1)
@@ -66,12 +70,17 @@ def distribution_inputs(policy: Policy, observations: Observations) -> Tensor:
     return inputs
 
 
-def _of_like_lengths(lengths: Tensor) -> list[Tensor]:
-    """Episodes in groups that go through a memory together."""
+def rows_at_a_time(encoder: Encoder, *, frames: int = 1) -> int:
+    """How many observations are looked at together: `ROWS_AT_A_TIME`, or as many as take `BYTES_AT_A_TIME` as float32."""
+    return max(1, min(ROWS_AT_A_TIME, BYTES_AT_A_TIME // (4 * max(1, encoder.size) * frames)))
+
+
+def _of_like_lengths(lengths: Tensor, steps: int) -> list[Tensor]:
+    """Episodes in groups that go through a memory together, of so many steps unless one alone is longer."""
     groups: list[Tensor] = []
     order = lengths.argsort(descending=True, stable=True)
     while len(order):
-        together = max(1, ROWS_AT_A_TIME // int(lengths[order[0]]))
+        together = max(1, steps // int(lengths[order[0]]))
         groups.append(order[:together])
         order = order[together:]
     return groups

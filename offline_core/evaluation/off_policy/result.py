@@ -22,10 +22,10 @@ class Estimate(Interval):
     """What one method says."""
 
     effective_episodes: float | None = Field(
-        description="Effective sample size (Kish) of the weights, at most the number of episodes; of weights by step, the mean "
-        "over the recorded steps, discounted. None: nothing is weighted."
+        description="Effective sample size (Kish) of the weights, at most the number of episodes; of weights by step, the "
+        "harmonic mean over the recorded steps, discounted: steps at which few are left count most. None: nothing is weighted."
     )
-    largest_weight: float | None = Field(description="Share of the heaviest episode in all weights, measured likewise.")
+    largest_weight: float | None = Field(description="Share of the heaviest episode in all weights; by step, the plain mean.")
 
 
 class OffPolicyResult(BaseModel):
@@ -37,6 +37,7 @@ class OffPolicyResult(BaseModel):
     checkpoint: str
     dataset: DatasetRef
     behaviour: str | None = Field(description="Checkpoint that the recorded actions were weighed by; None: by action_logp.")
+    explore: bool = Field(description="The policy samples its actions; otherwise it always takes the most likely one.")
     gamma: float
     confidence: float
     recorded: Interval = Field(description="Mean discounted return of the recorded episodes themselves.")

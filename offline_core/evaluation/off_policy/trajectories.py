@@ -70,3 +70,10 @@ class Trajectories:
     def episode_log_weights(self) -> np.ndarray:
         """(E,) of whole episodes."""
         return np.asarray(self.log_weights[self.starts + self.lengths - 1])
+
+    @cached_property
+    def lost_at(self) -> int | None:
+        """The first time by which every episode has done what π never does, so that all weights are 0; None: some do not."""
+        never = np.where(np.isneginf(self.log_ratios), self.times, len(self.rewards))
+        last = int(np.minimum.reduceat(never, self.starts).max())
+        return None if last == len(self.rewards) else last

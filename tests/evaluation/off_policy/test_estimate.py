@@ -20,7 +20,7 @@ from offline_core.errors import ConfigError, EmptyDatasetError, NonFiniteError, 
 from offline_core.evaluation.off_policy.config import OffPolicyConfig
 from offline_core.evaluation.off_policy.estimate import enforce, estimate_policy
 from offline_core.evaluation.off_policy.result import OffPolicyResult
-from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.pruning.compact import compact_dataset
@@ -30,7 +30,19 @@ from offline_core.recording.player import Assignment, play
 from offline_core.storage.committing import commit
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.manifest import Operation
-from tests.evaluation.off_policy.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, policy_of, recorded, true_value
+from tests.evaluation.off_policy.chains import (
+    BEHAVIOUR,
+    GAMMA,
+    MOVES,
+    REWARDS,
+    SPACES,
+    START,
+    TARGET,
+    played,
+    policy_of,
+    recorded,
+    true_value,
+)
 from tests.learning.datasets import dataset_of
 
 QUICK = ["is", "wis", "pdis", "wpdis"]
@@ -142,9 +154,10 @@ def test_one_that_never_did_what_was_recorded_has_no_weighted_estimate(tmp_path:
     policy = saved(policy_of(np.array([[0.9, 0.1]] * 3)), tmp_path / "policy")
     result = estimate(policy, dataset, methods=QUICK, explore=False)
     assert result.estimates["is"].value == 0 and np.isnan(result.estimates["wis"].value)
-    assert "mean nothing" in result.warnings[0]
+    lost, few = result.warnings
+    assert "At step 0 every episode has done what this policy never does" in lost and "mean nothing" in few
     again = OffPolicyResult.model_validate_json(result.model_dump_json())
-    assert np.isnan(again.estimates["wis"].low)
+    assert again.estimates["wis"].low == -np.inf and np.isnan(again.estimates["wis"].value)
     assert estimate(policy, dataset, methods=QUICK, explore=False).reused
 
 
@@ -157,6 +170,26 @@ def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> 
     assert result.estimates["is"].value == pytest.approx(np.mean([each.return_ for each in made]), rel=1e-5)
     with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, or methods"):
         estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path, format: str) -> None:
+    """After two steps. What would have followed is in fqe, dr and wdr; what was recorded is all that the others tell of."""
+    whole = recorded(played(3_000, seed=12))
+    made = [each if len(each) <= 2 else replace(each.slice(0, 2), truncated=True) for each in whole]
+    dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None, format=format, rows=500)
+    table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
+    result = estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset, resamples=200, confidence=0.99, fqe=table)
+    assert result.warnings == [] and result.open_episodes == sum(len(each) > 2 for each in whole)
+    assert 500 < result.open_episodes < 2_500
+    step, moves = (TARGET * REWARDS).sum(axis=1), np.einsum("sa,sab->sb", TARGET, MOVES)
+    in_two_steps = START @ (step + GAMMA * moves @ step)
+    assert in_two_steps < 0.8 * true_value(TARGET)
+    for name in QUICK:
+        assert result.estimates[name].low < in_two_steps < result.estimates[name].high, name
+    for name in ("dr", "wdr"):
+        assert result.estimates[name].low < true_value(TARGET) < result.estimates[name].high, name
+    assert result.estimates["fqe"].value == pytest.approx(true_value(TARGET), abs=0.3)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "frames"])
@@ -263,6 +296,15 @@ def test_a_probability_that_is_no_number_is_refused(tmp_path: Path) -> None:
         estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
 
 
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_several_probabilities_a_step_are_refused(tmp_path: Path, format: str) -> None:
+    made = recorded(played(5, seed=0))
+    each = [replace(one, extras={"action_logp": np.zeros((len(one), 2), np.float32)}) for one in made]
+    dataset = dataset_of(tmp_path / "data", each, spaces=SPACES, environment=None, format=format)
+    with pytest.raises(SchemaError, match=r"data: Column action_logp has values of shape \(2,\) a step; it has to be one"):
+        estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
+
+
 def test_data_of_another_kind_is_refused(tmp_path: Path, cartpole_policy: str) -> None:
     with pytest.raises(ConfigError, match=r"The policy has the observation space Box.*of dataset .*data has Discrete"):
         estimate(cartpole_policy, chain(tmp_path))
@@ -286,17 +328,19 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
 
 def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     dataset, policy = chain(tmp_path, 9), saved(policy_of(TARGET), tmp_path / "policy")
-    with caplog.at_level(logging.WARNING):
-        result = estimate(policy, dataset)
-    [warning] = result.warnings
-    assert "So few episodes count that these estimates mean nothing (effective episodes: is " in warning
-    assert warning in caplog.text
+    for reused in (False, True):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            result = estimate(policy, dataset)
+        [warning] = result.warnings
+        assert "So few episodes count that these estimates mean nothing (effective episodes: is " in warning
+        assert result.reused == reused and warning in caplog.text
 
 
 def test_a_choice_of_episodes_is_doubted(tmp_path: Path) -> None:
     prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=chain(tmp_path), output=str(tmp_path / "pruned"))
-    [warning] = estimate(saved(policy_of(TARGET), tmp_path / "p"), str(tmp_path / "pruned"), methods=["is"]).warnings
-    assert "pruned were chosen (prune_dataset)" in warning
+    result = estimate(saved(policy_of(TARGET), tmp_path / "p"), str(tmp_path / "pruned"), methods=["is"])
+    assert any("pruned were chosen (prune_dataset)" in warning for warning in result.warnings)
 
 
 def test_a_recording_that_did_not_explore_is_doubted(tmp_path: Path) -> None:
@@ -329,7 +373,7 @@ def test_the_gate_lets_through_what_is_shown_and_stops_the_rest(tmp_path: Path) 
     enforce(result, OffPolicyConfig(require_return=low))
     assert low < value - 0.01
     with pytest.raises(
-        PromotionError, match=r"policy is not shown to reach a discounted return of .* 95% of resamples .* Record more"
+        PromotionError, match=r"policy is not shown to reach a discounted return of .* 95 % of resamples .* Record more"
     ):
         enforce(result, OffPolicyConfig(require_return=value))
     with pytest.raises(PromotionError, match="is says"):
@@ -366,6 +410,12 @@ def test_the_gate_stays_shut_for_a_number_beyond_all_others(tmp_path: Path) -> N
         )
 
 
+def test_the_gate_needs_an_estimate_by_its_method(tmp_path: Path) -> None:
+    result = estimate(saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path), methods=["is", "wis"])
+    with pytest.raises(ConfigError, match="gate_method wdr is none of the methods that were estimated: is, wis"):
+        enforce(result, OffPolicyConfig(require_return=1.0))
+
+
 def test_the_gate_needs_its_method() -> None:
     with pytest.raises(ConfigError, match="gate_method wdr is none of the methods is, wis; add it there"):
         parse(OffPolicyConfig, {"methods": ["is", "wis"], "require_return": 1.0})
@@ -377,4 +427,3 @@ def test_estimating_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "policy").iterdir()}
     estimate(policy, dataset)
     assert {path.name: path.read_bytes() for path in (tmp_path / "policy").iterdir() if path.is_file()} == before
-    assert not load_policy(policy).training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -47,7 +48,27 @@ def test_two_steps_by_hand() -> None:
     assert one("dr", model) == pytest.approx(6 + (2 / 4 + 1 / 2 * 1 * -1 + 3 * 2) / 2)
     assert one("wdr", model) == pytest.approx(6 + (2 / 4 + 3 * 2) / 5 + 1 / 2 * (1 * -1) / (1 + 3))
     assert size_of_episodes(episodes) == pytest.approx((4**2 / 10, 3 / 4))
-    assert size_by_time(episodes) == pytest.approx(((2 * 25 / 13 + 1 / 2 * 16 / 10) / 2.5, (2 * 3 / 5 + 1 / 2 * 3 / 4) / 2.5))
+    harmonic = 2.5 / (2 * 13 / 25 + 1 / 2 * 10 / 16)  # two steps at first, and half of one later
+    assert size_by_time(episodes) == pytest.approx((harmonic, (2 * 3 / 5 + 1 / 2 * 3 / 4) / 2.5))
+
+
+def test_late_steps_that_one_episode_carries_leave_nothing_of_many_early_ones() -> None:
+    """Four episodes of 100 steps; ratios are 1 but for the second step, after which one weighs 10⁶ and the others 1."""
+    ratios = [[1, 10**6] + [1] * 98] + [[1] * 100] * 3
+    size, largest = size_by_time(episodes_of([[1] * 100] * 4, ratios, 1))
+    assert size == pytest.approx(100 / (1 / 4 + 99 / 1), rel=1e-4)
+    assert largest == pytest.approx((1 / 4 + 99) / 100, rel=1e-4)
+
+
+def test_over_a_long_horizon_a_few_episodes_are_effective() -> None:
+    """E[ρ²] = 3/2 a step: of 2,000 episodes (2/3)^t are left at step t, which is one at 19."""
+    rng = np.random.default_rng(0)
+    ratios = rng.choice([1 - 0.5**0.5, 1 + 0.5**0.5], size=2_000 * 500)
+    episodes = Trajectories(np.full(2_000, 500), np.ones(len(ratios)), np.log(ratios), 1.0)
+    weights = np.cumprod(ratios.reshape(2_000, 500)[:, :8], axis=1)
+    assert (weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0) / 2_000)[3] == pytest.approx((2 / 3) ** 4, rel=0.2)
+    size, largest = size_by_time(episodes)
+    assert 1 < size < 2 and largest > 0.6
 
 
 def test_a_bandit_by_hand() -> None:
@@ -197,8 +218,30 @@ def test_tiny_weights_are_not_lost(name: str) -> None:
 def test_a_policy_that_does_nothing_of_what_was_recorded_has_no_weighted_mean() -> None:
     episodes = episodes_of([[1, 1], [1]], [[0, 1], [0]], 1, start=[2, 2], errors=[1, 1, 1])
     assert one("is", episodes) == one("pdis", episodes) == 0 and one("dr", episodes) == 2
-    assert all(np.isnan(one(name, episodes)) for name in ("wis", "wpdis", "wdr"))
+    assert all(np.isnan(one(name, episodes)) for name in ("wis", "wpdis"))
+    assert one("wdr", episodes) == one("fqe", episodes) == 2, "nothing puts the Q function right"
     assert size_of_episodes(episodes) == size_by_time(episodes) == (0, 0)
+
+
+def test_a_time_that_no_weight_reaches() -> None:
+    """At the second step nobody has done what the policy does: of what it is paid from there on the Q function alone speaks."""
+    episodes = episodes_of([[1, 8], [3, 8]], [[1, 0], [3, 0]], F(1, 2), start=[5, 7], errors=[1, 100, 2, 100])
+    assert one("pdis", episodes) == pytest.approx((1 * 1 + 3 * 3) / 2)
+    assert np.isnan(one("wpdis", episodes))
+    assert one("dr", episodes) == pytest.approx(6 + (1 * 1 + 3 * 2) / 2)
+    assert one("wdr", episodes) == pytest.approx(6 + (1 * 1 + 3 * 2) / 4)
+    assert size_by_time(episodes).episodes == 0
+    assert episodes.lost_at == 1 and episodes_of([[1, 8], [3]], [[1, 0], [3]], 1).lost_at is None
+
+
+@pytest.mark.parametrize("name", WEIGHTED_BY_TIME)
+def test_a_time_that_counts_for_nothing_has_no_say(name: str) -> None:
+    """γ^t is 0 in float64 from the second step on, where all weights are 0."""
+    episodes = episodes_of([[2, 8]], [[1, 0]], 0, start=[2], errors=[0, 100])
+    assert one(name, episodes) == 2 and size_by_time(episodes) == (1, 1)
+    never = np.append(np.zeros(1_999), -np.inf)
+    far = Trajectories(np.array([2_000]), np.ones(2_000), never, 0.5, Model(np.zeros(1), np.ones(2_000)))
+    assert 0.5**1_999 == 0 and one(name, far) == pytest.approx(2)
 
 
 def test_what_one_episode_never_does_others_may() -> None:
@@ -222,6 +265,19 @@ def test_how_many_numbers_are_looked_at_together_does_not_matter(name: str, monk
     whole, size = one(name, episodes), size_by_time(episodes)
     monkeypatch.setattr(estimators, "NUMBERS_AT_A_TIME", 1)
     assert one(name, episodes) == pytest.approx(whole, rel=1e-12) and size_by_time(episodes) == pytest.approx(size)
+
+
+@pytest.mark.parametrize("name", WEIGHTED_BY_TIME)
+def test_many_resamples_of_few_long_episodes_take_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators, "NUMBERS_AT_A_TIME", 2**15)
+    steps = np.ones(4 * 5_000)
+    episodes = Trajectories(np.full(4, 5_000), steps, 0 * steps, 0.99, Model(np.ones(4), steps))
+    METHODS[name].estimate(episodes, np.ones((1, 4)))  # what is computed once
+    tracemalloc.start()
+    METHODS[name].estimate(episodes, np.ones((1_000, 4)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * 8 * 2**15 < 8 * 1_000 * 5_000
 
 
 def test_where_each_step_pays_1_a_mean_over_those_who_go_on_knows_nothing_of_the_policy() -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import Tensor, nn
 
 from offline_core.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.evaluation.off_policy.config import FQEConfig
-from offline_core.evaluation.off_policy.fqe import fit_model
+from offline_core.evaluation.off_policy.fqe import _batches, fit_model
 from offline_core.evaluation.off_policy.logged import read_logged
 from offline_core.evaluation.off_policy.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
@@ -37,12 +38,22 @@ TABLE = NetworkConfig(hidden_sizes=[], normalize_observations=False)
 """One number a state and action, and one for all states."""
 
 
-def fitted(folder: Path, episodes: list[Episode], policy: Policy, *, explore: bool = True, gamma: float = GAMMA, **fqe: Any):
+def fitted(
+    folder: Path,
+    episodes: list[Episode],
+    policy: Policy,
+    *,
+    explore: bool = True,
+    gamma: float = GAMMA,
+    together: np.ndarray | None = None,
+    **fqe: Any,
+):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
-    logged = read_logged(open_dataset(uri), policy, behaviour=None, explore=explore, weighed=False, seen=True)
+    logged = read_logged(open_dataset(uri), policy, None, seen=True)
     of = Trajectories(logged.lengths, logged.rewards, logged.log_ratios, gamma)
     config = FQEConfig(**{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | fqe)
-    return fit_model(logged, policy, config, gamma=gamma, explore=explore, returns=of.returns, seed=0), of
+    together = np.arange(len(of)) if together is None else together
+    return fit_model(logged, policy, config, gamma=gamma, explore=explore, returns=of.returns, together=together, seed=0), of
 
 
 @pytest.mark.parametrize("explore", [True, False])
@@ -69,6 +80,16 @@ def test_what_is_said_of_an_episode_is_not_learned_from_it(tmp_path: Path) -> No
     model, _ = fitted(tmp_path, episodes, always_that, folds=2, updates=300)
     np.testing.assert_allclose(model.start_values, [100, 0], atol=3)
     np.testing.assert_allclose(model.errors, [-100, 100], atol=3)
+
+
+def test_what_is_said_of_a_part_is_not_learned_from_the_other_parts(tmp_path: Path) -> None:
+    """Two pairs that pay 0 and 100: each is valued by the other pair."""
+    episodes = [one_step(2 * number, reward, terminated=True) for number, reward in enumerate([0.0, 100.0, 0.0, 100.0])]
+    always_that = policy_of(np.array([[1, 1e-9]] * 3))
+    for together, values in (([0, 1, 0, 1], [100, 0, 100, 0]), ([0, 0, 2, 2], [50, 50, 50, 50])):
+        place = tmp_path / str(values[0])
+        model, _ = fitted(place, episodes, always_that, folds=2, updates=300, together=np.array(together))
+        np.testing.assert_allclose(model.start_values, values, atol=3)
 
 
 @pytest.mark.parametrize(("terminated", "value"), [(True, 1.0), (False, 2.0)])
@@ -159,3 +180,57 @@ def test_numbers_that_run_away_are_an_error(tmp_path: Path) -> None:
     episodes = [one_step(number, 1e39, terminated=True) for number in range(4)]  # no float32
     with pytest.raises(LearningError, match="Q function of fqe is no number any more at update"):
         fitted(tmp_path, episodes, policy_of(TARGET), updates=5)
+
+
+def test_rewards_far_larger_than_returns_are_no_trouble(tmp_path: Path) -> None:
+    """1,000 and then -1,000, or the other way round: each comes to 0, and the second step is worth what it pays."""
+    signs = np.array([1.0, -1.0] * 10)
+    episodes = [
+        Episode(
+            eps_id=f"{number:032x}",
+            observations=np.array([0, 1 if sign > 0 else 2, 0]),
+            actions=np.array([0, 0]),
+            rewards=1_000 * np.array([sign, -sign]),
+            terminated=True,
+            observation_space=SPACES[0],
+            action_space=SPACES[1],
+        )
+        for number, sign in enumerate(signs.tolist())
+    ]
+    model, of = fitted(tmp_path, episodes, policy_of(np.array([[1, 1e-9]] * 3)), gamma=1.0)
+    np.testing.assert_allclose(model.start_values, 0, atol=10)
+    np.testing.assert_allclose(model.errors[of.starts + 1], 0, atol=10)
+    np.testing.assert_allclose(model.errors[of.starts], 0, atol=10)
+
+
+class Normed(nn.Module):
+    """A network of a user's that behaves otherwise in training."""
+
+    def __init__(self, inputs: int, network: NetworkConfig) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(inputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features: Tensor = self.norm(inputs)
+        return features
+
+
+def test_a_network_of_ones_own_may_normalise_batches(tmp_path: Path) -> None:
+    """No step is left alone in a batch; values are by the statistics of all, not by those asked about."""
+    network = NetworkConfig(module=f"{__name__}:Normed", normalize_observations=False)
+    data = played(60, seed=6)
+    steps = sum(len(states) for states, _ in data)
+    config = {"network": network, "batch_size": steps - 1, "updates": 1_500, "learning_rate": 0.05}
+    model, _ = fitted(tmp_path, recorded(data, logp=False), policy_of(TARGET), **config)
+    values = (TARGET * true_q(TARGET, moves=moves_of(data))).sum(axis=1)
+    found = np.array([model.start_values[[s[0] == state for s, _ in data]].mean() for state in range(3)])
+    np.testing.assert_allclose(found, values, atol=0.3)
+
+
+def test_batches_are_of_like_sizes() -> None:
+    steps = torch.arange(10) + 5
+    batches = _batches(steps, 3, seed=0)
+    epoch = [next(batches) for _ in range(4)]
+    assert sorted(map(len, epoch)) == [2, 2, 3, 3]
+    assert torch.equal(torch.cat(epoch).sort().values, steps)
+    assert len(next(_batches(steps, 100, seed=0))) == 10

@@ -8,9 +8,9 @@ import torch
 from gymnasium import spaces
 
 from offline_core.evaluation.off_policy import observations
-from offline_core.evaluation.off_policy.observations import Observations, distribution_inputs
-from offline_core.evaluation.off_policy.probabilities import log_probabilities
+from offline_core.evaluation.off_policy.observations import Observations, distribution_inputs, rows_at_a_time
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import Policy
 
 LENGTHS = [3, 1, 7, 2]
@@ -37,12 +37,10 @@ def test_as_at_play(network: dict[str, object], at_a_time: int, monkeypatch: pyt
     np.testing.assert_allclose(found, np.stack(played), atol=1e-6)
 
 
-def test_the_most_likely_action_is_certain_and_all_others_are_impossible() -> None:
-    space = spaces.Dict({"x": spaces.Discrete(2, start=3), "y": spaces.MultiDiscrete([2, 2])})
-    policy = Policy(spaces.Box(-1, 1, (1,)), space)
-    inputs = torch.tensor([[0.0, 1.0, 1.0, 0.0, 0.0, 1.0]] * 3)
-    actions = {"x": torch.tensor([4, 3, 4]), "y": torch.tensor([[0, 1], [0, 1], [1, 1]])}
-    found = log_probabilities(policy, inputs, actions, explore=False)
-    assert found.dtype == torch.float64 and found.tolist() == [0.0, -np.inf, -np.inf]
-    sampled = log_probabilities(policy, inputs, actions, explore=True)
-    assert sampled.dtype == torch.float64 and sampled[0] == pytest.approx(3 * np.log(np.e / (1 + np.e)))
+def test_large_observations_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = Encoder(spaces.Box(-1, 1, (4,)), normalize=False)
+    image = Encoder(spaces.Box(0, 255, (64, 64, 4), np.uint8), normalize=False)
+    assert rows_at_a_time(numbers) == 8192
+    assert rows_at_a_time(image) == 2**26 // (4 * 64 * 64 * 4) == 1024 and rows_at_a_time(image, frames=4) == 256
+    monkeypatch.setattr(observations, "BYTES_AT_A_TIME", 4 * 4 * 3)
+    assert rows_at_a_time(numbers) == 3 and rows_at_a_time(image) == 1
