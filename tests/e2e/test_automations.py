@@ -101,9 +101,8 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
     def run_of(flow: str) -> dict[str, Any]:
         def done() -> dict[str, Any] | None:
             query = {"flows": {"name": {"any_": [flow]}}, "flow_runs": {"state": {"type": {"any_": FINAL}}}}
-            found = [
-                each for each in automated.ask("POST", "/flow_runs/filter", query) if each["created_by"]["type"] == "AUTOMATION"
-            ]
+            runs = automated.ask("POST", "/flow_runs/filter", query)
+            found = [each for each in runs if each["created_by"] and each["created_by"]["type"] == "AUTOMATION"]
             return found[0] if found else None
 
         return wait_until(done, seconds=120, what=f"{flow} to be run by an automation")
