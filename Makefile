@@ -27,7 +27,8 @@ check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/lint-imports
 
 test: check ## check, and all tests but the slow ones; this is what CI runs
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not shared_ray"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and shared_ray"
 
 test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser
 	$(BIN)/python -m pytest

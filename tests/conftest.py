@@ -30,9 +30,13 @@ def rllib_recordings() -> Path:
     return RECORDINGS
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share one Ray go last, so that what starts and ends a Ray of its own is seen doing so."""
-    items.sort(key=lambda item: "ray_up" in getattr(item, "fixturenames", ()))
+    """Tests that share one Ray go last, or in a session of their own, so that others are seen starting and ending theirs."""
+    for item in items:
+        if "ray_up" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.shared_ray)
+    items.sort(key=lambda item: item.get_closest_marker("shared_ray") is not None)
 
 
 @pytest.fixture(scope="session")
