@@ -135,8 +135,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _files_digest(text: str) -> str | None:
     """Of the file or folder that it names; None if there is none."""
+    place = Path(text)
+    if place.name in ("", ".."):  # an empty text, a separator: no folder that anybody means to name
+        return None
     try:
-        place = Path(text)
         files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
         facts = [(file.relative_to(place).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     except (OSError, ValueError):  # no text that a path could be, or nothing that may be looked at

@@ -93,6 +93,13 @@ def test_a_changed_file_that_an_argument_names_is_another_operation(module: Path
     assert before != Operation.of("stage", config)
 
 
+@pytest.mark.parametrize("text", ["", ".", "/", "..", "//"])
+def test_texts_that_happen_to_be_folders_name_no_files(module: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Or else a separator would bring all files of the machine into it, and an empty text all that lies around."""
+    monkeypatch.chdir(module.parent)
+    assert code_digests(OwnCode(path="someones_code:Scale", arguments={"separator": text})).keys() == {"someones_code:Scale"}
+
+
 def test_an_environment_that_changed_since_it_was_imported_is_refused(module: Path) -> None:
     module.write_text('import gymnasium\ngymnasium.register("Someones-v0", "gymnasium.envs.classic_control:CartPoleEnv")\n')
     environment = EnvironmentSpec(id="someones_code:Someones-v0")
