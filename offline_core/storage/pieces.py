@@ -55,19 +55,24 @@ def read_pieces(pieces: Sequence[Piece], names: Sequence[str]) -> pa.Table:
 
 
 def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -> Iterator[pa.Table]:
-    """`read_pieces` of so many at a time; the next ones are being read while the last is looked at."""
+    """`read_pieces` of so many at a time; the next ones are being read while the last is looked at.
+
+    It ends its threads without waiting for them: an error's traceback may hold this until the garbage collector ends it, and
+    that may be while a thread starts, which holds a lock that waiting for a thread would want.
+    """
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
-    with ThreadPoolExecutor(READERS) as pool:
-        try:
-            for start in range(0, len(pieces), together):
-                part = pieces[start : start + together]
-                waiting.append((pool.submit(read_pieces, part, names), sum(piece.size_bytes for piece in part)))
-                while len(waiting) > 1 and sum(size for _, size in waiting) > AHEAD_BYTES:
-                    yield waiting.popleft()[0].result()
-            while waiting:
+    pool = ThreadPoolExecutor(READERS)  # whose threads end when it is no more
+    try:
+        for start in range(0, len(pieces), together):
+            part = pieces[start : start + together]
+            waiting.append((pool.submit(read_pieces, part, names), sum(piece.size_bytes for piece in part)))
+            while len(waiting) > 1 and sum(size for _, size in waiting) > AHEAD_BYTES:
                 yield waiting.popleft()[0].result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting:
+            yield waiting.popleft()[0].result()
+    finally:
+        for future, _ in waiting:
+            future.cancel()
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -76,6 +77,36 @@ def test_reading_goes_ahead_only_so_far(dataset: str, monkeypatch: pytest.Monkey
         assert len(begun) <= asked + 2
     reading.close()
     assert len(begun) < 7
+
+
+def test_no_garbage_collector_waits_for_readers(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may run while a thread starts, in which to wait for a thread is to wait for ever."""
+    answered = threading.Event()
+
+    def stuck(part: list[module.Piece], names: list[str]) -> pa.Table:
+        if part != found[:1]:
+            answered.wait()
+        return read_pieces(part, names)
+
+    monkeypatch.setattr(module, "read_pieces", stuck)
+    monkeypatch.setattr(module, "AHEAD_BYTES", 0)
+    found = pieces(open_dataset(dataset), ["t"])
+    before = {*threading.enumerate()}
+    reading = tables_of(found, ["t"], together=1)
+    assert next(reading).num_rows == 20
+    held: list[object] = [reading]
+    held.append(held)  # as a traceback holds the frames that hold it
+    del reading, held
+    collector = threading.Thread(target=gc.collect, daemon=True)
+    collector.start()
+    collector.join(30)
+    waited = collector.is_alive()
+    answered.set()
+    assert not waited
+    readers = [thread for thread in {*threading.enumerate()} - before if thread.name.startswith("ThreadPoolExecutor")]
+    for reader in readers:
+        reader.join(30)
+    assert not any(reader.is_alive() for reader in readers)
 
 
 def test_what_goes_wrong_ahead_is_told_when_it_is_its_turn(dataset: str) -> None:
