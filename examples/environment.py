@@ -31,7 +31,7 @@ class Corridor(gym.Env[np.ndarray, np.int64]):
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.place = max(0, self.place + (1 if action else -1))
         at_door = self.place == self.length
-        return self.seen(), float(at_door) - 1.0, at_door, False, {}
+        return self.seen(), float(at_door) - 1.0, at_door, False, {"is_success": at_door}
 
     def seen(self) -> np.ndarray:
         return np.array([self.place / self.length], np.float32)

@@ -40,7 +40,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
     config = config.model_copy(update={"environment": environment})
-    operation = Operation.of("evaluate_policy", config)
+    operation = Operation.of("evaluate_policy", config, version=2)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
     if found := kept(place, identity, EvaluationResult, fingerprint=fingerprint_of):

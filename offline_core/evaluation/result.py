@@ -11,8 +11,9 @@ EPISODE_METRICS = (
     "episode_return_max",
     "episode_length_mean",
     "episodes",
+    "success_rate",
 )
-"""What every evaluation measures, see `Rollouts.metrics`; others are of metrics of one's own."""
+"""What evaluations measure by themselves, the last where the environment tells; others are of metrics of one's own."""
 
 
 class EvaluationResult(BaseModel):
@@ -23,7 +24,7 @@ class EvaluationResult(BaseModel):
     uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
     checkpoint: str
     environment: str
-    metrics: dict[str, float] = Field(description="Of returns and lengths, and those of one's own.")
+    metrics: dict[str, float] = Field(description="Of returns, lengths and successes, and those of one's own.")
     returns: list[float] = Field(description="Of each episode.")
     lengths: list[int] = Field(description="Of each episode, in steps.")
     seconds: float

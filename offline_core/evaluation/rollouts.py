@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from offline_core.evaluation.metric import Metric, PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
 
+IS_SUCCESS = "is_success"
+
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
@@ -24,10 +27,13 @@ class Rollouts:
 
     returns: np.ndarray
     lengths: np.ndarray
+    successes: np.ndarray | None = None
+    """Shape (episodes,), bool: `info["is_success"]` of the last step, as robotics has it; None if no step has one."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Mean, standard deviation, minimum and maximum return, mean length, number of episodes."""
+        """Mean, standard deviation, minimum and maximum return, mean length, number of episodes; share of successes."""
+        told = {} if self.successes is None else {"success_rate": float(self.successes.mean())}
         return {
             "episode_return_mean": float(self.returns.mean()),
             "episode_return_std": float(self.returns.std()),
@@ -35,6 +41,7 @@ class Rollouts:
             "episode_return_max": float(self.returns.max()),
             "episode_length_mean": float(self.lengths.mean()),
             "episodes": float(len(self.returns)),
+            **told,
         }
 
 
@@ -72,7 +79,8 @@ def rollouts(
         acting = policy.acting(num_envs)
         done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
-        finished: list[tuple[np.ndarray, np.ndarray]] = []
+        finished: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        told = False
         after = _kept(observations) if metrics else None
         while quota.any():
             actions = (
@@ -91,10 +99,11 @@ def rollouts(
                     metric.look(step)
             returns += np.where(is_step, rewards, 0.0)
             lengths += is_step
+            told |= IS_SUCCESS in infos
             done = terminated | truncated
             if done.any():
                 counts = done & (quota > 0)
-                finished.append((returns[counts], lengths[counts]))
+                finished.append((returns[counts], lengths[counts], _successes(infos, num_envs)[counts]))
                 quota -= counts
                 if on_ended:
                     on_ended(int(counts.sum()))
@@ -102,7 +111,14 @@ def rollouts(
                 lengths[done] = 0
     finally:
         env.close()
-    return Rollouts(np.concatenate([r for r, _ in finished]), np.concatenate([n for _, n in finished]))
+    all_returns, all_lengths, successes = map(np.concatenate, zip(*finished, strict=True))
+    return Rollouts(all_returns, all_lengths, successes if told else None)
+
+
+def _successes(infos: dict[str, Any], num_envs: int) -> np.ndarray:
+    """Which copies' infos say that their episode is a success, (envs,); those that say nothing have none."""
+    said = np.reshape(infos.get(IS_SUCCESS, np.zeros(num_envs)), (num_envs, -1)).astype(bool).all(axis=1)
+    return np.asarray(said & infos.get(f"_{IS_SUCCESS}", True))
 
 
 def _kept(tree: Nested) -> Nested:

@@ -20,10 +20,12 @@ def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
         held_out = {"Held-out loss": metrics["held_out_loss"]} if "held_out_loss" in metrics else {}
         return {"Return": "never played", **held_out}
     mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
+    successes = {"Success rate": f"{metrics['success_rate']:.1%}"} if "success_rate" in metrics else {}
     return {
         "Return": f"{mean:.1f} ± {std:.1f} ({metrics['episode_return_min']:.1f} to {metrics['episode_return_max']:.1f})",
         "Episodes played": int(metrics["episodes"]),
         "Steps per episode": metrics["episode_length_mean"],
+        **successes,
     }
 
 

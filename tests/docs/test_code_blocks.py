@@ -61,6 +61,7 @@ def folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return place
 
 
+@pytest.mark.timeout(900)  # the longest page takes two minutes, and machines may be slow
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.language not in NO_CODE for block in blocks(page))])
 def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def _offline(verb: str, arguments: list[str], block: Block, monkeypatch: pytest.
 
 def _quietly(command: list[str], block: Block, *, cwd: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{block}: {' '.join(command)}\n{done.stdout}{done.stderr}"
 
 

@@ -75,15 +75,43 @@ class Composite(Scripted):
         return super().step(action["turn"].sum() + 10 * action["gears"][0])
 
 
+class Telling(Scripted):
+    """Random lengths; the last step of every third length is a success, and so is, on the way, each step before the last.
+
+    `how` it is said: as a bool, a number, for several at once, or only where it is so.
+    """
+
+    def __init__(self, *, how: str) -> None:
+        super().__init__(drawn=True)
+        self.how = how
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, _ = super().reset(seed=seed)
+        self.length = self.left
+        return observation, {"is_success": True} if self.how == "bool" else {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        *most, _ = super().step(action)
+        so = self.left > 0 or self.length % 3 == 0
+        infos = {
+            "bool": {"is_success": so},
+            "number": {"is_success": np.float32(so)},
+            "array": {"is_success": np.array([so, True])},
+            "where so": {"is_success": True} if so else {},
+        }
+        return *most, infos[self.how]  # type: ignore[return-value]
+
+
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     gym.register("Scripted-v0", entry_point=Scripted)
     gym.register("Composite-v0", entry_point=Composite)
+    gym.register("Telling-v0", entry_point=Telling)
     gym.register("CutOff-v0", entry_point=Scripted, max_episode_steps=7)
     gym.register("SyncCartPole-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=500)
     Scripted.open = 0
     yield
-    for env_id in ("Scripted-v0", "Composite-v0", "CutOff-v0", "SyncCartPole-v0"):
+    for env_id in ("Scripted-v0", "Composite-v0", "Telling-v0", "CutOff-v0", "SyncCartPole-v0"):
         del gym.registry[env_id]
     assert Scripted.open == 0, "an environment was left open"
 
@@ -245,6 +273,22 @@ def test_exploring_samples_actions() -> None:
     greedy = rollouts(policy, scripted(), episodes=40, seed=0)
     assert (greedy.returns / greedy.lengths == 0.25).all()
     assert sampled.returns.sum() / sampled.lengths.sum() == pytest.approx(1.25, abs=0.15)
+
+
+@pytest.mark.parametrize("how", ["bool", "number", "array", "where so"])
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (40, 7)])
+def test_an_episode_whose_last_step_says_so_is_a_success(how: str, episodes: int, num_envs: int) -> None:
+    environment = scripted("Telling-v0", how=how)
+    played = rollouts(policy_for(environment), environment, episodes=episodes, seed=0, num_envs=num_envs)
+    successes = played.lengths % 3 == 0
+    assert played.successes is not None and played.successes.tolist() == successes.tolist()
+    assert played.metrics["success_rate"] == successes.mean()
+    assert episodes == 1 or 0 < successes.mean() < 1
+
+
+def test_where_nobody_speaks_of_success_there_is_no_rate() -> None:
+    played = rollouts(policy_for(scripted()), scripted(), episodes=3, seed=0)
+    assert played.successes is None and "success_rate" not in played.metrics
 
 
 def test_metrics() -> None:

@@ -25,6 +25,7 @@ def test_it_is_an_environment_as_gymnasium_has_them() -> None:
         observation, _ = corridor.reset(seed=seed)
         steps = [corridor.step(1) for _ in range(3 - round(3 * float(observation[0])))]
         assert [terminated for _, _, terminated, _, _ in steps] == [False] * (len(steps) - 1) + [True]
+        assert [info["is_success"] for *_, info in steps] == [terminated for _, _, terminated, _, _ in steps]
         assert sum(reward for _, reward, *_ in steps) == 1 - len(steps)
 
 
@@ -32,6 +33,7 @@ def test_it_is_an_environment_as_gymnasium_has_them() -> None:
 def test_an_expert_learns_it_and_workers_of_ray_play_it(tmp_path: Path) -> None:
     expert = train_expert(ExpertConfig(environment=CORRIDOR), output=f"{tmp_path}/expert")
     assert expert.reached_target and expert.metrics["episode_return_mean"] >= -5.5
+    assert expert.metrics["success_rate"] == 1.0
     config = RecordingConfig(episodes=12, explore=False)
     result = record_episodes(config, policy=f"{tmp_path}/expert/best", output=f"{tmp_path}/recording")
     assert (result.dataset.episodes, result.statistics.terminated) == (12, 12)

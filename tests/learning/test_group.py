@@ -169,7 +169,6 @@ def has_states(output: Path) -> Callable[[], bool]:
     return lambda: any((output / "checkpoints").glob("*.json"))
 
 
-@pytest.mark.timeout(200)
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with killing("TrainWorker", once=has_states(tmp_path / "killed")):
@@ -230,7 +229,6 @@ def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
         train(data, tmp_path / "out", learners=1)
 
 
-@pytest.mark.timeout(200)
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with (
@@ -249,7 +247,6 @@ def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: st
         train(dataset, tmp_path / "out", learners=1000)
 
 
-@pytest.mark.timeout(200)
 def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path / "data", balancing_episodes(150, 20), rows=1, environment=None)  # it takes a while
     data = {"resident_bytes": 0, "window_steps": 600, "prelearners": 1, "cpus_per_prelearner": 0.5}

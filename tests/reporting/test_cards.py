@@ -148,6 +148,7 @@ def test_rows_about_returns() -> None:
     rows = returns_rows(METRICS)
     assert rows["Return"] == "123.4 ± 5.2 (-1.0 to 500.0)"
     assert cells(Card("x", rows))[1:] == [["Episodes played", "20"], ["Steps per episode", "77.7"]]
+    assert returns_rows(METRICS | {"success_rate": 0.125})["Success rate"] == "12.5%"
 
 
 def test_rows_about_a_policy_that_never_played_say_so() -> None:
