@@ -15,6 +15,9 @@ EPISODE_METRICS = (
 )
 """What evaluations measure by themselves, the last where the environment tells; others are of metrics of one's own."""
 
+FOLLOWED = ("episode_return_mean", "success_rate")
+"""Those that `metrics.jsonl` has a point of for each evaluation while a policy learns."""
+
 
 class EvaluationResult(BaseModel):
     """How a policy played."""

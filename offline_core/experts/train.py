@@ -12,6 +12,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from offline_core.environments import make_vector_env, reward_threshold
+from offline_core.evaluation.result import FOLLOWED
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import PPO
@@ -74,9 +75,8 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
                     continue
                 metrics = _evaluate(policy, config)
                 score = metrics["episode_return_mean"]
-                lines.append(
-                    {"env_steps": env_steps, "episode_return_mean": score, **losses, "seconds": time.perf_counter() - started}
-                )
+                played = {name: metrics[name] for name in FOLLOWED if name in metrics}
+                lines.append({"env_steps": env_steps, **played, **losses, "seconds": time.perf_counter() - started})
                 bar.note(mean_return=score)
                 if not best or score > best["episode_return_mean"]:
                     best = metrics

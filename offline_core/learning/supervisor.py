@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from offline_core.errors import LearningError
+from offline_core.evaluation.result import FOLLOWED
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
@@ -161,13 +162,14 @@ class RunSupervisor:
     def _collect(self, *, wait: bool) -> None:
         """Takes in what has been evaluated, up to the evaluation that ends the run."""
         for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None else ():
-            mean = evaluation.rollouts.metrics[RETURN]
+            metrics = evaluation.rollouts.metrics
+            mean = metrics[RETURN]
             self.curve.append((evaluation.updates, mean))
-            self.metrics.add(evaluation.updates, {RETURN: mean})
+            self.metrics.add(evaluation.updates, {name: metrics[name] for name in FOLLOWED if name in metrics})
             self._bar.note(mean_return=mean)
             if self._is_best(self.curve):
-                self._keep_best(evaluation.weights, evaluation.rollouts.metrics, evaluation.updates)
-            self.last_weights, self.last_metrics = evaluation.weights, evaluation.rollouts.metrics
+                self._keep_best(evaluation.weights, metrics, evaluation.updates)
+            self.last_weights, self.last_metrics = evaluation.weights, metrics
             self.reached_target = self.target_return is not None and mean >= self.target_return
             if self.reached_target or self._out_of_patience():
                 self.ended = True

@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import make_vector_env
+from offline_core.environments import make_vector_env, spaces_of
 from offline_core.episodes import Episode
 from offline_core.errors import (
     ConfigError,
@@ -86,6 +86,18 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loss"] for line in lines if "loss" in line][: len(result.losses)] == [loss for _, loss in result.losses]
     assert list((tmp_path / "policy" / "tensorboard").iterdir())
+
+
+def test_successes_are_followed_where_the_environment_tells_them(tmp_path: Path) -> None:
+    """To the right is the door, and that is all that was ever done."""
+    corridor = EnvironmentSpec(id="examples.environment:Corridor-v0")
+    steps = np.linspace(0, 1, 21, dtype=np.float32)[:, None]
+    episode = Episode(eps_id="right", observations=steps, actions=np.ones(20, int), rewards=-np.ones(20), terminated=True)
+    data = dataset_of(tmp_path / "data", [episode], spaces=spaces_of(corridor), environment=corridor)
+    result = train_policy(config(optimizer={"max_epochs": 40}), dataset=data, output=str(tmp_path / "policy"))
+    lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["success_rate"] for line in lines if "episode_return_mean" in line]
+    assert len(rates) == 4 and rates[-1] == result.metrics["success_rate"] == 1.0
 
 
 def test_same_seed_same_weights_and_losses_however_the_data_is_read(tmp_path: Path) -> None:
