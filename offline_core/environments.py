@@ -60,6 +60,21 @@ def shares(episodes: int, players: int) -> np.ndarray:
     return episodes // players + (np.arange(players) < episodes % players)
 
 
+def info_of(info: dict[str, Any], copy: int) -> dict[str, Any]:
+    """What a vector environment's info says of one copy; gymnasium marks in `_key` for whom `key` was set."""
+    own: dict[str, Any] = {}
+    for key, value in info.items():
+        mask = info.get(f"_{key}")
+        if (key.startswith("_") and key[1:] in info) or (mask is not None and not mask[copy]):
+            continue
+        if isinstance(value, dict):
+            item: Any = info_of(value, copy)
+        else:
+            item = value[copy] if isinstance(value, np.ndarray | list | tuple) else value
+        own[key] = item.item() if isinstance(item, np.generic) else item
+    return own
+
+
 def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
     module, _, name = environment.id.rpartition(":")
     try:

@@ -27,8 +27,11 @@ def progress_shown() -> Iterator[None]:
     """Shows all work inside that takes long. The server is told by a thread, so that no work waits for it."""
     with ThreadPoolExecutor(1, thread_name_prefix="progress") as teller:
         artifacts = _Artifacts(teller)
-        with observe(artifacts.show):
-            yield
+        try:
+            with observe(artifacts.show):
+                yield
+        finally:
+            artifacts.is_over = True
 
 
 class _Artifacts:
@@ -37,13 +40,15 @@ class _Artifacts:
     def __init__(self, teller: ThreadPoolExecutor) -> None:
         self._teller = teller
         self._context = contextvars.copy_context()  # says which run it is
+        self.is_over = False
+        """A bar that the garbage collector ends later has nobody to tell."""
         self._told: Future[None] | None = None
         self._ids: dict[str, UUID] = {}
         self._last_line = self._last_update = -SECONDS_BETWEEN_LINES
 
     def show(self, progress: Progress) -> None:
         """Takes note of a report; quick."""
-        if progress.seconds < LONG_SECONDS:
+        if self.is_over or progress.seconds < LONG_SECONDS:
             return
         now = time.monotonic()
         if progress.ended or now - self._last_line >= SECONDS_BETWEEN_LINES:

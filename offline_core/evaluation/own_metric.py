@@ -8,6 +8,7 @@ from numbers import Real
 
 from offline_core.errors import ConfigError
 from offline_core.evaluation.metric import Metric, PlayedStep
+from offline_core.evaluation.result import EPISODE_METRICS
 from offline_core.own_code import OwnCode
 from offline_core.own_errors import own_errors
 
@@ -52,7 +53,7 @@ def with_results(metrics: Mapping[str, float], own: Sequence[OwnMetric]) -> dict
     together = dict(metrics)
     for metric in own:
         found = metric.result()
-        if twice := sorted(found.keys() & together.keys()):
+        if twice := sorted(found.keys() & {*together, *EPISODE_METRICS}):
             raise ConfigError(f"The metric {metric.path} calls a result {twice[0]!r}, which is there already; rename it.")
         together |= found
     return together

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env, shares
+from offline_core.environments import info_of, make_vector_env, shares
 from offline_core.episodes import nested
+from offline_core.episodes.metadata import success_of
 from offline_core.episodes.nested import Nested
 from offline_core.evaluation.config import NUM_ENVS
 from offline_core.evaluation.metric import Metric, PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.seeding import derive_seed
-
-IS_SUCCESS = "is_success"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Rollouts:
     returns: np.ndarray
     lengths: np.ndarray
     successes: np.ndarray | None = None
-    """Shape (episodes,), bool: `info["is_success"]` of the last step, as robotics has it; None if no step has one."""
+    """Shape (episodes,), bool: see `success_of`, of the info of the last step; None if no episode's says anything."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -79,8 +77,8 @@ def rollouts(
         acting = policy.acting(num_envs)
         done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
-        finished: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        told = False
+        finished: list[tuple[np.ndarray, np.ndarray]] = []
+        successes: list[bool | None] = []
         after = _kept(observations) if metrics else None
         while quota.any():
             actions = (
@@ -99,11 +97,11 @@ def rollouts(
                     metric.look(step)
             returns += np.where(is_step, rewards, 0.0)
             lengths += is_step
-            told |= IS_SUCCESS in infos
             done = terminated | truncated
             if done.any():
                 counts = done & (quota > 0)
-                finished.append((returns[counts], lengths[counts], _successes(infos, num_envs)[counts]))
+                finished.append((returns[counts], lengths[counts]))
+                successes += [success_of(info_of(infos, int(copy))) for copy in np.flatnonzero(counts)]
                 quota -= counts
                 if on_ended:
                     on_ended(int(counts.sum()))
@@ -111,14 +109,11 @@ def rollouts(
                 lengths[done] = 0
     finally:
         env.close()
-    all_returns, all_lengths, successes = map(np.concatenate, zip(*finished, strict=True))
-    return Rollouts(all_returns, all_lengths, successes if told else None)
-
-
-def _successes(infos: dict[str, Any], num_envs: int) -> np.ndarray:
-    """Which copies' infos say that their episode is a success, (envs,); those that say nothing have none."""
-    said = np.reshape(infos.get(IS_SUCCESS, np.zeros(num_envs)), (num_envs, -1)).astype(bool).all(axis=1)
-    return np.asarray(said & infos.get(f"_{IS_SUCCESS}", True))
+    return Rollouts(
+        np.concatenate([r for r, _ in finished]),
+        np.concatenate([n for _, n in finished]),
+        None if successes.count(None) == len(successes) else np.array(successes, bool),
+    )
 
 
 def _kept(tree: Nested) -> Nested:

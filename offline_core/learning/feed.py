@@ -112,9 +112,12 @@ class StreamingFeed:
         chunks = self._read(epoch, first)
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(next, chunks, None)
-            while (steps := coming.result()) is not None:
-                coming = reader.submit(next, chunks, None)
-                yield steps
+            try:
+                while (steps := coming.result()) is not None:
+                    coming = reader.submit(next, chunks, None)
+                    yield steps
+            finally:
+                del coming  # its error holds this frame, by its traceback
 
     def _read(self, epoch: int, first: int) -> Iterator[Steps]:
         found = 0

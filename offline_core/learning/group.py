@@ -211,7 +211,11 @@ class Feeder:
         if epoch != self._next[0] or number < self._next[1]:
             self._coming, self._next = self._feed.chunks(epoch, number), (epoch, number)
         while self._next <= (epoch, number):
-            steps = next(self._coming, None)
+            try:
+                steps = next(self._coming, None)
+            except BaseException:
+                self._next = (-1, 0)  # whoever asks again gets the error again, and not the end of an epoch
+                raise
             if steps is None:
                 self._ends[epoch] = self._next[1]
                 return None

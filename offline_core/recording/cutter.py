@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from offline_core.environments import info_of
 from offline_core.episodes import Episode, nested
 from offline_core.episodes.nested import Nested
 
@@ -100,18 +101,3 @@ class EpisodeCutter:
             observation_space=self._spaces[0],
             action_space=self._spaces[1],
         )
-
-
-def info_of(info: dict[str, Any], copy: int) -> dict[str, Any]:
-    """What a vector environment's info says of one copy; gymnasium marks in `_key` for whom `key` was set."""
-    own: dict[str, Any] = {}
-    for key, value in info.items():
-        mask = info.get(f"_{key}")
-        if (key.startswith("_") and key[1:] in info) or (mask is not None and not mask[copy]):
-            continue
-        if isinstance(value, dict):
-            item: Any = info_of(value, copy)
-        else:
-            item = value[copy] if isinstance(value, np.ndarray | list | tuple) else value
-        own[key] = item.item() if isinstance(item, np.generic) else item
-    return own

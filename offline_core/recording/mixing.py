@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterator
@@ -57,7 +58,10 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     with (
         EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
         progress(config.steps, what="mix", unit="step") as bar,
+        contextlib.ExitStack() as opened,
     ):
+        for _, stream in streams.values():  # environments are closed here and now, not by the garbage collector
+            opened.enter_context(contextlib.closing(stream))
         chosen = _up_to(mixed(streams), config.steps)
         while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
             for uri, episode in batch:

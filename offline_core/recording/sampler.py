@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import Episode
@@ -16,7 +16,7 @@ EPISODES_PER_ROUND = 16
 
 def sample_episodes(
     policy: str, *, environment: EnvironmentSpec | None = None, seed: int = 0, manifest: PolicyManifest | None = None
-) -> Iterator[Episode]:
+) -> Generator[Episode]:
     """Complete episodes of a policy without end, played in this process with exploration.
 
     Arguments:

@@ -129,6 +129,9 @@ def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
     """The same items; a thread makes the next one while the last is used."""
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = thread.submit(next, items, None)
-            yield item
+        try:
+            while (item := following.result()) is not None:
+                following = thread.submit(next, items, None)
+                yield item
+        finally:
+            del following  # its error holds this frame, by its traceback

@@ -61,7 +61,7 @@ def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -
     that may be while a thread starts, which holds a lock that waiting for a thread would want.
     """
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
-    pool = ThreadPoolExecutor(READERS)  # whose threads end when it is no more
+    pool = ThreadPoolExecutor(READERS)
     try:
         for start in range(0, len(pieces), together):
             part = pieces[start : start + together]
@@ -71,8 +71,7 @@ def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -
         while waiting:
             yield waiting.popleft()[0].result()
     finally:
-        for future, _ in waiting:
-            future.cancel()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,7 +91,7 @@ def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.
     return (group.read(names) for group in row_groups(dataset))
 
 
-def episodes(dataset: Dataset) -> Iterator[Episode]:
+def episodes(dataset: Dataset) -> Generator[Episode]:
     """The episodes of a dataset of ours, or of RLlib's episode files, each once, checked.
 
     Episodes (or pieces of them) that were there before, going by id and first step, are left out and counted in the log.

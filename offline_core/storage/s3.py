@@ -241,8 +241,9 @@ def _client(settings: S3Settings) -> Any:
         s3={"addressing_style": "path" if _is_path_style(settings) else "virtual"},
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
     )
+    endpoint = _endpoint(settings)  # which makes clients itself
     with _CREATION:
-        client = _session(settings).client("s3", endpoint_url=_endpoint(settings), config=config)
+        client = _session(settings).client("s3", endpoint_url=endpoint, config=config)
     client.meta.events.register("needs-retry.s3", _tell_of_silence)
     client.meta.events.register("needs-retry.s3.PutObject", _wait_after_conflict)
     return client

@@ -267,10 +267,10 @@ def test_a_process_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path: 
     monkeypatch.setattr(measuring, "command", lambda side, task: [sys.executable, "-c", script])
     begin = time.monotonic()
 
-    run = measuring.measure(Task("bc", str(tmp_path / "run")), "our", 0, limit_seconds=1.0)
+    run = measuring.measure(Task("bc", str(tmp_path / "run")), "our", 0, limit_seconds=5.0)
 
     assert run.outcome == "limit"
-    assert 1 <= run.seconds <= time.monotonic() - begin < 30
+    assert 5 <= run.seconds <= time.monotonic() - begin < 30
     assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
 
 

@@ -18,11 +18,11 @@ from offline_core.storage.reader import episodes
 from tests.cluster.two_nodes import TwoNodes, said, two_nodes, until
 from tests.learning.test_train import balancing_episodes, dataset_of
 
-EPISODES = 240
+EPISODES = 640
 
 
 def recording(cluster: TwoNodes, policy: str, notes: Path, output: Path) -> subprocess.Popen[str]:
-    """12 assignments of 20 episodes, for up to four recorders."""
+    """32 assignments of 20 episodes, for up to four recorders: those of one node may start seconds after the others."""
     return cluster.start(f"""
         from offline_core.config import EnvironmentSpec
         from offline_core.recording.config import RecordingConfig
@@ -30,7 +30,7 @@ def recording(cluster: TwoNodes, policy: str, notes: Path, output: Path) -> subp
 
         environment = EnvironmentSpec(id="tests.cluster.slow_env:OfflineCluster/Slow-v0", kwargs={{"notes": {str(notes)!r}}})
         config = RecordingConfig(
-            episodes=80, rounds=3, num_recorders=4, envs_per_recorder=2, environment=environment, max_recorder_restarts=1
+            episodes=80, rounds=8, num_recorders=4, envs_per_recorder=2, environment=environment, max_recorder_restarts=1
         )
         print(record_episodes(config, policy={policy!r}, output={str(output)!r}).model_dump_json())
     """)

@@ -151,6 +151,7 @@ def test_results_stand_beside_the_others(cartpole_policy: str) -> None:
     ("metrics", "error", "message"),
     [
         ([own("Spread", name="episodes")], ConfigError, "metric .*:Spread calls a result 'episodes', which is there already"),
+        ([own("Spread", name="success_rate")], ConfigError, "Spread calls a result 'success_rate', which is there already"),
         ([own("Spread"), own("Spread")], ConfigError, "Spread calls a result 'furthest', which is there already; rename it"),
         ([own("Spread", gives=float("nan"))], ConfigError, "Spread gives 'furthest': nan; .* finite numbers by name"),
         ([own("Spread", gives="far")], ConfigError, "Spread gives 'furthest': 'far'"),

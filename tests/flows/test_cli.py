@@ -38,7 +38,7 @@ NEEDS_ARGUMENTS = {"merge": ["a", "b"]}
 
 
 def offline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*OFFLINE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*OFFLINE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
 
 
 def test_help_answers_at_once_and_names_every_verb(tmp_path: Path) -> None:

@@ -151,8 +151,9 @@ def killing(name: str, *, once: Callable[[], bool]) -> Iterator[None]:
     def watch() -> None:
         while not ended.wait(0.02):
             if once() and (actors := actors_of(psutil.Process(os.getpid()), name)):
-                actors[0].kill()
-                return killed.set()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                    actors[0].kill()
+                    return killed.set()
         return None
 
     watcher = threading.Thread(target=watch)
@@ -200,6 +201,30 @@ def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str
     assert read(feeder, *places[:3]) == whole[:3], "anew from the start"
     assert read(feeder, *places[:2]) == whole[:2], "and again"
     assert read(Feeder(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
+
+
+def test_a_feeder_that_failed_does_not_say_that_the_epoch_is_over(dataset: str) -> None:
+    """Learners that start again ask for the chunk that was not there."""
+    config = parse(TrainingConfig, SETTINGS | {"data": {"resident_bytes": 0, "window_steps": 300}})
+    run = Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "", streamed=True)
+    feeder = Feeder(run)
+    feeder._feed = feed = feed_of(run)
+    whole, away = feed.chunks, [True]
+
+    def failing(epoch: int, first: int = 0) -> Iterator[Any]:
+        for number, steps in enumerate(whole(epoch, first), first):
+            if number == 2 and away[0]:
+                raise RuntimeError("the disk is away")
+            yield steps
+
+    feed.chunks = failing  # type: ignore[method-assign]
+    assert feeder.chunk(0, 0) and feeder.chunk(0, 1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="the disk is away"):
+            feeder.chunk(0, 2)
+        assert feeder.chunk(0, 1), "from where a learner would go on"
+    away[0] = False
+    assert feeder.chunk(0, 2)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -233,7 +233,7 @@ def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypat
             begin = time.monotonic()
             with pytest.raises(StorageUnavailableError):
                 ask(f"{bucket}/runs/x")
-            assert 0.5 <= time.monotonic() - begin < 6
+            assert 0.5 <= time.monotonic() - begin < 20
 
 
 # Whole runs.

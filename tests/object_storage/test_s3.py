@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,18 @@ def test_buckets_are_in_the_path_or_in_the_name_of_the_server(
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"path_style": false}}}')
     link = Location.of(f"{bucket}/x").link()
     assert link and link.startswith(f"http://{name_of(bucket)}.storage.example/x?")
+
+
+@pytest.mark.parametrize("path_style", [True, False])
+def test_the_way_to_name_buckets_needs_no_server_named(path_style: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose first word to Amazon is a write, as those of recorders are."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    settings = S3Settings.of({"path_style": path_style, "region": "eu-west-1"})
+    made: list[Any] = []
+    maker = threading.Thread(target=lambda: made.append(s3._client(settings)), daemon=True)
+    maker.start()
+    maker.join(60)
+    assert made and made[0].meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
 
 def test_nobody_is_not_asked_who_he_is(bucket: str, boto: Any, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

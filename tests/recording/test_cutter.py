@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from offline_core.environments import info_of
 from offline_core.episodes import Episode
-from offline_core.recording.cutter import Chunk, EpisodeCutter, info_of
+from offline_core.recording.cutter import Chunk, EpisodeCutter
 
 
 class Countdown(gym.Env):

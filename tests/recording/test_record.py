@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -149,7 +150,8 @@ def kill_players(notes: Path, *, times: int) -> threading.Thread:
         while len(killed) < times and time.monotonic() < deadline:
             for pid in {path.name for path in notes.iterdir()} - killed:
                 if int(pid) != os.getpid() and len(killed) < times:
-                    os.kill(int(pid), signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended
+                        os.kill(int(pid), signal.SIGKILL)
                     killed.add(pid)
             time.sleep(0.01)
 

@@ -24,8 +24,8 @@ STORE = LocalStore()
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease of half a second."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.5)
+    """A lease of three seconds."""
+    monkeypatch.setattr(module, "LEASE_SECONDS", 3.0)
     monkeypatch.setattr(module, "PULSE_SECONDS", 0.05)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
@@ -56,7 +56,7 @@ def test_who_is_held_up_is_told_at_the_next_sign_of_life(folder: str) -> None:
         begin = time.monotonic()
         with pytest.raises(BlockingIOError, match=r"held by another process"):
             lease(STORE, folder).__enter__()
-        assert time.monotonic() - begin < 0.4
+        assert time.monotonic() - begin < 2.5
     with lease(STORE, folder):
         pass
 
@@ -88,7 +88,7 @@ def test_a_dead_holder_is_overtaken_after_the_lease_and_not_before(folder: str) 
     dead_holder(folder)
     begin = time.monotonic()
     with lease(STORE, folder):
-        assert time.monotonic() - begin >= 0.5
+        assert time.monotonic() - begin >= 3
         assert number(folder) == [".lock-000006"]
 
 
@@ -96,7 +96,7 @@ def test_what_was_released_is_not_waited_for(folder: str) -> None:
     dead_holder(folder, b"released")
     begin = time.monotonic()
     with lease(STORE, folder):
-        assert time.monotonic() - begin < 0.4
+        assert time.monotonic() - begin < 2.5
 
 
 def test_who_looked_too_long_at_an_old_number_does_not_get_the_next_one(folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -54,6 +55,22 @@ def test_each_piece_of_work_has_an_artifact_that_ends_at_its_end(server: Server,
         assert states[-1][0] == 100.0
         assert "4 of 4 steps" in states[-1][1] and "done after" in states[-1][1]
     assert [message for message in caplog.messages if message.startswith("load: 4 of 4 steps")]
+
+
+def test_what_ends_when_nobody_watches_any_more_tells_nobody(server: Server) -> None:
+    """As the bar of a generator does that an error's traceback has held until now."""
+
+    def working() -> Iterator[None]:
+        with progress(4, what="load", unit="step") as bar:
+            bar.to(2)
+            yield
+
+    with progress_shown():
+        work = working()
+        next(work)
+    told = [*server.told.values()]
+    work.close()
+    assert [*server.told.values()] == told
 
 
 def test_short_work_leaves_nothing(monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture) -> None:

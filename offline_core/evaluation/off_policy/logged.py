@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,8 @@ def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, 
                 "keep_action_distribution, or map the column that says it at import; or else name the policy that acted, or a "
                 "clone of it (offline train, algorithm bc), by 'behaviour'."
             )
-        read = [_read(part, policy, weighing, seen, uri) for part in _parts(dataset, policy, by_column, seen)]
+        with contextlib.closing(_parts(dataset, policy, by_column, seen)) as parts:
+            read = [_read(part, policy, weighing, seen, uri) for part in parts]
     if not read:
         raise EmptyDatasetError(f"{uri} holds no steps to estimate from.")
     return Logged(
@@ -119,7 +121,7 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return first, (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
 
 
-def _parts(dataset: Dataset, policy: Policy, by_column: bool, looks_ahead: bool) -> Iterator[dict[str, np.ndarray]]:
+def _parts(dataset: Dataset, policy: Policy, by_column: bool, looks_ahead: bool) -> Generator[dict[str, np.ndarray]]:
     """Flat columns of whole episodes; those without a step are not there."""
     format = dataset.manifest.format
     wanted = [columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS]
