@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offline_core.ahead import one_ahead
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
 from offline_core.learning.steps import Steps
 from offline_core.prelearner.layout import IS_STEP, STARTS
@@ -109,15 +109,7 @@ class StreamingFeed:
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         """One is read and joined while the one before is being learned from."""
-        chunks = self._read(epoch, first)
-        with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(next, chunks, None)
-            try:
-                while (steps := coming.result()) is not None:
-                    coming = reader.submit(next, chunks, None)
-                    yield steps
-            finally:
-                del coming  # its error holds this frame, by its traceback
+        return one_ahead(self._read(epoch, first))
 
     def _read(self, epoch: int, first: int) -> Iterator[Steps]:
         found = 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from offline_core.ahead import one_ahead
 from offline_core.episodes import columns
 from offline_core.progress import progress
 from offline_core.storage.committing import commit
@@ -44,7 +44,7 @@ def copy_episodes(
         names: of a step table only these columns, those that a file lacks passed over.
     """
     with progress(int((to != NOWHERE).sum()), what=what, unit="episode") as bar:
-        for rows in _one_ahead(_gathered(_chosen_rows(source, index, to, names))):
+        for rows in one_ahead(_gathered(_chosen_rows(source, index, to, names))):
             if source.manifest.format == "episodes":
                 writers[rows.target].write_rows(rows.table)
             else:
@@ -120,18 +120,3 @@ def _gathered(parts: Iterator[_Rows]) -> Iterator[_Rows]:
             yield together(part.target)
     for target in sorted(waiting):
         yield together(target)
-
-
-Item = TypeVar("Item")
-
-
-def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; a thread makes the next one while the last is used."""
-    with ThreadPoolExecutor(1) as thread:
-        following = thread.submit(next, items, None)
-        try:
-            while (item := following.result()) is not None:
-                following = thread.submit(next, items, None)
-                yield item
-        finally:
-            del following  # its error holds this frame, by its traceback
