@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; a thread makes the next one while the last is used."""
+    """The same items; a thread makes the next one while the last is used. Closing it waits for the one being made."""
     with ThreadPoolExecutor(1) as maker:
         following = maker.submit(next, items, None)
         try:

@@ -11,7 +11,7 @@ import torch
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import info_of, make_vector_env, shares
 from offline_core.episodes import nested
-from offline_core.episodes.metadata import success_of
+from offline_core.episodes.metadata import SUCCESS_KEYS, success_of
 from offline_core.episodes.nested import Nested
 from offline_core.evaluation.config import NUM_ENVS
 from offline_core.evaluation.metric import Metric, PlayedStep
@@ -101,7 +101,8 @@ def rollouts(
             if done.any():
                 counts = done & (quota > 0)
                 finished.append((returns[counts], lengths[counts]))
-                successes += [success_of(info_of(infos, int(copy))) for copy in np.flatnonzero(counts)]
+                said = {key: value for key, value in infos.items() if key.removeprefix("_") in SUCCESS_KEYS}
+                successes += [success_of(info_of(said, int(copy))) for copy in np.flatnonzero(counts)]
                 quota -= counts
                 if on_ended:
                     on_ended(int(counts.sum()))

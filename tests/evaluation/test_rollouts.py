@@ -102,16 +102,25 @@ class Telling(Scripted):
         return *most, infos[self.how]  # type: ignore[return-value]
 
 
+class Noting(CartPoleVectorEnv):
+    """Whose infos are also about all copies together."""
+
+    def step(self, actions: np.ndarray) -> Any:
+        *most, _ = super().step(actions)
+        return *most, {"frame": np.array([1]), "success": most[2]}
+
+
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     gym.register("Scripted-v0", entry_point=Scripted)
     gym.register("Composite-v0", entry_point=Composite)
     gym.register("Telling-v0", entry_point=Telling)
+    gym.register("Noting-v0", entry_point=Scripted, vector_entry_point=Noting)
     gym.register("CutOff-v0", entry_point=Scripted, max_episode_steps=7)
     gym.register("SyncCartPole-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=500)
     Scripted.open = 0
     yield
-    for env_id in ("Scripted-v0", "Composite-v0", "Telling-v0", "CutOff-v0", "SyncCartPole-v0"):
+    for env_id in ("Scripted-v0", "Composite-v0", "Telling-v0", "Noting-v0", "CutOff-v0", "SyncCartPole-v0"):
         del gym.registry[env_id]
     assert Scripted.open == 0, "an environment was left open"
 
@@ -287,6 +296,12 @@ def test_an_episode_whose_last_step_says_so_is_a_success(how: str, episodes: int
     assert played.successes is not None and played.successes.tolist() == successes.tolist()
     assert played.metrics["success_rate"] == successes.mean()
     assert episodes == 1 or 0 < successes.mean() < 1
+
+
+def test_other_infos_are_left_alone() -> None:
+    noting = EnvironmentSpec(id="Noting-v0")
+    played = rollouts(Policy(*spaces_of(CARTPOLE)), noting, episodes=9, seed=0, num_envs=4)
+    assert played.metrics["success_rate"] == 1.0 and len(played.returns) == 9
 
 
 def test_where_nobody_speaks_of_success_there_is_no_rate() -> None:
