@@ -1,7 +1,5 @@
 """Flow: the quality gate."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from flows.events import announce

@@ -1,7 +1,5 @@
 """Flow: the same episodes in files of another size."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.pruning.compact import CompactionResult

@@ -1,7 +1,5 @@
 """Flow: from one of our two formats to the other."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.conversion.config import ConversionConfig

@@ -1,7 +1,5 @@
 """Flow: what a policy would come to, told from recorded episodes, and the gate of promotion."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.evaluation.off_policy.config import OffPolicyConfig

@@ -1,7 +1,5 @@
 """Flow: put a finished policy to the test."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.evaluation.config import EvaluationConfig

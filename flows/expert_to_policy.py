@@ -1,7 +1,5 @@
 """Flow: the whole chain, from nothing to a policy that was learned from recordings alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Flow: write a dataset in other people's formats."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.conversion.exporting import ExportConfig, ExportResult

@@ -1,7 +1,5 @@
 """Flow: write a policy for other programs."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult

@@ -1,7 +1,5 @@
 """Flow: take experience of any kind into a dataset of ours."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from flows.events import announce

@@ -1,7 +1,5 @@
 """Flow: several datasets become one."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.pruning.config import MergeConfig

@@ -1,7 +1,5 @@
 """Flow: a dataset out of others, and of policies that play, by weight."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.recording.config import MixtureConfig

@@ -1,7 +1,5 @@
 """Flow: keep the episodes worth learning from."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from flows.events import announce

@@ -1,7 +1,5 @@
 """Flow: record episodes of a policy."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from flows.events import announce

@@ -1,7 +1,5 @@
 """Flow: hold some episodes out."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.pruning.config import SplitConfig

@@ -1,7 +1,5 @@
 """Flow: train an expert."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.experts.config import ExpertConfig

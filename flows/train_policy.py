@@ -1,7 +1,5 @@
 """Flow: learn a policy from a dataset."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from offline_core.learning.config import TrainingConfig
