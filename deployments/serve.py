@@ -12,6 +12,7 @@ from prefect.schedules import Schedule
 
 from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
+from flows.ui import use_preferred_ui
 from offline_core.provenance import provenance
 
 
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append", choices=PROFILES, help="Repeat for more; default if none is given.")
     chosen = parser.parse_args().profile or ["default"]
     with readable_errors():
+        use_preferred_ui()
         serve(*(served(each) for each in definitions() if each["name"] in chosen), limit=1)
 
 

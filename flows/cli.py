@@ -68,7 +68,7 @@ def expert_to_policy(
     flow = _flow("expert_to_policy")
     values = _values(settings, config_file, f"expert.environment.id={env}" if env else None)
     arguments = arguments_of(flow.fn, values, show=show_config)
-    result = flow(root=root, seed=seed, **arguments)
+    result = _started(flow, root=root, seed=seed, **arguments)
     _print_chain(result)
 
 
@@ -143,7 +143,7 @@ def check(
 
     flow = _flow("check_dataset")
     config = arguments_of(flow.fn, {"config": _values(settings, config_file)}, show=show_config)
-    print_findings(flow(dataset=dataset, version=version, **config))
+    print_findings(_started(flow, dataset=dataset, version=version, **config))
 
 
 @app.command()
@@ -303,13 +303,20 @@ def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any)
 
     flow = _flow(name)
     config = arguments_of(flow.fn, {"config": values}, show=show_config)
-    print_result(flow(**arguments, **config))
+    print_result(_started(flow, **arguments, **config))
 
 
 def _flow(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(f"flows.{name}"), name)
+
+
+def _started(flow: Any, **arguments: Any) -> Any:
+    from flows.ui import use_preferred_ui
+
+    use_preferred_ui()
+    return flow(**arguments)
 
 
 def _values(settings: list[str] | None, config_file: list[str] | None, more: str | None = None) -> dict[str, Any]:

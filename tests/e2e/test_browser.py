@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OFFLINE_COMMAND = str(Path(sys.executable).with_name("offline"))
 OFFLINE = (
     "--headless",
     "--no-sandbox",
@@ -93,6 +95,17 @@ def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, 
         page.wait_for_function(f"{PICTURE}?.naturalWidth > 0 && {PICTURE}.clientWidth > 400")
         page.wait_for_function(f"{GRAPH}?.textContent.includes('train expert')")
     screenshot(page, orchestra, f"/v2/artifacts/artifact/{cards['expert-to-policy-card']['id']}", "card", height=1250)
+
+
+def test_the_address_that_a_run_prints_shows_it_in_the_ui_that_the_server_prefers(orchestra: Orchestra, page: Page) -> None:
+    ended = orchestra.run([OFFLINE_COMMAND, "check", "runs/nowhere"], code=1)
+    printed = re.search(r"Flow run '(\S+)' - View at (\S+)", ended.stdout + ended.stderr)
+    assert printed
+    page.goto(orchestra.ui_url)
+    assert page.url.startswith(f"{orchestra.ui_url}/v2")
+    page.goto(printed[2])
+    page.get_by_text("Switch to V1 UI").wait_for()
+    page.get_by_text(printed[1], exact=True).first.wait_for()
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
