@@ -49,7 +49,12 @@ class ExpertConfig(Config):
     )
     ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from what it did.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")
-    total_steps: int = Field(500_000, ge=1, le=10**12, description="Environment steps after which training ends in any case.")
+    total_steps: int = Field(
+        500_000,
+        ge=1,
+        le=10**12,
+        description="Environment steps to learn from, at most; the last rollout is shorter. Fewer than num_envs may be left.",
+    )
     target_return: float | None = Field(
         None,
         title="Target return",

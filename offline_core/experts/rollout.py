@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,10 +50,14 @@ class Player:
         self.observations: Nested = env.reset(seed=derive_seed(seed, "environment"))[0]
         self.done = np.zeros(env.num_envs, bool)
 
-    def play(self, policy: Policy, steps: int) -> Rollout:
-        """`steps` steps of each copy, actions sampled from the policy."""
-        seen, played = [nested.map_leaves(np.copy, self.observations)], []
-        for _ in range(steps):
+    def play(self, policy: Policy, steps: int, *, max_env_steps: float = math.inf) -> Rollout:
+        """`steps` steps of each copy, actions sampled from the policy; fewer if the next ones might exceed `max_env_steps`.
+
+        All copies step together, and a copy that is only reset takes no step of the environment.
+        """
+        seen, played, env_steps = [nested.map_leaves(np.copy, self.observations)], [], 0
+        while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps:
+            env_steps += int((~self.done).sum())
             chosen = policy.act(self.observations, explore=True, generator=self.generator)
             self.observations, rewards, terminated, truncated, _ = self.env.step(chosen.actions)
             seen.append(nested.map_leaves(np.copy, self.observations))  # the next step may be written into the same arrays

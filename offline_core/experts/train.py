@@ -51,12 +51,12 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         LearningError: the loss became NaN or infinite.
     """
     parents, location = _parents(config), Location.of(output)
-    operation = Operation.of("train_expert", config, exclude={"initial_policy"})
+    operation = Operation.of("train_expert", config, version=2, exclude={"initial_policy"})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
         return found
     torch.set_num_threads(config.torch_threads)
-    env = make_vector_env(config.environment, config.num_envs)
+    env = make_vector_env(config.environment, min(config.num_envs, config.total_steps))
     with contextlib.closing(env), contextlib.ExitStack() as stack:
         policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
         stack.enter_context(location.make_folder().locked())
@@ -70,8 +70,8 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         with progress(config.total_steps, what="train expert", unit="step") as bar:
             learning = _learn(policy, env, config, fresh_values=fresh_values)
             for number, (env_steps, losses) in enumerate(learning, start=0 if parents else 1):
-                bar.to(min(env_steps, config.total_steps))
-                if number % config.evaluation_interval and env_steps < config.total_steps:
+                bar.to(env_steps)
+                if number % config.evaluation_interval and _has_steps_left(env, env_steps, config):
                     continue
                 metrics = _evaluate(policy, config)
                 score = metrics["episode_return_mean"]
@@ -117,13 +117,18 @@ def _learn(
     env_steps = 0
     if config.initial_policy is not None:
         yield env_steps, {}
-    while env_steps < config.total_steps:
-        rollout = player.play(policy, config.rollout_steps)
+    while _has_steps_left(env, env_steps, config):
+        rollout = player.play(policy, config.rollout_steps, max_env_steps=config.total_steps - env_steps)
         losses = fit_values(policy, rollout, config) if fresh_values and not env_steps else ppo.update(rollout)
         env_steps += int(rollout.is_step.sum())
         yield env_steps, losses
         if policy.network.normalize_observations:  # not before: the update has to see what the playing policy saw
             policy.encoder.update_statistics(rollout.flat_observations)
+
+
+def _has_steps_left(env: VectorEnv, env_steps: int, config: ExpertConfig) -> bool:
+    """Whether all copies, which step together, may take another step."""
+    return env_steps + env.num_envs <= config.total_steps
 
 
 def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:

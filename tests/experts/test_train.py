@@ -57,6 +57,21 @@ def test_it_stops_at_the_target(tmp_path: Path) -> None:
     assert result.reached_target and len(result.curve) == 1 and result.env_steps < 1_000
 
 
+@pytest.mark.parametrize("total_steps", [3, 9, 600])
+def test_it_takes_no_more_steps_than_it_may(tmp_path: Path, total_steps: int) -> None:
+    """Fewer than one of each copy; one of each, and one left over; two rollouts, and part of a third."""
+    result = train_expert(tiny(total_steps=total_steps, target_return=500), output=str(tmp_path))
+    assert max(0, total_steps - 8) < result.env_steps <= total_steps
+    assert result.curve[-1][0] == result.env_steps, "what was learned last is evaluated"
+
+
+def test_steps_that_are_not_used_up_change_nothing(tmp_path: Path) -> None:
+    results = [train_expert(tiny(target_return=5, total_steps=n), output=str(tmp_path / str(n))) for n in (10**9, 2 * 32 * 8)]
+    assert results[0].env_steps == results[1].env_steps and results[0].reached_target
+    sha = {read_policy_manifest(result.checkpoint).weights_sha256 for result in results}
+    assert len(sha) == 1
+
+
 def test_the_default_masters_cartpole(tmp_path: Path) -> None:
     result = train_expert(ExpertConfig(), output=str(tmp_path))
     assert result.reached_target and result.metrics["episode_return_mean"] >= 475
@@ -119,6 +134,19 @@ def test_steps_that_only_reset_are_not_learned_from() -> None:
     last = batch.observations["clock"].squeeze(1) > 0.85
     expected = rollout.rewards[9] + 0.9 * value
     assert torch.allclose(batch.returns[last][:3], expected, atol=1e-5)
+
+
+def test_a_rollout_that_is_cut_short_is_the_beginning_of_the_whole_one() -> None:
+    env = make_vector_env(CORRIDOR, 3)
+    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
+    whole, cut = (Player(env, seed=0).play(policy, 33, max_env_steps=most) for most in (1_000, 47))
+    env.close()
+    assert cut.is_step.sum() == 45 and len(cut.rewards) == 16  # ten steps, a reset, five steps, of each of three copies
+    assert torch.equal(cut.actions, whole.actions[:16]) and torch.equal(cut.rewards, whole.rewards[:16])
+    # Nothing ended at the cut: its steps are worth what came, and the value of the observation that the rollout stops at.
+    batch = make_batch(policy, cut, gamma=0.9, gae_lambda=0.8)
+    value = policy.values({"at": whole.observations["at"][16], "clock": whole.observations["clock"][16]})
+    assert len(batch.returns) == 45 and torch.allclose(batch.returns[-3:], whole.rewards[15] + 0.9 * value, atol=1e-5)
 
 
 def test_a_loss_that_is_no_number_stops_with_advice() -> None:
