@@ -15,6 +15,7 @@ from rich.table import Table
 
 from offline_core.config import parse
 from offline_core.errors import ConfigError
+from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 
 _LEFT_OUT = ("columns",)
@@ -75,7 +76,16 @@ def print_result(result: BaseModel) -> None:
     table = Table(show_header=False, box=None)
     for name, value in _plain(result.model_dump(mode="json")):
         table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for ref in (value for _, value in result if isinstance(value, DatasetRef) and value.latest is not None):
+        console.print(
+            f"{ref.uri}: version {ref.version} is reused; the latest is version {ref.latest}. "
+            f"Give the next command --version {ref.version}, for without it the latest is read.",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
 
 def print_chain(result: Any) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from pydantic import BaseModel
 
+from flows.events import announce
 from offline_core.config import EnvironmentSpec, parse
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import convert_table
@@ -44,9 +45,11 @@ from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
-from offline_core.storage.dataset import versions
+from offline_core.storage.dataset import DatasetRef, versions
 from offline_core.storage.manifest import Operation
+from tests.conversion.factories import steps
 from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.storage.factories import episode, write_dataset
 
 EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation_episodes": 2, "network": {"hidden_sizes": [8]}}
 OPERATION = Operation(name="untrained")
@@ -114,6 +117,46 @@ def test_a_step_that_was_done_is_found(root: Path, step: str) -> None:
     assert time.perf_counter() - start < 5.0
     assert not first.reused and again == first.model_copy(update={"reused": True})  # type: ignore[attr-defined]
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before, "nothing is written"
+
+
+@pytest.mark.parametrize("step", ["import", "convert", "prune", "compact", "split", "merge", "mix"])
+def test_a_step_that_reuses_a_version_that_is_not_the_latest_says_so(
+    root: Path, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = _refs(STEPS[step](root))
+    for ref in made:
+        assert ref.latest is None
+        assert write_dataset(Path(ref.uri), [episode(0)]).manifest.version == 2
+    again = STEPS[step](root)
+    assert _refs(again) == [ref.model_copy(update={"latest": 2}) for ref in made] and again.reused  # type: ignore[attr-defined]
+    assert "version 1 (" in caplog.text and "not the latest version, which is 2" in caplog.text
+
+
+def _refs(result: BaseModel) -> list[DatasetRef]:
+    """The datasets that a step made."""
+    refs = {name: value for name, value in result if isinstance(value, DatasetRef) and name != "source"}
+    return list(refs.values())
+
+
+def test_the_earlier_version_that_is_reused_is_what_the_next_step_and_the_event_get(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = STEPS["import"](root).dataset  # type: ignore[attr-defined]
+    write_dataset(Path(first.uri), [episode(0)])
+    again = STEPS["import"](root).dataset  # type: ignore[attr-defined]
+    pl.DataFrame(steps("a", 3)).write_parquet(root / "linked.parquet")
+    taken = convert_table(
+        ConversionConfig(), dataset=str(root / "linked.parquet"), output=str(root / "beside" / "converted")
+    ).source
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr("flows.events.emit_event", lambda _event, **told: sent.append(told["payload"]))
+    announce(again, "dataset.imported")
+    assert sent == [again.model_dump(include={"uri", "version", "fingerprint", "episodes", "steps"})] and again.version == 1
+    write_dataset(Path(taken.uri), [episode(0)])
+    other = convert_table(
+        ConversionConfig(format="table"), dataset=str(root / "linked.parquet"), output=str(root / "beside" / "table")
+    )
+    assert other.source.version == taken.version == 1, "what is imported on the way is not taken by its place alone"
 
 
 def test_an_expert_or_policy_that_is_damaged_is_made_again_as_it_was(root: Path) -> None:

@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.importing import open_or_import
 from offline_core.progress import progress
-from offline_core.storage.committing import find_version, prepare_dataset
+from offline_core.storage.committing import find_version
 from offline_core.storage.copying import commit_copy
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.preparing import prepared
 from offline_core.storage.reader import row_groups
 from offline_core.storage.writer import EpisodeWriter
 
@@ -49,7 +50,8 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
         return _result(found, source, reused=True)
     total = source.manifest.statistics.steps
     with (
-        EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
+        prepared(output) as root,
+        EpisodeWriter(root, "part", format=config.format, config=config.files) as writer,
         progress(total, what="convert", unit="step") as bar,
     ):
         for group in row_groups(source):

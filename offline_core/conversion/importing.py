@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
+from offline_core.conversion.replacing import replaced
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError
 from offline_core.ray_session import ray_session
-from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.committing import commit, find_version
 from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
+from offline_core.storage.preparing import prepared
 from offline_core.storage.sources.fingerprint import changes_show, fingerprint
 from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
@@ -56,17 +58,17 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
-    root = prepare_dataset(output)
     unreadable: list[Unreadable] = []
-    with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
-        if files:
-            written = [write(root, "part", EpisodeFiles(files, config, unreadable, config.spaces()).read(), config)]
-        else:
-            written = StepImport.of(readers, config, root, folder, listing).run(unreadable)
-    counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
-    quarantine = list_unreadable(root, unreadable) if unreadable else None
-    if counts.episodes == 0:
-        raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
+    with prepared(output) as root:
+        with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
+            if files:
+                written = [write(root, "part", EpisodeFiles(files, config, unreadable, config.spaces()).read(), config)]
+            else:
+                written = StepImport.of(readers, config, root, folder, listing).run(unreadable)
+        counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
+        quarantine = list_unreadable(root, unreadable) if unreadable else None
+        if counts.episodes == 0:
+            raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
     dataset = commit(
@@ -82,7 +84,9 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         report={"counts": counts.model_dump(), "quarantine": quarantine},
     )
     log.info("Imported %s: %s", dataset.ref, counts)
-    return _result(dataset)
+    if (missing := replaced(dataset)) is not None:
+        log.warning("%s: %s", dataset.location.uri, missing)
+    return _result(dataset, replaced=missing)
 
 
 def _place(path: str) -> str:
@@ -92,8 +96,8 @@ def _place(path: str) -> str:
         return path
 
 
-def _result(dataset: Dataset, *, reused: bool = False) -> ImportResult:
-    return ImportResult(dataset=dataset.ref, **dataset.manifest.report, reused=reused)
+def _result(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:
+    return ImportResult(dataset=dataset.ref, **dataset.manifest.report, replaced=replaced, reused=reused)
 
 
 def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:

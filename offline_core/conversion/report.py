@@ -57,5 +57,10 @@ class ImportResult(BaseModel):
 
     dataset: DatasetRef
     counts: Counts
+    replaced: str | None = Field(
+        None,
+        exclude_if=lambda replaced: replaced is None,
+        description="What the version before holds and this one does not.",
+    )
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

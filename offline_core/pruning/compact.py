@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.conversion.importing import open_or_import
 from offline_core.pruning.config import CompactionConfig
-from offline_core.storage.committing import find_version, prepare_dataset
+from offline_core.storage.committing import find_version
 from offline_core.storage.copying import commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.preparing import prepared
 from offline_core.storage.writer import EpisodeWriter
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,10 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
     if found := find_version(output, operation, [source.parent_entry]):
         return _result(found, source, reused=True)
     index = episode_index(source)
-    with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
+    with (
+        prepared(output) as root,
+        EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer,
+    ):
         copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
     compacted = commit_copy(output, writer, [source], operation=operation, statistics=source.manifest.statistics)
     result = _result(compacted, source)

@@ -14,11 +14,12 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.pruning.config import MergeConfig
-from offline_core.storage.committing import find_version, prepare_dataset
+from offline_core.storage.committing import find_version
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.preparing import prepared
 from offline_core.storage.reader import row_groups
 from offline_core.storage.writer import EpisodeWriter
 
@@ -62,7 +63,10 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     check_alike(sources)
     indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
     keep = first_occurrences(sources, indices)
-    with EpisodeWriter(prepare_dataset(output), "part", format=sources[0].manifest.format, config=config.files) as writer:
+    with (
+        prepared(output) as root,
+        EpisodeWriter(root, "part", format=sources[0].manifest.format, config=config.files) as writer,
+    ):
         for source, index, kept in zip(sources, indices, keep, strict=True):
             copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
     duplicates = int(sum((~kept).sum() for kept in keep))

@@ -17,11 +17,12 @@ from offline_core.pruning.condition import Condition
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.filters import make_filters, refusals
 from offline_core.pruning.pieces import write_pieces
-from offline_core.storage.committing import find_version, prepare_dataset
+from offline_core.storage.committing import find_version
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import STEP_CORE, episode_index
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.preparing import prepared
 from offline_core.storage.reader import row_groups, schema_of
 from offline_core.storage.writer import EpisodeWriter
 
@@ -85,13 +86,14 @@ def prune_dataset(
     if not choice.keep.any():
         raise _nothing_left(source, index, config)
     dropped = dict(choice.dropped)
-    with EpisodeWriter(prepare_dataset(output), "part", format=source.manifest.format, config=config.files) as writer:
-        if of_steps is None:
-            copy_episodes(source, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
-        else:
-            dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
-    if not writer.files:
-        raise _nothing_left(source, index, config)
+    with prepared(output) as root:
+        with EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer:
+            if of_steps is None:
+                copy_episodes(source, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+            else:
+                dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
+        if not writer.files:
+            raise _nothing_left(source, index, config)
     pruned = commit_copy(output, writer, [source], operation=operation, report={"dropped": dropped})
     result = _result(pruned, source)
     log.info("Kept %s of %s steps: %s", f"{result.after.steps:,}", f"{result.before.steps:,}", pruned.ref)

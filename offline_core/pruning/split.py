@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 
@@ -13,13 +14,14 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import columns
 from offline_core.errors import EmptyDatasetError
 from offline_core.pruning.config import SplitConfig
-from offline_core.storage.committing import find_version, prepare_dataset
+from offline_core.storage.committing import find_version
 from offline_core.storage.copying import commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.parts import first_parts
+from offline_core.storage.preparing import prepared
 from offline_core.storage.writer import EpisodeWriter
 
 log = logging.getLogger(__name__)
@@ -66,10 +68,12 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
             f"{len(np.unique(tied(index))):,} of its {len(index):,} are neither copies nor parts of others. "
             "Choose another held_out_fraction, or record more episodes."
         )
-    train, test = (
-        EpisodeWriter(prepare_dataset(place), "part", format=source.manifest.format, config=config.files) for place in places
-    )
-    with train, test:
+    with contextlib.ExitStack() as stack:
+        roots = [stack.enter_context(prepared(place)) for place in places]
+        train, test = (
+            stack.enter_context(EpisodeWriter(root, "part", format=source.manifest.format, config=config.files))
+            for root in roots
+        )
         copy_episodes(source, index, held_out.astype(int), [train, test], what="split")
     report = {"duplicates": len(index) - len(np.unique(tied(index)))}
     first, second = (

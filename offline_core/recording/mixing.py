@@ -16,9 +16,10 @@ from offline_core.progress import progress
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.result import MixtureResult
 from offline_core.recording.sampler import sample_episodes
-from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.committing import commit, find_version
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.manifest import Operation
+from offline_core.storage.preparing import prepared
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import EpisodeWriter
 
@@ -55,29 +56,30 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         for uri, weight in config.policies.items()
     }
     steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()
-    with (
-        EpisodeWriter(prepare_dataset(output), "part", format=config.format, config=config.files) as writer,
-        progress(config.steps, what="mix", unit="step") as bar,
-        contextlib.ExitStack() as opened,
-    ):
-        for _, stream in streams.values():  # environments are closed here and now, not by the garbage collector
-            opened.enter_context(contextlib.closing(stream))
-        chosen = _up_to(mixed(streams), config.steps)
-        while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
-            for uri, episode in batch:
-                own = (episode.observation_space, episode.action_space)
-                spaces = spaces or own
-                if own != spaces:
-                    raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
-                if origin.setdefault(episode.eps_id, uri) != uri:
-                    raise ConfigError(
-                        f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of them."
-                    )
-                steps[uri] += len(episode)
-                bar.update(len(episode))
-            writer.write([episode for _, episode in batch])
-    if spaces is None:
-        raise ConfigError("The sources hold no episode.")
+    with prepared(output) as root:
+        with (
+            EpisodeWriter(root, "part", format=config.format, config=config.files) as writer,
+            progress(config.steps, what="mix", unit="step") as bar,
+            contextlib.ExitStack() as opened,
+        ):
+            for _, stream in streams.values():  # environments are closed here and now, not by the garbage collector
+                opened.enter_context(contextlib.closing(stream))
+            chosen = _up_to(mixed(streams), config.steps)
+            while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
+                for uri, episode in batch:
+                    own = (episode.observation_space, episode.action_space)
+                    spaces = spaces or own
+                    if own != spaces:
+                        raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
+                    if origin.setdefault(episode.eps_id, uri) != uri:
+                        raise ConfigError(
+                            f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of them."
+                        )
+                    steps[uri] += len(episode)
+                    bar.update(len(episode))
+                writer.write([episode for _, episode in batch])
+        if spaces is None:
+            raise ConfigError("The sources hold no episode.")
     dataset = commit(
         output,
         writer.files,

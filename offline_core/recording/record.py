@@ -17,10 +17,11 @@ from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import assignments
 from offline_core.recording.result import RecorderShare, RecordingResult
-from offline_core.storage.committing import commit, find_version, prepare_dataset
+from offline_core.storage.committing import commit, find_version
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Statistics
+from offline_core.storage.preparing import prepared
 
 if TYPE_CHECKING:
     from offline_core.recording.recorder import Written
@@ -65,8 +66,7 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
-    prepare_dataset(output)
-    with ray_session():
+    with prepared(output), ray_session():
         written, shares = _play_all(config, seed, player, manifest.fingerprint, environment, Location.of(output).uri)
     dataset = commit(
         output,

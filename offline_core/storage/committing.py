@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +87,7 @@ def commit(
     while True:
         known = versions(uri)
         if same := _newest(location, [each for each in known if each > seen], lambda there: there.fingerprint == fingerprint):
-            return same
+            return _beside(same, known)
         seen = known[-1] if known else 0
         manifest = manifest.model_copy(update={"version": seen + 1})
         try:
@@ -109,16 +110,19 @@ def _create(location: Location, manifest: Manifest) -> Dataset:
 def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:
     """The newest version that the same operation made of the same parents, if all its files are there.
 
+    Where that is not the latest version of the dataset, its `ref` says so.
+
     None: it has to be made (again; then it is the same version as before, for files are named after their content).
     """
-    identity = identity_of(operation, parents)
-    found = _newest(Location.of(uri), versions(uri), lambda manifest: manifest.identity == identity)
+    identity, known = identity_of(operation, parents), versions(uri)
+    found = _newest(Location.of(uri), known, lambda manifest: manifest.identity == identity)
     if found is None:
         return None
     if missing := missing_files(found):
         log.warning("%s lacks %d of its files, %s first: it is made again.", found.ref, len(missing), missing[0])
         return None
-    log.info("Found, and not made again: %s", found.ref)
+    found = _beside(found, known)
+    log.log(logging.INFO if found.latest is None else logging.WARNING, "Found, and not made again: %s", found.ref)
     return found
 
 
@@ -126,6 +130,12 @@ def missing_files(dataset: Dataset) -> list[str]:
     """Files of this version that are not there, or of another size."""
     present = dataset.location.sizes()
     return [file.path for file in dataset.manifest.files if present.get(file.path) != file.bytes]
+
+
+def _beside(dataset: Dataset, known: Sequence[int]) -> Dataset:
+    """The dataset with its `latest` version, if that is another one of those that are `known`."""
+    latest = known[-1]
+    return dataset if latest == dataset.manifest.version else dataclasses.replace(dataset, latest=latest)
 
 
 def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:

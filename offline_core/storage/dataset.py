@@ -48,9 +48,16 @@ class DatasetRef(BaseModel):
     episodes: int
     steps: int
     bytes: int
+    latest: int | None = Field(
+        None,
+        exclude_if=lambda latest: latest is None,
+        description="The latest version of the dataset, where a step reuses an older one.",
+    )
 
     def __str__(self) -> str:
-        return f"{self.uri} version {self.version} ({self.episodes:,} episodes, {self.steps:,} steps, {self.bytes:,} bytes)"
+        size = f"{self.episodes:,} episodes, {self.steps:,} steps, {self.bytes:,} bytes"
+        older = "" if self.latest is None else f", not the latest version, which is {self.latest}"
+        return f"{self.uri} version {self.version} ({size}){older}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class Dataset:
 
     location: Location
     manifest: Manifest
+    latest: int | None = None
+    """See `DatasetRef.latest`."""
 
     @property
     def ref(self) -> DatasetRef:
@@ -71,6 +80,7 @@ class Dataset:
             episodes=manifest.statistics.episodes,
             steps=manifest.statistics.steps,
             bytes=sum(file.bytes for file in manifest.files),
+            latest=self.latest,
         )
 
     @property

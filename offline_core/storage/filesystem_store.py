@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import posixpath
 import shutil
 import uuid
@@ -77,6 +78,15 @@ class FilesystemStore(Spooling):
     @os_errors()
     def make_folder(self, path: str) -> None:
         self.put(posixpath.join(path, _MARKER), b"")
+
+    @os_errors()
+    def remove_empty_folder(self, path: str) -> None:
+        found = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        if any(posixpath.basename(info.path) != _MARKER for info in found):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.delete(posixpath.join(path, _MARKER))
+        if self.maker not in EXCLUSIVE:
+            self.filesystem.delete_dir(path)
 
     @os_errors()
     def put_file(self, file: IO[bytes], path: str) -> None:

@@ -187,6 +187,15 @@ class Location:
             self.store.make_folder(self.path)
         return self
 
+    def remove_empty_folder(self) -> None:
+        """This folder is not there any more.
+
+        Raises:
+            StorageError: it is not empty, or cannot be removed.
+        """
+        with storage_errors("remove", self.uri):
+            self.store.remove_empty_folder(self.path)
+
     def delete(self) -> None:
         """This file is not there any more."""
         with storage_errors("delete", self.uri):

@@ -118,6 +118,12 @@ class S3Store(Spooling):
             self._create_bucket(path.partition("/")[0])
             self._mark(path)
 
+    def remove_empty_folder(self, path: str) -> None:
+        selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
+        if self.filesystem.get_file_info(selector):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.delete(f"{path.strip('/')}/")
+
     def _mark(self, folder: str) -> None:
         bucket, _, key = folder.strip("/").partition("/")
         if key:

@@ -56,6 +56,13 @@ class Store(Protocol):
     def make_folder(self, path: str) -> None:
         """The folder is there, with its parents, and can be written to."""
 
+    def remove_empty_folder(self, path: str) -> None:
+        """Undoes `make_folder`.
+
+        Raises:
+            OSError: there is something in it.
+        """
+
     def new_file(self, path: str) -> IO[bytes]:
         """A file to write to, which nobody sees, until `put_file` moves it to `path` or a place beside it."""
 
@@ -104,6 +111,9 @@ class LocalStore:
     def make_folder(self, path: str) -> None:
         with _written(posixpath.join(path, "probe"), b"writable"):
             pass
+
+    def remove_empty_folder(self, path: str) -> None:
+        os.rmdir(path)
 
     def new_file(self, path: str) -> IO[bytes]:
         folder = posixpath.dirname(path)

@@ -18,7 +18,7 @@ import pytest
 
 from offline_core.conversion.importing import open_or_import
 from offline_core.episodes import Episode, columns, encode
-from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, StorageError
+from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError, StorageError
 from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.foreign import unpack_value
 from offline_core.storage.manifest import Operation
@@ -153,7 +153,36 @@ def test_nothing_to_import(tmp_path: Path) -> None:
         run_import(tmp_path / "in", tmp_path / "out")
     with pytest.raises(DatasetNotFoundError, match="Check the path"):
         run_import(tmp_path / "nowhere", tmp_path / "out")
-    assert versions(str(tmp_path / "out")) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_import_removes_the_folders_it_created_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x.csv").write_text("obs,actions\n1,2\n")
+    (tmp_path / "there").mkdir()
+    for output, left in (("a/b/out", ["in", "there"]), ("there/out", ["in", "there"]), ("there", ["in", "there"])):
+        with pytest.raises(SchemaError, match="rewards"):
+            run_import(tmp_path / "in", tmp_path / output)
+        assert sorted(path.name for path in tmp_path.iterdir()) == left and not list((tmp_path / "there").iterdir())
+
+
+def test_an_import_says_what_it_replaces(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_rows(tmp_path / "a/x.parquet", [*steps("a", 3), *steps("b", 3)])
+    write_rows(tmp_path / "b/x.parquet", [*steps("b", 3), *steps("c", 3)])
+    first, _ = run_import(tmp_path / "a", tmp_path / "out")
+    second, _ = run_import(tmp_path / "b", tmp_path / "out")
+    told = f"Version 2 replaces version 1: 1 episodes of {tmp_path}/a are not in it; they stay readable as version 1."
+    assert (first.replaced, second.replaced) == (None, told) and told in caplog.text
+    again, _ = run_import(tmp_path / "a", tmp_path / "out")
+    assert (again.reused, again.dataset.version, again.dataset.latest, again.replaced) == (True, 1, 2, None)
+
+
+def test_an_import_of_more_replaces_nothing(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in/x.parquet", steps("a", 3))
+    run_import(tmp_path / "in", tmp_path / "out")
+    write_rows(tmp_path / "in/y.parquet", steps("b", 3))
+    result, _ = run_import(tmp_path / "in", tmp_path / "out")
+    assert (result.dataset.version, result.dataset.episodes, result.replaced) == (2, 2, None)
 
 
 def test_nothing_that_can_be_read_is_listed_all_the_same(tmp_path: Path) -> None:

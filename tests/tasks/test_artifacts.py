@@ -11,6 +11,8 @@ import pytest
 import ray.data
 import yaml
 
+from flows.settings import print_result
+from offline_core.conversion.config import ImportConfig
 from offline_core.errors import QualityError
 from offline_core.pruning.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
@@ -20,8 +22,10 @@ from offline_core.storage.reader import episodes
 from tasks import artifacts
 from tasks.check_dataset import check_dataset
 from tasks.compact_dataset import compact_dataset
+from tasks.import_dataset import import_dataset
 from tasks.prune_dataset import prune_dataset
 from tasks.split_dataset import split_dataset
+from tests.conversion.factories import steps, write_rows
 from tests.storage.factories import episode, write_dataset
 
 Published = list[dict[str, Any]]
@@ -156,3 +160,20 @@ def test_hostile_names_stay_names(published: Published, tmp_path: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all(row.replace("\\|", "").count("|") == 3 for row in rows)
     assert "<img" not in text.replace("\\<", "") and "![f]" not in text and Location.of(str(hostile)).is_folder()
+
+
+def test_card_and_command_line_say_which_version_is_reused_and_what_is_replaced(
+    published: Published, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        write_rows(tmp_path / name / "x.parquet", steps(name, 3))
+    for name in ("a", "b", "a"):
+        result = import_dataset.fn(ImportConfig(), source=str(tmp_path / name), output=str(tmp_path / "out"))
+    _, second, third = (artifact["text"] for artifact in published)
+    assert "| Replaces | Version 2 replaces version 1: 1 episodes of " in second
+    assert "not the latest version, which is 2 |" in third
+    print_result(result)
+    assert (
+        f"{tmp_path}/out: version 1 is reused; the latest is version 2. Give the next command --version 1, "
+        "for without it the latest is read."
+    ) in capsys.readouterr().out
