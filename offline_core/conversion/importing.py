@@ -24,7 +24,7 @@ from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.preparing import prepared
 from offline_core.storage.sources.fingerprint import changes_show, fingerprint
 from offline_core.storage.sources.listing import Listing
-from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
+from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source, partition_names
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
 
@@ -54,7 +54,8 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         check_for_episodes(config)
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
     parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
-    operation = Operation.of("import_dataset", config, version=3, exclude=_HOW_FAST)
+    more = {"partitions": names} if (names := partition_names(readers)) else {}  # before there were any, these were not read
+    operation = Operation.of("import_dataset", config, version=3, exclude=_HOW_FAST, **more)
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)

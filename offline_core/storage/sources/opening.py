@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import posixpath
 import re
@@ -20,6 +21,7 @@ from offline_core.storage.location import Location, refuse_credentials
 from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.sources.custom import CustomReader
 from offline_core.storage.sources.listing import WILDCARDS, Listing
+from offline_core.storage.sources.partitions import PartitionedReader, Values, named_values, typed
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.scans import ScannedFile
 from offline_core.storage.sources.step_reader import StepReader
@@ -103,8 +105,17 @@ def open_source(
         return [_custom(config, path) for path in paths]
     if config.format not in ("auto", *FORMATS):
         raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")
-    readers = (reader for path in paths for reader in _open(Location.of(path), config, listing or Listing()))
-    return list({reader.uri: reader for reader in readers}.values())  # a file that two paths lead to is read once
+    listing, found = listing or Listing(), dict[str, tuple[StepReader, dict[str, str | None]]]()
+    for place in map(Location.of, paths):
+        for reader, values in _open(place, config, listing):
+            found[reader.uri] = (reader, values)  # a file that two paths lead to is read once
+    partitions = typed([values for _, values in found.values()])
+    return [_partitioned(reader, values, config) for (reader, _), values in zip(found.values(), partitions, strict=True)]
+
+
+def partition_names(readers: Sequence[StepReader]) -> list[str]:
+    """The columns that come from the names of folders."""
+    return sorted({name for reader in readers for name in getattr(reader, "partition", ())})
 
 
 def episode_files(paths: Sequence[str], listing: Listing | None = None) -> list[Location]:
@@ -129,12 +140,20 @@ def format_of(paths: Sequence[str], config: SourceConfig, listing: Listing | Non
     return found.pop()
 
 
-def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterator[StepReader]:
+def _partitioned(reader: StepReader, values: Values, config: SourceConfig) -> StepReader:
+    if isinstance(reader, ScannedFile):
+        return dataclasses.replace(reader, partition=values)
+    wanted = {name: value for name, value in values.items() if config.columns is None or name in config.columns}
+    return PartitionedReader(reader, wanted) if wanted else reader
+
+
+def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterator[tuple[StepReader, dict[str, str | None]]]:
+    """The readers, each with what the names of its folders say."""
     format = _told(location, listing) if config.format == "auto" else config.format
     if format in _SCANNED:
         chosen = None if config.columns is None else tuple(config.columns)
         for file in _files(location, format, listing):
-            yield ScannedFile(file, format, chosen, config.where, config.arguments)
+            yield ScannedFile(file, format, chosen, config.where, config.arguments), named_values(file, location)
         return
     if format == EPISODES:
         raise ConfigError(f"{location.uri} holds episodes and not steps.")
@@ -143,13 +162,14 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
         _refuse_pushdown(config, "a mapping, and prune what you imported")
     elif config.where is not None:
         raise ConfigError(f"where is not for the format {format}; prune what you imported.")
-    elif config.columns is not None:
-        arguments = {**arguments, "columns": tuple(config.columns)}
     make = _factories()[format]
     places = [location] if format == "minari" else _files(location, format, listing)
     for place in places:
+        values = {} if format == "minari" else named_values(place, location)
+        if config.columns is not None:
+            arguments = {**arguments, "columns": tuple(name for name in config.columns if name not in values)}
         try:
-            yield make(place, **arguments)
+            yield make(place, **arguments), values
         except TypeError as error:
             raise ConfigError(f"The format {format} does not take these arguments: {error}.") from error
 

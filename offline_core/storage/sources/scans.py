@@ -17,6 +17,7 @@ import pyarrow as pa
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.storage.location import Location
 from offline_core.storage.sources.local_copy import local_file
+from offline_core.storage.sources.partitions import Values
 from offline_core.storage.sources.step_reader import Unreadable
 from offline_core.storage.sources.text_lines import BadLine, copy_rows
 from offline_core.storage.storage_errors import storage_errors
@@ -29,6 +30,7 @@ _MEASURED_ROWS = 1000
 """By these is told how many rows make a batch."""
 
 _TEXT = ("csv", "ndjson")
+_FILE_PATHS = "include_file_paths"
 _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
@@ -57,7 +59,9 @@ class ScannedFile:
     where: str | None = None
     """SQL condition on the file's own columns."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Further ones for Polars' scan function, such as `separator`."""
+    """Further ones for Polars' scan function, such as `separator`; `include_file_paths` names a column for the URI."""
+    partition: Values = field(default_factory=dict)
+    """What the names of its folders say; a column of that name in the file itself stays."""
 
     @property
     def uri(self) -> str:
@@ -77,7 +81,7 @@ class ScannedFile:
                 read = batch[SOURCE_ROW][-1].as_py() + 1
             return
         except CorruptFileError as error:
-            if self.format not in _TEXT or not self.arguments.keys() <= _SAME_LINES:
+            if self.format not in _TEXT or not self._arguments.keys() <= _SAME_LINES:
                 raise
             unread = error
         with tempfile.NamedTemporaryFile() as rest:
@@ -102,11 +106,13 @@ class ScannedFile:
 
     def _read(self, path: str) -> Iterator[pa.Table]:
         with self._errors():
-            schema = self._scanned(path, self.arguments).collect_schema()
+            schema = self._scanned(path, self._arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a name that is taken here; rename it in the file.")
             known = {"schema": schema} if self.format in _TEXT else {}  # lest Polars looks at all rows again, whatever is asked
-            rows = self._scanned(path, {**self.arguments, **known, "row_index_name": SOURCE_ROW})
+            added = self._added(schema)
+            rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)
+            schema = pl.Schema({**schema, **pl.select(**added).schema})
             present = list(schema)
             wanted = present if self.columns is None else list(self.columns)
             if missing := sorted(set(wanted) - set(present)):
@@ -126,6 +132,20 @@ class ScannedFile:
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 if batch.height:
                     yield batch.to_arrow()
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """Those that Polars gets: it would name the copy of a file that lies elsewhere."""
+        return {name: value for name, value in self.arguments.items() if name != _FILE_PATHS}
+
+    def _added(self, schema: Mapping[str, Any]) -> dict[str, pl.Expr]:
+        """The columns that are not in the file."""
+        values = {name: value for name, value in self.partition.items() if name not in schema}
+        if (name := self.arguments.get(_FILE_PATHS)) is not None:
+            if not isinstance(name, str) or name in schema or name in values:
+                raise ConfigError(f"{_FILE_PATHS} is {name!r}; it has to be a name that no column of {self.uri} has.")
+            values[name] = self.uri
+        return {name: pl.lit(value, pl.Int64 if isinstance(value, int) else pl.String) for name, value in values.items()}
 
     def _scanned(self, path: str, arguments: Mapping[str, Any]) -> pl.LazyFrame:
         try:
