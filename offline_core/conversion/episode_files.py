@@ -20,7 +20,7 @@ from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
 from offline_core.progress import progress
 from offline_core.storage.location import Location
-from offline_core.storage.parquet_files import parquet_errors
+from offline_core.storage.parquet_files import open_parquet, parquet_errors
 
 
 class Place(NamedTuple):
@@ -93,7 +93,7 @@ class EpisodeFiles:
     def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
         """The rows of each row group, as far as the file can be read."""
         try:
-            with parquet_errors(file.uri), pq.ParquetFile(file.path, filesystem=file.filesystem) as parquet:
+            with parquet_errors(file.uri), open_parquet(file) as parquet:
                 schema = parquet.schema_arrow
                 if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
                     raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
@@ -171,7 +171,7 @@ class EpisodeFiles:
     def _again(self, place: Place) -> Episode:
         """An episode that was read before."""
         file = place.file
-        with parquet_errors(file.uri), pq.ParquetFile(file.path, filesystem=file.filesystem) as parquet:
+        with parquet_errors(file.uri), open_parquet(file) as parquet:
             return self._prepared(_items(parquet, place.group)[place.in_group], file)
 
     def _refuse(self, place: Place, error: DataError) -> None:

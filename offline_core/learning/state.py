@@ -17,12 +17,17 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from offline_core.errors import CorruptFileError
+from offline_core.storage.json_files import reason_of, with_checksum, without_checksum
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
 
 Metrics = dict[str, float]
+
+READS: Literal[1] = 1
+"""The format of states that is written here, and can be read."""
 
 
 class Position(NamedTuple):
@@ -47,7 +52,7 @@ class TrainingState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    state_version: Literal[1] = 1
+    state_version: Literal[1] = READS
     run: str
     """Of which run: a hash of all that decides what is learned."""
     streamed: bool = False
@@ -97,7 +102,7 @@ class States:
         name = f"{state.updates:09d}-{sha256[:12]}.safetensors"
         state = state.model_copy(update={"run": self.run, "tensors_file": name, "tensors_sha256": sha256})
         self._folder.child(name).write(data)
-        self._folder.child(f"{state.updates:09d}.json").write(state.model_dump_json().encode())
+        self._folder.child(f"{state.updates:09d}.json").write(with_checksum(state.model_dump_json()))
         for old in self._named()[: -self._keep]:
             self._delete(old.removesuffix(".json"))
 
@@ -111,9 +116,12 @@ class States:
         for place in [self._folder.child(name) for name in reversed(names) if name.endswith(".json")]:
             data = place.read()
             try:
-                state = TrainingState.model_validate_json(data)
+                state = TrainingState.model_validate_json(without_checksum(data, place.uri))
+            except CorruptFileError as error:
+                log.warning("Cannot go on from a state: %s", error)
+                continue
             except ValidationError as error:
-                log.warning("Cannot go on from %s: %s", place.uri, error)
+                log.warning("Cannot go on from %s: %s", place.uri, reason_of(error, "state_version", READS))
                 continue
             if state.run != self.run:
                 continue

@@ -17,14 +17,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_from_json, space_to_json
-from offline_core.errors import CheckpointError, ConfigError, SpaceError, StorageError, StorageUnavailableError
+from offline_core.errors import (
+    CheckpointError,
+    ConfigError,
+    CorruptFileError,
+    SpaceError,
+    StorageError,
+    StorageUnavailableError,
+)
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.provenance import provenance
+from offline_core.storage.json_files import reason_of, with_checksum, without_checksum
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
 
 POLICY_FILE = "policy.json"
+READS: Literal[1] = 1
+"""The format of checkpoints that is written here, and can be read."""
 
 
 class PolicyManifest(BaseModel):
@@ -33,7 +43,7 @@ class PolicyManifest(BaseModel):
     # Metrics may be NaN, and arguments of an environment infinite: JSON's null could not be read back.
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    checkpoint_version: Literal[1] = 1
+    checkpoint_version: Literal[1] = READS
     network: NetworkConfig
     value_function: bool
     observation_space: dict[str, Any]
@@ -89,7 +99,7 @@ def save_policy(
     )
     old = [name for name in location.files(recursive=False) if name.startswith("weights-") and name != manifest.weights_file]
     location.child(manifest.weights_file).write(weights)
-    location.child(POLICY_FILE).write(manifest.model_dump_json(indent=2).encode())
+    location.child(POLICY_FILE).write(with_checksum(manifest.model_dump_json(indent=2)))
     for name in old:
         location.child(name).delete()
     return manifest
@@ -104,7 +114,7 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
     """
     location = Location.of(uri).child(POLICY_FILE)
     try:
-        return PolicyManifest.model_validate_json(location.read())
+        return PolicyManifest.model_validate_json(without_checksum(location.read(), location.uri))
     except StorageUnavailableError:
         raise
     except StorageError as error:
@@ -112,8 +122,11 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
         raise CheckpointError(
             f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
         ) from error
+    except CorruptFileError as error:
+        raise CheckpointError(str(error)) from error
     except ValidationError as error:
-        raise CheckpointError(f"{location.uri} is not a policy checkpoint: {error}") from error
+        reason = reason_of(error, "checkpoint_version", READS)
+        raise CheckpointError(f"{location.uri} is not a policy checkpoint that can be read: {reason}.") from error
 
 
 def fingerprint_of(uri: str) -> str | None:

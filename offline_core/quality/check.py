@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from offline_core.episodes import columns
-from offline_core.errors import QualityError, StorageError, first_line
+from offline_core.errors import CorruptFileError, QualityError, StorageError, first_line
 from offline_core.progress import progress
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
@@ -20,10 +20,11 @@ from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityRep
 from offline_core.quality.rule import Rule
 from offline_core.quality.sameness import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
-from offline_core.storage.committing import missing_files
 from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.manifest import Operation, Statistics, Summary, identity_of
 from offline_core.storage.statistics import StatisticsBuilder
+from offline_core.storage.verified import damaged_files, unusable_files
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def check_dataset(
     Raises:
         ConfigError: a rule of the user's own cannot be made, or finds something else than findings of its own name.
         DataError: such a rule failed, and so cannot judge; the message names it.
+        CorruptFileError: a file is not there, or its SHA-256 is not that of the manifest; the message names it.
         DataError: something cannot be read, and so cannot be judged; the message names the file.
     """
     opened = open_dataset(dataset, version)
@@ -54,8 +56,10 @@ def check_dataset(
     operation = Operation.of("check_dataset", config, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
-    if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(missing_files, looked_at)):
+    if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
         return before.model_copy(update={"reused": True})
+    for each in looked_at:
+        _refuse_damaged(each)
     own = [OwnRule(each, opened.ref) for each in config.rules] if rules is None else []
     chosen = [*default_rules(config, held_out), *own] if rules is None else rules
     builder = StatisticsBuilder()
@@ -142,10 +146,22 @@ def last_report(dataset: Dataset) -> QualityReport | None:
     """What the last check of this version found, None if there was none that can be read."""
     place = dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json")
     try:
-        return QualityReport.model_validate_json(place.read()) if place.is_file() else None
-    except ValidationError as error:
+        return QualityReport.model_validate_json(without_checksum(place.read(), place.uri)) if place.is_file() else None
+    except (CorruptFileError, ValidationError) as error:
         log.warning("The last report of %s cannot be read: %s", dataset.ref, first_line(error))
         return None
+
+
+def _refuse_damaged(dataset: Dataset) -> None:
+    if dataset.is_foreign:
+        return  # its hashes are those of now
+    if damaged := damaged_files(dataset):
+        path, wrong = next(iter(damaged.items()))
+        raise CorruptFileError(
+            f"{dataset.ref}: {len(damaged)} of its {len(dataset.manifest.files)} files are not what was written; first "
+            f"{dataset.location.child(path).uri}, which {wrong}. Restore them from a copy, or make the version again; "
+            "'offline verify' lists them all."
+        )
 
 
 _PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
@@ -165,6 +181,8 @@ def _keep(report: QualityReport, dataset: Dataset) -> None:
     if dataset.is_foreign:
         return
     try:
-        dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json").write(report.model_dump_json(indent=2).encode())
+        dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json").write(
+            with_checksum(report.model_dump_json(indent=2))
+        )
     except StorageError as error:  # read-only data can be good, and the caller has the report
         log.warning("The report is not kept beside the data: %s", error)

@@ -97,8 +97,8 @@ def _tables(dataset: Dataset) -> Iterator[pa.Table]:
     """The row groups that have rows, with the columns of interest."""
     if dataset.is_foreign:
         raise SchemaError(f"{dataset.location.uri} is a table without a manifest of ours; import it first ('offline import').")
-    schemas = [read_footer(dataset.location.child(file.path)).schema.to_arrow_schema() for file in dataset.manifest.files]
-    names = {name for schema in schemas for name in schema.names} - _BESIDE
+    footers = (read_footer(dataset.location.child(file.path), file.footer_sha256) for file in dataset.manifest.files)
+    names = {name for footer in footers for name in footer.schema.to_arrow_schema().names} - _BESIDE
     for group in row_groups(dataset):
         if group.num_rows:
             table = group.read(sorted(names))

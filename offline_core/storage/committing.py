@@ -15,11 +15,13 @@ import gymnasium as gym
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_to_json
-from offline_core.errors import CorruptFileError, EmptyDatasetError, VersionExistsError
-from offline_core.storage.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.errors import CorruptFileError, EmptyDatasetError, StorageError, VersionExistsError
+from offline_core.storage.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
+from offline_core.storage.json_files import with_checksum
 from offline_core.storage.leftovers import remove_leftovers
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
+from offline_core.storage.verified import unusable_files
 
 log = logging.getLogger(__name__)
 
@@ -80,25 +82,49 @@ def commit(
         files=list(files),
         report=dict(report),
     )
-    if version is not None:
-        return _create(location, manifest)
     fingerprint = manifest.fingerprint
     seen = 0
     while True:
-        known = versions(uri)
-        if same := _newest(location, [each for each in known if each > seen], lambda there: there.fingerprint == fingerprint):
-            return _beside(same, known)
-        seen = known[-1] if known else 0
-        manifest = manifest.model_copy(update={"version": seen + 1})
+        known, marked = numbers(location)
+        if version is None:
+            new = [each for each in known if each > seen]
+            if same := _newest(location, new, lambda there: there.fingerprint == fingerprint):
+                _mark(location, known[-1], marked)  # of a dataset from before there were marks
+                return _beside(same, known)
+        seen = max(known[-1:] + marked[-1:], default=0)
+        if version is not None and version <= seen and version not in known:
+            raise VersionExistsError(f"{uri} had a version {version} once, which was deleted. Commit the next one.")
+        manifest = manifest.model_copy(update={"version": version or seen + 1})
         try:
-            return _create(location, manifest)
+            made = _create(location, manifest)
         except VersionExistsError:
+            if version is not None:
+                raise
             log.info("Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, uri)
+            continue
+        _mark(location, manifest.version, marked)
+        return made
+
+
+def _mark(location: Location, number: int, marked: Sequence[int]) -> None:
+    """No other version gets that number, nor a lower one, whatever becomes of its manifest.
+
+    The manifest comes first: its exclusive create decides between two writers. If this writer dies before the mark is there,
+    or cannot write it, the next one marks the highest manifest that it finds.
+    """
+    if number <= max(marked, default=0):
+        return
+    try:
+        location.child(f"{VERSIONS}/{LAST}{number:06d}").write(b"The highest number that a version ever had.\n")
+        for lower in marked:
+            location.child(f"{VERSIONS}/{LAST}{lower:06d}").delete()
+    except StorageError as error:  # the version itself is there
+        log.warning("That version %d of %s had that number is not noted: %s", number, location.uri, error)
 
 
 def _create(location: Location, manifest: Manifest) -> Dataset:
     try:
-        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(manifest.model_dump_json(indent=2).encode())
+        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(with_checksum(manifest.model_dump_json(indent=2)))
     except VersionExistsError as error:
         raise VersionExistsError(
             f"Version {manifest.version} of {location.uri} was committed by another writer. What you wrote is not lost, its "
@@ -108,7 +134,7 @@ def _create(location: Location, manifest: Manifest) -> Dataset:
 
 
 def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:
-    """The newest version that the same operation made of the same parents, if all its files are there.
+    """The newest version that the same operation made of the same parents, if its files can be used: see `unusable_files`.
 
     Where that is not the latest version of the dataset, its `ref` says so.
 
@@ -118,18 +144,15 @@ def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> D
     found = _newest(Location.of(uri), known, lambda manifest: manifest.identity == identity)
     if found is None:
         return None
-    if missing := missing_files(found):
-        log.warning("%s lacks %d of its files, %s first: it is made again.", found.ref, len(missing), missing[0])
+    if unusable := unusable_files(found):
+        path, wrong = next(iter(unusable.items()))
+        log.warning(
+            "%s: %d of its files cannot be used, first %s, which %s. It is made again.", found.ref, len(unusable), path, wrong
+        )
         return None
     found = _beside(found, known)
     log.log(logging.INFO if found.latest is None else logging.WARNING, "Found, and not made again: %s", found.ref)
     return found
-
-
-def missing_files(dataset: Dataset) -> list[str]:
-    """Files of this version that are not there, or of another size."""
-    present = dataset.location.sizes()
-    return [file.path for file in dataset.manifest.files if present.get(file.path) != file.bytes]
 
 
 def _beside(dataset: Dataset, known: Sequence[int]) -> Dataset:

@@ -1,6 +1,7 @@
 """A dataset: a folder whose versions are committed manifests.
 
     <uri>/_versions/000001.json      one exclusive create makes a version visible, whole, and only once
+    <uri>/_versions/last-000001      the highest number that a version ever had: no other version gets it, or a lower one
     <uri>/…/<name>-<hash>.parquet    data files; those that no manifest lists are leftovers of a crash
 
 A folder of Parquet files without `_versions` is read as it is: it becomes version 0 of a dataset without history. So
@@ -28,13 +29,16 @@ from offline_core.errors import (
     SchemaError,
     VersionNotFoundError,
 )
+from offline_core.storage.json_files import reason_of, without_checksum
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics
+from offline_core.storage.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
 from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY
 
 VERSIONS = "_versions"
+LAST = "last-"
+"""Prefix of the file in `VERSIONS` whose name says which number was the highest, whatever manifests were deleted."""
 
 
 class DatasetRef(BaseModel):
@@ -110,8 +114,14 @@ class Dataset:
 
 def versions(uri: str) -> list[int]:
     """The committed versions of a dataset, oldest first; none if there is no such dataset (yet)."""
-    names = Location.of(uri).child(VERSIONS).files(recursive=False)
-    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+    return numbers(Location.of(uri))[0]
+
+
+def numbers(location: Location) -> tuple[list[int], list[int]]:
+    """(the committed versions, the numbers that are marked as the highest ever), each in order."""
+    names = location.child(VERSIONS).files(recursive=False)
+    committed = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+    return committed, sorted(int(name[len(LAST) :]) for name in names if name.startswith(LAST) and name[len(LAST) :].isdigit())
 
 
 def is_dataset(uri: str) -> bool:
@@ -142,14 +152,16 @@ def open_version(location: Location, version: int) -> Dataset:
     """That version, which has to be there.
 
     Raises:
-        CorruptFileError: its manifest cannot be read.
+        CorruptFileError: its manifest cannot be read, is damaged, or was written by a newer version of this package.
     """
-    data = location.child(f"{VERSIONS}/{version:06d}.json").read()
+    place = location.child(f"{VERSIONS}/{version:06d}.json")
+    data = without_checksum(place.read(), place.uri)
     try:
         return Dataset(location, Manifest.model_validate_json(data, extra="ignore"))  # down to models that forbid them
     except ValidationError as error:
+        reason = reason_of(error, "manifest_version", READS)
         raise CorruptFileError(
-            f"Manifest {version:06d}.json of {location.uri} cannot be read: {error}. Open an older version."
+            f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
         ) from error
 
 
@@ -185,7 +197,7 @@ def _open_foreign(location: Location) -> Dataset:
     for name in names:
         metadata = read_footer(location.child(name))
         schemas[name] = metadata.schema.to_arrow_schema()
-        size, sha256 = _size_and_hash(location.child(name))
+        size, sha256 = size_and_hash(location.child(name))
         files.append(FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=size, sha256=sha256))
     formats: dict[Format, list[str]] = {}
     for name, schema in schemas.items():
@@ -208,7 +220,8 @@ def _open_foreign(location: Location) -> Dataset:
     return Dataset(location, manifest)
 
 
-def _size_and_hash(location: Location) -> tuple[int, str]:
+def size_and_hash(location: Location) -> tuple[int, str]:
+    """The bytes of a file, and their SHA-256."""
     size, sha256 = 0, hashlib.sha256()
     with storage_errors("read", location.uri), location.filesystem.open_input_stream(location.path) as stream:
         while data := stream.read(8 * 2**20):  # in an object store, a request each

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from offline_core.errors import StorageError, StorageUnavailableError
+from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
+from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def keep(
         "made": dict(made),
         "result": result.model_dump(mode="python"),
     }
-    place.write(json.dumps(values, indent=2, default=str).encode())
+    place.write(with_checksum(json.dumps(values, indent=2, default=str)))
 
 
 def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None]) -> Result | None:
@@ -62,14 +63,14 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
     if not place.is_file():
         return None
     try:
-        values = json.loads(place.read())
+        values = json.loads(without_checksum(place.read(), place.uri))
         if (values["place"], values["identity"]) != (place.uri, identity):
             return None
         result = model.model_validate(values["result"] | {"reused": True})
         gone = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
     except StorageUnavailableError:  # what is only away is not made again, over what is there
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, StorageError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, CorruptFileError, StorageError) as error:
         log.warning("The result kept at %s cannot be used: %s", place.uri, error)
         return None
     if gone:

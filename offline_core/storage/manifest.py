@@ -97,6 +97,8 @@ class FileEntry(_Record):
     steps: int
     bytes: int
     sha256: str
+    footer_sha256: str | None = None
+    """Of the Parquet footer, which the checksums of pages leave out; None in older manifests, and of foreign files."""
 
 
 class Parent(_Record):
@@ -126,10 +128,14 @@ class Operation(_Record):
         return cls(name=name, version=version, config=parameters, code=code_digests(config))
 
 
+READS: Literal[1] = 1
+"""The format of manifests that is written here, and can be read."""
+
+
 class Manifest(_Record):
     """One committed version of a dataset."""
 
-    manifest_version: Literal[1] = 1
+    manifest_version: Literal[1] = READS
     version: int
     format: Format
     operation: Operation

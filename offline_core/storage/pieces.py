@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from offline_core.errors import SchemaError
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.location import Location
-from offline_core.storage.parquet_files import parquet_errors, read_footer
+from offline_core.storage.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.storage.reader import schema_of
 
 READERS = 8
@@ -29,6 +29,8 @@ class Piece:
     file: Location
     sha256: str
     """Of the file, to tell it from another one that has taken its place."""
+    footer_sha256: str | None
+    """See `FileEntry`."""
     number: int
     size_bytes: int
     """Before compression."""
@@ -40,12 +42,8 @@ class Piece:
             CorruptFileError: the file is damaged.
             StorageError: it cannot be read.
         """
-        footer = _footer(self.file, self.sha256)
-        far = not self.file.is_local  # then columns that lie side by side are asked for at once
-        with (
-            parquet_errors(self.file.uri),
-            pq.ParquetFile(self.file.path, filesystem=self.file.filesystem, metadata=footer, pre_buffer=far) as file,
-        ):
+        footer = _footer(self.file, self.sha256, self.footer_sha256)
+        with parquet_errors(self.file.uri), open_parquet(self.file, footer) as file:
             return file.read_row_group(self.number, columns=list(names))
 
 
@@ -75,9 +73,9 @@ def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -
 
 
 @functools.lru_cache(maxsize=256)
-def _footer(file: Location, sha256: str) -> pq.FileMetaData:
+def _footer(file: Location, sha256: str, footer_sha256: str | None) -> pq.FileMetaData:
     """Read once, however many row groups are."""
-    return read_footer(file)
+    return read_footer(file, footer_sha256)
 
 
 def pieces(dataset: Dataset, names: Sequence[str]) -> list[Piece]:
@@ -90,7 +88,7 @@ def pieces(dataset: Dataset, names: Sequence[str]) -> list[Piece]:
     present = schema_of(dataset).names
     if missing := [name for name in names if name not in present]:
         raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    files = [(dataset.location.child(entry.path), entry.sha256) for entry in dataset.manifest.files]
+    files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in dataset.manifest.files]
     with ThreadPoolExecutor() as pool:  # the footers of thousands of files, or of a few far away
         footers = pool.map(lambda file: _footer(*file), files)
         return [

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from offline_core.episodes import Episode, columns, decode, table_to_episodes
 from offline_core.errors import EmptyDatasetError, SchemaError, within
 from offline_core.storage.dataset import Dataset
-from offline_core.storage.parquet_files import parquet_errors
+from offline_core.storage.parquet_files import open_parquet, parquet_errors, read_footer
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +79,7 @@ def row_groups(dataset: Dataset) -> Iterator[RowGroup]:
     spaces = dataset.observation_space, dataset.action_space
     for entry in dataset.manifest.files:
         location = dataset.location.child(entry.path)
-        with parquet_errors(location.uri):
-            file = pq.ParquetFile(location.path, filesystem=location.filesystem, pre_buffer=not location.is_local)
-        with file:
+        with open_parquet(location, read_footer(location, entry.footer_sha256)) as file:
             for number in range(file.num_row_groups):
                 yield RowGroup(location.uri, file.metadata.row_group(number).num_rows, file, number, spaces)
 
@@ -121,9 +119,7 @@ def episodes(dataset: Dataset) -> Generator[Episode]:
 def schema_of(dataset: Dataset) -> pa.Schema:
     """The Arrow schema of the first file."""
     for entry in dataset.manifest.files:
-        location = dataset.location.child(entry.path)
-        with parquet_errors(location.uri):
-            return pq.read_schema(location.path, filesystem=location.filesystem)
+        return read_footer(dataset.location.child(entry.path), entry.footer_sha256).schema.to_arrow_schema()
     raise EmptyDatasetError(f"{dataset.location.uri} has no files.")
 
 

@@ -54,4 +54,4 @@ def _is_rays(error: Exception) -> bool:
 
 def _find_damage(dataset: Dataset) -> None:
     for entry in dataset.manifest.files:
-        read_footer(dataset.location.child(entry.path))
+        read_footer(dataset.location.child(entry.path), entry.footer_sha256)

@@ -24,6 +24,7 @@ from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import FileEntry, Format, Statistics, Summary
+from offline_core.storage.parquet_files import footer_of
 from offline_core.storage.parquet_size import chunk_bytes, footer_bytes, stored_bytes
 from offline_core.storage.statistics import StatisticsBuilder
 from offline_core.storage.storage_errors import storage_errors
@@ -252,6 +253,7 @@ class _OpenFile:
                 compression_level={path: config.compression_level or 1 for path, codec in codecs.items() if codec == "zstd"},
                 use_dictionary=text,
                 write_statistics=[name for name in schema.names if name not in blobs],
+                write_page_checksum=True,
             )
 
     def has_room(self, rows: pa.Table, config: FilesConfig) -> bool:
@@ -271,10 +273,17 @@ class _OpenFile:
         with self._whole_or_gone():
             self.writer.close()
             sha256 = self.sink.sha256.hexdigest()
+            footer = footer_of(self.file, self.sink.tell())
             path = f"{self.name}-{sha256[:12]}.parquet"
             self.root.store.put_file(self.file, self.root.child(path).path)
         return FileEntry(
-            path=path, rows=self.rows, episodes=self.episodes, steps=self.steps, bytes=self.sink.tell(), sha256=sha256
+            path=path,
+            rows=self.rows,
+            episodes=self.episodes,
+            steps=self.steps,
+            bytes=self.sink.tell(),
+            sha256=sha256,
+            footer_sha256=hashlib.sha256(footer).hexdigest(),
         )
 
     def abandon(self) -> None:

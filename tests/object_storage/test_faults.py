@@ -19,11 +19,12 @@ from offline_core.pruning.prune import prune_dataset
 from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.committing import commit, find_version, missing_files, prepare_dataset
+from offline_core.storage.committing import commit, find_version, prepare_dataset
 from offline_core.storage.dataset import DatasetRef, open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
 from offline_core.storage.reader import episodes
+from offline_core.storage.verified import missing_files
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 from tests.object_storage.faults import FAULTS, Fault, Proxy, no_faults, refusal, seeded
 from tests.storage.factories import episode
@@ -95,7 +96,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(bucket: str, proxied: Proxy,
     for uri, ref in zip(uris, made, strict=True):
         assert versions(uri) == [1] and until_it_succeeds(uri) == ref
         dataset = open_dataset(uri)
-        assert missing_files(dataset) == []
+        assert missing_files(dataset) == {}
         there = {name for name in Location.of(uri).files() if name.endswith(".parquet")}
         assert there == {file.path for file in dataset.manifest.files}, "what was put twice is the same file"
 

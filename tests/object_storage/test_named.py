@@ -52,6 +52,7 @@ def test_what_one_name_writes_the_others_read(lake: str) -> None:
     assert written == {f"made/{name}" for name in (file.path for file in made.manifest.files)} | {
         "made/_versions/.folder",
         "made/_versions/000001.json",
+        "made/_versions/last-000001",
     }
 
 

@@ -30,6 +30,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
+from tests.storage.factories import edit_json, flip_bit
 
 torch.set_num_threads(1)
 
@@ -280,13 +281,13 @@ def of_another_network(folder: Path, **how: Any) -> None:
 
 
 def change(folder: Path, **fields: Any) -> None:
-    path = folder / "policy.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    edit_json(folder / "policy.json", **fields)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "weights cut short": (cut_short, "damaged"),
     "a bit flipped": (flip_a_bit, "damaged"),
+    "a bit of policy.json flipped": (lambda folder: flip_bit(folder / "policy.json", 8 * 60), "is not what was written"),
     "weights gone": (lambda folder: weights_file(folder).unlink(), "gone"),
     "weights are something else": (lambda folder: put_in_other_weights(folder, b"no tensors at all"), "do not fit"),
     "wider layers": (lambda folder: of_another_network(folder, hidden_sizes=(16,)), "do not fit"),
@@ -298,7 +299,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "policy.json empty": (lambda folder: (folder / "policy.json").write_text(""), "not a policy"),
     "policy.json no text": (lambda folder: (folder / "policy.json").write_bytes(b"\xff\xfe\x00"), "not a policy"),
     "policy.json of something else": (lambda folder: (folder / "policy.json").write_text('{"name": "x"}'), "not a policy"),
-    "of a later version": (lambda folder: change(folder, checkpoint_version=2), "checkpoint_version"),
+    "of a later version": (
+        lambda folder: change(folder, checkpoint_version=2),
+        "by a newer version of this package (format 2; this one reads 1): upgrade",
+    ),
     "a space nobody knows": (lambda folder: change(folder, observation_space={"space": "hyperbolic"}), "hyperbolic"),
     "a space that cannot be acted in": (
         lambda folder: change(folder, action_space={"space": "tuple", "spaces": []}),

@@ -17,15 +17,16 @@ import pytest
 from offline_core.config import parse
 from offline_core.episodes import encode
 from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
-from offline_core.quality.check import check_dataset, default_rules, enforce
+from offline_core.quality.check import check_dataset, default_rules, enforce, last_report
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Finding, Histogram, QualityReport
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.manifest import Format
 from offline_core.storage.statistics import ColumnStatistics
 from tests.quality.datasets import broken, changed, check, clean, commit_tables, episode, steps_of, table_of
-from tests.storage.factories import FORMATS, cut_in_half, rllib_states, write_dataset, write_items
+from tests.storage.factories import FORMATS, cut_in_half, flip_bit, rllib_states, write_dataset, write_items
 from tests.storage.factories import episode as random_episode
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
@@ -192,9 +193,25 @@ def test_the_report_is_kept_beside_the_version(tmp_path: Path) -> None:
     second = check(tmp_path, [*clean(), episode(7)])
     kept = sorted((tmp_path / "_checks").iterdir())
     assert [path.name for path in kept] == ["000001.json", "000002.json"]
-    assert [QualityReport.model_validate_json(path.read_bytes()) for path in kept] == [first, second]
+    assert [last_report(open_dataset(str(tmp_path), version)) for version in (1, 2)] == [first, second]
     assert (first.dataset.version, second.dataset.version) == (1, 2)
     assert check_dataset(QualityConfig(), dataset=str(tmp_path), version=1) == first.model_copy(update={"reused": True})
+
+
+def test_damaged_files_do_not_pass(tmp_path: Path) -> None:
+    """Not even where a page has no checksum: the hashes of the manifest are compared."""
+    dataset = write_dataset(tmp_path, clean())
+    flip_bit(dataset.paths[0], 8 * 6)
+    with pytest.raises(CorruptFileError, match=r"1 of its 1 files are not what was written; first .*SHA-256"):
+        check_dataset(QualityConfig(), dataset=str(tmp_path))
+
+
+def test_a_flipped_bit_of_a_report_is_noticed(tmp_path: Path) -> None:
+    check(tmp_path, clean())
+    path = tmp_path / "_checks" / "000001.json"
+    flip_bit(path, 8 * (path.read_bytes().index(b'"count": ') + 9))
+    assert last_report(open_dataset(str(tmp_path))) is None
+    assert not check_dataset(QualityConfig(), dataset=str(tmp_path)).reused
 
 
 def test_a_report_is_for_these_parameters_and_this_data(tmp_path: Path) -> None:
@@ -211,7 +228,8 @@ def test_a_report_is_for_these_parameters_and_this_data(tmp_path: Path) -> None:
 def test_a_report_with_infinite_numbers_can_be_read_back(tmp_path: Path) -> None:
     some = [*clean(), episode(20, rewards=changed(episode(20).rewards, 0, np.inf))]
     report = check(tmp_path, some)
-    after = QualityReport.model_validate_json((tmp_path / "_checks" / "000001.json").read_bytes())
+    after = last_report(open_dataset(str(tmp_path)))
+    assert after is not None
     assert after.statistics.returns.max == np.inf
     assert after.findings == report.findings
     assert sum(after.returns.counts) == 20

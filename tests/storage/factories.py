@@ -87,6 +87,21 @@ def garble(path: str | Path, start: int, stop: int) -> None:
     Path(path).write_bytes(data)
 
 
+def edit_json(path: Path, **fields: Any) -> None:
+    """As somebody who edits a file of ours on purpose: without its checksum, as in files of earlier versions."""
+    values = {name: value for name, value in json.loads(path.read_text()).items() if name != "checksum"}
+    path.write_text(json.dumps(values | fields))
+
+
+def flip_bit(path: str | Path, bit: int) -> None:
+    """Changes one bit of a file in its place."""
+    with open(path, "r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0] ^ (1 << bit % 8)
+        file.seek(bit // 8)
+        file.write(bytes([byte]))
+
+
 def write_items(path: Path, items: Sequence[bytes]) -> None:
     """A file as RLlib writes it: one binary column."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,9 @@ from tests.storage.factories import (
     FORMATS,
     copy_tree,
     cut_in_half,
+    edit_json,
     episode,
+    flip_bit,
     found,
     garble,
     write_dataset,
@@ -169,7 +171,7 @@ def test_of_many_writers_of_one_version_one_wins(tmp_path: Path) -> None:
     assert versions(str(tmp_path)) == [1]
     assert open_dataset(str(tmp_path)).manifest.operation.config == {"writer": winner}
     assert list(episodes(open_dataset(str(tmp_path)))) == [episode(winner)]
-    assert found(tmp_path / "_versions") == ["000001.json"]
+    assert found(tmp_path / "_versions") == ["000001.json", "last-000001"]
     loser = (winner + 1) % count
     again = commit(
         str(tmp_path),
@@ -193,6 +195,51 @@ def test_a_corrupt_manifest(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(CorruptFileError, match=rf"000002\.json of {tmp_path}(.|\n)*Open an older version"):
         open_dataset(str(tmp_path))
     assert list(episodes(open_dataset(str(tmp_path), 1))) == EPISODES[:1]
+
+
+def test_a_manifest_of_a_newer_version_of_this_package(tmp_path: Path) -> None:
+    write_dataset(tmp_path, EPISODES)
+    edit_json(manifest_file(tmp_path), manifest_version=2)
+    with pytest.raises(CorruptFileError, match=r"newer version of this package \(format 2; this one reads 1\): upgrade"):
+        open_dataset(str(tmp_path))
+
+
+def test_a_flipped_bit_of_a_manifest_is_noticed(tmp_path: Path) -> None:
+    write_dataset(tmp_path, EPISODES)
+    place = manifest_file(tmp_path).read_bytes().index(b'"steps": ') + 9
+    flip_bit(manifest_file(tmp_path), 8 * place)
+    with pytest.raises(CorruptFileError, match=r"000001\.json is not what was written"):
+        open_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize("deleted", [[3], [2], [2, 3], [1, 2, 3]])
+def test_the_number_of_a_deleted_version_is_not_given_again(tmp_path: Path, deleted: list[int]) -> None:
+    for count in (1, 2, 3):
+        write_dataset(tmp_path, EPISODES[:count])
+    for version in deleted:
+        manifest_file(tmp_path, version).unlink()
+    assert write_dataset(tmp_path, EPISODES[:4]).manifest.version == 4
+    assert write_dataset(tmp_path, EPISODES).manifest.version == 5
+    assert found(tmp_path / "_versions")[-1] == "last-000005"
+
+
+def test_nor_where_the_version_is_named(tmp_path: Path) -> None:
+    write_dataset(tmp_path, EPISODES)
+    manifest_file(tmp_path).unlink()
+    writer = write_files(tmp_path, EPISODES[:1], "episodes")
+    whole = {"format": "episodes", "operation": Operation(name="test"), "statistics": writer.statistics}
+    with pytest.raises(VersionExistsError, match="had a version 1 once"):
+        commit(str(tmp_path), writer.files, version=1, **whole)  # type: ignore[arg-type]
+
+
+def test_a_dataset_from_before_numbers_were_marked(tmp_path: Path) -> None:
+    """It is marked when something is committed, be it what is there already."""
+    for count in (1, 2):
+        write_dataset(tmp_path, EPISODES[:count])
+    (tmp_path / "_versions" / "last-000002").unlink()
+    assert write_dataset(tmp_path, EPISODES[:1]).manifest.version == 1
+    manifest_file(tmp_path, 2).unlink()
+    assert write_dataset(tmp_path, EPISODES[:3]).manifest.version == 3
 
 
 def test_a_manifest_cut_in_half(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from offline_core.storage.dataset import open_dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.manifest import Format
 from tests.episodes.strategies import episode_lists
-from tests.storage.factories import FORMATS, episode, write_dataset, write_items
+from tests.storage.factories import FORMATS, edit_json, episode, write_dataset, write_items
 
 NAMES = ["eps_id", "t_started", "length", "return", "terminated", "truncated"]
 
@@ -98,9 +99,11 @@ def test_files_from_before_some_metadata(tmp_path: Path) -> None:
     """Their content is computed, what nobody noted is null."""
     some = [episode(i, infos=[{"success": True}] * 8) for i in range(4)]
     dataset = write_dataset(tmp_path, some, max_rows_per_file=2)
+    manifest = tmp_path / "_versions" / "000001.json"
     for path in dataset.paths[:1]:
         pq.write_table(pq.read_table(path).drop_columns(["success", "policy_id", "content"]), path)
-    index = episode_index(dataset, ["eps_id", "success", "content"])
+    edit_json(manifest, files=[entry | {"footer_sha256": None} for entry in json.loads(manifest.read_text())["files"]])
+    index = episode_index(open_dataset(str(tmp_path)), ["eps_id", "success", "content"])
     assert index["success"].to_list() == [None, None, True, True]
     assert index["content"].to_list() == [content_of(e) for e in some]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 
-from offline_core.errors import StorageError, StorageUnavailableError
+from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
+from offline_core.storage.json_files import without_checksum
 from offline_core.storage.kept import BESIDE, RESULT_FILE
 from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
@@ -21,11 +22,11 @@ def strange_files(folder: Location) -> list[str] | None:
         StorageUnavailableError: what it says cannot be read now.
     """
     try:
-        made = json.loads(folder.child(RESULT_FILE).read())["made"]
+        made = json.loads(without_checksum(folder.child(RESULT_FILE).read(), folder.uri))["made"]
         return [name for name in visible_files(folder) if name not in made and name not in BESIDE]
     except StorageUnavailableError:
         raise
-    except (StorageError, ValueError, KeyError, TypeError):
+    except (CorruptFileError, StorageError, ValueError, KeyError, TypeError):
         return None
 
 
