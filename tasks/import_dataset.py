@@ -22,6 +22,9 @@ def import_dataset(config: ImportConfig, *, source: str | list[str], output: str
         if result.counts.quarantined_files:  # nobody knows how many rows were in what could not be read of them
             counts |= {name: f"at least {getattr(result.counts, name):,}" for name in ("rows", "quarantined_rows")}
         rows |= {name.replace("_", " ").capitalize(): count for name, count in counts.items()}
+        rows |= {"Observation space": result.observation_space, "Action space": result.action_space}
+        if result.notes:
+            rows["Notes"] = " ".join(result.notes)
         if result.replaced:
             rows["Replaces"] = result.replaced
         if result.quarantine:

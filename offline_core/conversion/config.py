@@ -16,6 +16,7 @@ from offline_core.storage.manifest import Format
 from offline_core.storage.sources.opening import SourceConfig
 from offline_core.storage.writer import FilesConfig
 
+IdsPer = Literal["source", "file", "folder", "date"]
 Order = Literal["auto", "t", "time", "linked", "stored", "single_step"]
 
 
@@ -31,11 +32,20 @@ class EpisodesConfig(Config):
         "ids an episode begins where t does not grow, and rows are linked only from where they do not lie in order.",
     )
     first_t: int = Field(0, title="First t", description="The t of an episode's first step.")
-    ids_per_file: bool = Field(
-        False,
-        title="Ids per file",
-        description="Files number their episodes by themselves: equal ids in two files are two episodes. A hash of the file's "
-        "URI is added to their ids.",
+    ids_per: IdsPer = Field(
+        "source",
+        title="Ids per",
+        description="Where an id means one episode. source: everywhere. file, folder: equal ids in two of them are two "
+        "episodes. date: on two days (UTC) of the timestamps in t. A hash of the URI, or of the date, is added to the ids.",
+    )
+    max_gap: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        title="Largest gap",
+        description="With order: time, steps of one id that lie further apart belong to two episodes. In seconds if t holds "
+        "timestamps, else in its unit. None: 20 times what three quarters of the id's steps take at most, unless new_obs says "
+        "that they follow.",
     )
     incomplete: Literal["cut", "keep", "drop"] = Field(
         "cut",
@@ -46,8 +56,9 @@ class EpisodesConfig(Config):
     last_new_obs: Literal["repeat", "drop"] | None = Field(
         None,
         title="Last next observation",
-        description="For data without new_obs, which is then the obs of the next step. What follows the last one: repeat its "
-        "obs, or drop that step.",
+        description="For data without new_obs, which is then the obs of the next step. What follows the last one. repeat: its "
+        "own obs. drop: an episode that does not terminate loses its last step, as D4RL does it; one that terminates keeps it "
+        "with its obs repeated, of which no value is taken.",
     )
     time_limit_steps: int | None = Field(
         None,

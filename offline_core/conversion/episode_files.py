@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.episode_ids import folder_of, unique_id
 from offline_core.conversion.pieces import completed, joined, within_limit
 from offline_core.conversion.report import Counts
-from offline_core.conversion.trajectories import Spaces, id_in_file
+from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.values import conform, density_scaled, one_a_step, scaled
 from offline_core.episodes import Episode, columns, decode
@@ -42,6 +43,8 @@ def check_for_episodes(config: ImportConfig) -> None:
         "source.arguments": config.source.arguments,
         "mapping": config.mapping,
         "episodes.order": config.episodes.order != "auto",
+        "episodes.ids_per: date": config.episodes.ids_per == "date",
+        "episodes.max_gap": config.episodes.max_gap,
         "episodes.first_t": config.episodes.first_t,
         "episodes.last_new_obs": config.episodes.last_new_obs,
     }
@@ -112,7 +115,7 @@ class EpisodeFiles:
             if is_whole and self.wholes.setdefault(episode.eps_id, (content, place))[0] != content:
                 raise EpisodeError(
                     f"Another episode {episode.eps_id} with other steps came before. If each file numbers its episodes by "
-                    "itself, set episodes.ids_per_file."
+                    "itself, set episodes.ids_per: file."
                 )
         except DataError as error:
             self._refuse(place, error)
@@ -151,7 +154,12 @@ class EpisodeFiles:
         if observation_space is not None:
             observations = conform(episode.observations, observation_space, columns.OBS)
             episode = replace(episode, observations=observations, observation_space=observation_space)
-        return replace(episode, eps_id=id_in_file(episode.eps_id, file.uri)) if self.config.episodes.ids_per_file else episode
+        match self.config.episodes.ids_per:
+            case "file":
+                return replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
+            case "folder":
+                return replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
+        return episode
 
     def _completed(
         self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]

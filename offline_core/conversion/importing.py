@@ -8,8 +8,10 @@ import logging
 from collections.abc import Sequence
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
+from offline_core.conversion.notes import notes_on
 from offline_core.conversion.replacing import replaced
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.step_import import StepImport
@@ -24,7 +26,7 @@ from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.preparing import prepared
 from offline_core.storage.sources.fingerprint import changes_show, fingerprint
 from offline_core.storage.sources.listing import Listing
-from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source, partition_names
+from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader
 
@@ -54,8 +56,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         check_for_episodes(config)
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
     parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
-    more = {"partitions": names} if (names := partition_names(readers)) else {}  # before there were any, these were not read
-    operation = Operation.of("import_dataset", config, version=3, exclude=_HOW_FAST, **more)
+    operation = Operation.of(IMPORT, config, version=4, exclude=_HOW_FAST)
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
@@ -72,6 +73,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
             raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
+    notes = notes_on(counts, statistics)
     dataset = commit(
         output,
         [file for part in written for file in part.files],
@@ -82,9 +84,11 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         environment=config.environment,
         observation_space=spaces[0],
         action_space=spaces[1],
-        report={"counts": counts.model_dump(), "quarantine": quarantine},
+        report={"counts": counts.model_dump(), "notes": notes, "quarantine": quarantine},
     )
     log.info("Imported %s: %s", dataset.ref, counts)
+    for note in notes:
+        log.warning(note)
     if (missing := replaced(dataset)) is not None:
         log.warning("%s: %s", dataset.location.uri, missing)
     return _result(dataset, replaced=missing)
@@ -98,7 +102,14 @@ def _place(path: str) -> str:
 
 
 def _result(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:
-    return ImportResult(dataset=dataset.ref, **dataset.manifest.report, replaced=replaced, reused=reused)
+    told = {**_spaces(dataset), **dataset.manifest.report}
+    return ImportResult(dataset=dataset.ref, **told, replaced=replaced, reused=reused)
+
+
+def _spaces(dataset: Dataset) -> dict[str, str | None]:
+    """In words."""
+    spaces = {"observation_space": dataset.observation_space, "action_space": dataset.action_space}
+    return {name: None if space is None else str(space) for name, space in spaces.items()}
 
 
 def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from offline_core.conversion.config import EpisodesConfig
 from offline_core.conversion.duplicates import States, distinct_rows
 from offline_core.conversion.linking import chain, numbered, row_bytes
+from offline_core.conversion.time_gaps import time_gaps
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
@@ -78,6 +79,8 @@ class Ordered(NamedTuple):
     duplicates: int = 0
     """Rows left out."""
     ambiguous_links: int = 0
+    time_gaps: np.ndarray | None = None
+    """(N,) bool: the row comes too long after the one before it; None: there is nothing to tell by."""
 
 
 def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
@@ -95,7 +98,9 @@ def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
             order = "linked" if columns.NEW_OBS in names else "stored"
     if order in ("t", "time") and columns.T not in names:
         raise ConfigError(f"Rows cannot be ordered by {order}: no column is mapped to 't'.")
-    if order == "t" and not (pa.types.is_integer(kind := table[columns.T].type) or pa.types.is_floating(kind)):
+    if rules.ids_per == "date" and not has_timestamps(table):
+        raise ConfigError("Ids per date need a column 't' of timestamps or dates; use episodes.ids_per: file, or folder.")
+    if order == "t" and has_timestamps(table):
         raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
     if order == "linked" and columns.NEW_OBS not in names:
         raise ConfigError("Rows cannot be linked without a column new_obs.")
@@ -111,13 +116,22 @@ def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
     return order
 
 
-def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse) -> Ordered:
+def has_timestamps(table: pa.Table) -> bool:
+    """Whether column t holds nanoseconds since 1970, which do not number steps."""
+    if columns.T not in table.column_names:
+        return False
+    kind = table[columns.T].type
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse, max_gap: float | None = None) -> Ordered:
     """The steps episode after episode, those first whose first row comes first.
 
     Arguments:
         order: as `order_of` says.
         files: URIs by the numbers in `steps.file`.
         refuse: is given episodes of which different rows claim the same place.
+        max_gap: in the unit of t, see `time_gaps`; None, where new_obs says what follows: none is too long.
 
     Raises:
         EpisodeError: nothing tells where the steps are missing that could not be read.
@@ -125,7 +139,7 @@ def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse)
     """
     match order:
         case "t" | "time":
-            return _by_t(steps, files, refuse, by_number=order == "t")
+            return _by_t(steps, files, refuse, max_gap, by_number=order == "t")
         case "linked":
             return _linked(steps, files)
         case "stored":
@@ -169,7 +183,7 @@ def _stored(steps: Steps) -> Ordered:
     return Ordered(steps, _breaks(steps) | _over_lost(steps))
 
 
-def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, *, by_number: bool) -> Ordered:
+def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, max_gap: float | None, *, by_number: bool) -> Ordered:
     if steps.ids is None:  # an episode begins where t does not grow
         apart = steps.done[:-1] | (np.diff(steps.t) <= 0)
         if (elsewhere := np.diff(steps.file) != 0).any():
@@ -183,7 +197,7 @@ def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, *, by_number: bool
             error = EpisodeError(
                 f"Two different rows claim to be step {steps.t[b]} of episode {steps.ids[steps.group[b]]}: "
                 f"{steps.where(b - 1, files)} and {steps.where(b, files)}. If each file numbers its episodes by itself, set "
-                "episodes.ids_per_file."
+                "episodes.ids_per: file."
             )
             refuse(steps.take(np.flatnonzero(steps.group == steps.group[b])), error)
         kept = ~np.isin(steps.group, steps.group[different])
@@ -193,9 +207,12 @@ def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, *, by_number: bool
     starts = _breaks(steps)
     if by_number:
         starts[1:] |= np.diff(steps.t) != 1
-    else:
-        starts |= _over_lost(steps)
-    return Ordered(steps, starts, duplicates=len(again))
+        return Ordered(steps, starts, duplicates=len(again))
+    starts |= _over_lost(steps)
+    if max_gap is None and columns.NEW_OBS in steps.table.column_names:
+        return Ordered(steps, starts, duplicates=len(again))
+    gaps = time_gaps(steps.t, steps.group, starts, max_gap)
+    return Ordered(steps, starts | gaps, duplicates=len(again), time_gaps=gaps)
 
 
 def _linked(steps: Steps, files: Sequence[str]) -> Ordered:

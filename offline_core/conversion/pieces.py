@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from offline_core.conversion.config import EpisodesConfig
+from offline_core.conversion.episode_ids import id_of_part
 from offline_core.conversion.report import Counts
-from offline_core.conversion.trajectories import id_of_part
 from offline_core.episodes import Episode, nested
 from offline_core.errors import EpisodeError
 
@@ -84,7 +84,7 @@ def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
     if ends_differ or not nested.equal(*steps):
         raise EpisodeError(
             f"Two pieces of episode {piece.eps_id} contradict each other from step {piece.t_started} to "
-            f"{piece.t_started + overlap}. If each file numbers its episodes by itself, set episodes.ids_per_file."
+            f"{piece.t_started + overlap}. If each file numbers its episodes by itself, set episodes.ids_per: file."
         )
     if part.is_done or piece.t < part.t:
         return part

@@ -30,7 +30,7 @@ from offline_core.conversion.values import (
 )
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column, to_arrow
-from offline_core.episodes.mapping import ColumnMapping, map_columns
+from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.storage.foreign import read_foreign_column
@@ -96,12 +96,27 @@ class Preparation:
             self.templates, self.clock = _usual(convert, table), _clock(mapped)
         bad: list[Unreadable] = []
         parts = _good(convert, table, rows, uri, bad)
+        if bad:
+            numbers = np.array([each.row for each in bad], np.int64)
+            terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
+            bad = [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
         if not parts:
             return None, bad
         good = pa.concat_tables([part for part, _ in parts])
         kept = np.concatenate([numbers for _, numbers in parts])
         good = good.append_column(SOURCE_FILE, pa.array(np.full(len(kept), file, np.int32)))
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
+
+    def _terminations(self, bad: pa.Table) -> np.ndarray:
+        """(N,) bool: the row says that it terminates an episode, whatever else is wrong with it."""
+        terminated = np.zeros(bad.num_rows, bool)
+        for name in (columns.TERMINATEDS, *DONES):
+            source = self.mapping.get(name, name)
+            if isinstance(source, str) and source in bad.column_names:
+                with contextlib.suppress(DataError):
+                    there = bad[source].is_valid().to_numpy()
+                    terminated[there] |= flags(read_foreign_column(bad.filter(pa.array(there)), source), source)
+        return terminated
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
         """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.conversion.unreadable import Unreadable
 from offline_core.storage.dataset import DatasetRef
 
+_SHORTEST = "shortest_time_gap"
+
 
 class Counts(BaseModel):
     """rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
@@ -19,26 +21,38 @@ class Counts(BaseModel):
     steps: int = 0
     episodes: int = 0
     duplicates: int = Field(0, description="Rows that were there already.")
-    dropped_last_steps: int = Field(0, description="Last steps without a next observation, dropped as declared.")
+    dropped_last_steps: int = Field(
+        0, description="Last steps without a next observation, of episodes that do not terminate, dropped as declared."
+    )
+    repeated_last_obs: int = Field(0, description="Ends whose next observation is not known: the last one is repeated there.")
+    terminations: int = Field(0, description="Steps of the source that terminate an episode, be they dropped or not read.")
     dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
     dropped_steps: int = Field(0, description="The steps of those.")
     quarantined_rows: int = Field(0, description="Rows that cannot be read.")
     quarantined_files: int = Field(0, description="Files of which more rows, how many is not known, cannot be read.")
     open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
     gaps: int = Field(0, description="Places within an episode where steps are missing.")
+    time_gaps: int = Field(0, description="Places where so much time lies between steps of an id that an episode begins there.")
+    shortest_time_gap: float | None = Field(
+        None, description="The shortest of those, in seconds if t holds timestamps, else in its unit."
+    )
+    alternating_ids: int = Field(0, description="Ids whose steps in order of time alternate between files.")
     late_starts: int = Field(0, description="Episodes whose first step is missing.")
     restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")
     ambiguous_links: int = Field(0, description="Links between equal observations that could have been others.")
     time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields})
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields if name != _SHORTEST}
+        gaps = (each.shortest_time_gap for each in (self, other) if each.shortest_time_gap is not None)
+        return Counts(**numbers, shortest_time_gap=min(gaps, default=None))
 
     def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
         """These, and the rows that cannot be read; here the account has to balance."""
         rows = sum(each.rows for each in unreadable)
         files = len({each.uri for each in unreadable if each.rows == 0})
-        whole = self + Counts(rows=rows, quarantined_rows=rows, quarantined_files=files)
+        terminations = sum(each.terminations for each in unreadable)
+        whole = self + Counts(rows=rows, quarantined_rows=rows, quarantined_files=files, terminations=terminations)
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
         if whole.rows != whole.steps + lost:
             raise AssertionError(f"{whole.rows - whole.steps - lost} rows are unaccounted for: {whole}")
@@ -46,7 +60,9 @@ class Counts(BaseModel):
 
     def __str__(self) -> str:
         """The numbers that are not zero, in words."""
-        words = (f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value)
+        words = (
+            f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value and name != _SHORTEST
+        )
         return ", ".join(words) or "no rows"
 
 
@@ -57,6 +73,9 @@ class ImportResult(BaseModel):
 
     dataset: DatasetRef
     counts: Counts
+    notes: list[str] = Field([], description="What is worth knowing of how it was imported, a sentence each.")
+    observation_space: str | None = Field(None, description="Of the dataset, declared or inferred; None: it cannot be told.")
+    action_space: str | None = Field(None, description="Likewise.")
     replaced: str | None = Field(
         None,
         exclude_if=lambda replaced: replaced is None,

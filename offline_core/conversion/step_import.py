@@ -121,7 +121,7 @@ class StepImport:
         return written
 
     def _scatter(self, group: range) -> Lost:
-        lost, ids_per_file = Lost(), self.config.episodes.ids_per_file
+        lost, ids_per_file = Lost(), self.config.episodes.ids_per == "file"
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
             for table in self._prepared(group, lost):
                 writer.write(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.ordering import Refuse, Steps, put_in_order
+from offline_core.conversion.episode_ids import alternating, hashed, id_of_part, named
+from offline_core.conversion.next_observations import add_next_observations
+from offline_core.conversion.ordering import Refuse, Steps, has_timestamps, put_in_order
 from offline_core.conversion.report import Counts
+from offline_core.conversion.time_gaps import NANOSECONDS
 from offline_core.conversion.unreadable import Unreadable
-from offline_core.episodes import Episode, columns, nested, table_to_episodes
-from offline_core.episodes.arrow import read_column, to_arrow
+from offline_core.episodes import Episode, columns, table_to_episodes
+from offline_core.episodes.arrow import read_column
 from offline_core.errors import EpisodeError
 from offline_core.storage.sources.scans import SOURCE_ROW
 
@@ -43,13 +45,14 @@ class Parts:
     """(P,) bool: its last step does not end the episode."""
 
     @classmethod
-    def of(cls, steps: Steps, starts: np.ndarray, t: np.ndarray) -> Parts:
+    def of(cls, steps: Steps, starts: np.ndarray, t: np.ndarray, apart: np.ndarray) -> Parts:
+        """`apart`: (N,) bool, the step begins another episode, though the one before it does not end."""
         first = np.flatnonzero(starts)
         length = np.diff(np.append(first, len(steps)))
         before = first - 1  # of the very first one: the last step, whose group is its own only if there is no other
         later = steps.group[first] == steps.group[before]
         later[0] = False
-        broken = later & ~steps.done[before]
+        broken = later & ~steps.done[before] & ~apart[first]
         late = ~broken & (t[first] != np.where(later, t[before] + 1, 0)) & (t[first] != 0)
         return cls(first, length, later, broken, late, ~steps.done[first + length - 1])
 
@@ -101,22 +104,30 @@ def assemble(
 
     def left_out(rows: Steps, error: EpisodeError) -> None:
         counts.rows -= len(rows)
-        for file, count in zip(*np.unique(rows.file, return_counts=True), strict=True):
-            refuse(Unreadable(files[file], None, int(count), error))
+        for file in np.unique(rows.file):
+            inside = rows.file == file
+            refuse(Unreadable(files[file], None, int(inside.sum()), error, int(rows.terminated[inside].sum())))
 
     steps = _steps(table, rules, files, lost)
+    unit = NANOSECONDS if has_timestamps(table) else 1
+    max_gap = None if rules.max_gap is None else rules.max_gap * unit
     if order == "t":
         steps = _numbered(steps, rules.first_t, files, left_out)
     if len(steps):
-        steps, starts, counts.duplicates, counts.ambiguous_links = put_in_order(steps, order, files, left_out)
+        steps, starts, counts.duplicates, counts.ambiguous_links, found = put_in_order(steps, order, files, left_out, max_gap)
     if len(steps) == 0:
         return [], counts
-    if columns.NEW_OBS not in steps.table.column_names:
-        steps, starts, counts.dropped_last_steps = _with_new_obs(steps, starts, drop_last=rules.last_new_obs == "drop")
-        if len(steps) == 0:
-            return [], counts
+    gaps = np.zeros(len(steps), bool) if found is None else found
+    if order == "time":
+        counts.time_gaps = int(gaps.sum())
+        counts.shortest_time_gap = min((np.diff(steps.t)[gaps[1:]] / unit).tolist(), default=None)
+        is_told = columns.NEW_OBS in table.column_names or steps.ids is None
+        counts.alternating_ids = 0 if is_told else alternating(steps.group, steps.file)
+        if columns.TIME not in table.column_names:
+            steps = replace(steps, table=steps.table.append_column(columns.TIME, pa.array(steps.t)))
+    counts.terminations = int(steps.terminated.sum())
     t = steps.t if order == "t" else _from_zero(starts)
-    parts = Parts.of(steps, starts, t)
+    parts = Parts.of(steps, starts, t, gaps)
     if rules.time_limit_steps is not None:
         steps, counts.time_limits = _with_time_limit(steps, t - parts.per_step(parts.began(t)), rules.time_limit_steps)
     in_id = t if order == "t" else _from_zero(np.append(True, np.diff(steps.group) != 0))
@@ -124,7 +135,11 @@ def assemble(
     kept = np.ones(len(ids), bool)
     if order != "single_step":
         steps, t, kept = _complete(steps, t, parts, rules, counts)
-    episodes = _episodes(steps, t, pa.array(ids).take(pa.array(parts.per_step(np.arange(len(ids))))), parts.per_step(kept))
+    kept = parts.per_step(kept)
+    if columns.NEW_OBS not in steps.table.column_names:
+        drop_last = rules.last_new_obs == "drop"
+        steps, kept = add_next_observations(steps, parts.last, kept, drop_last=drop_last, counts=counts)
+    episodes = _episodes(steps, t, pa.array(ids).take(pa.array(parts.per_step(np.arange(len(ids))))), kept)
     episodes = [replace(e, observation_space=spaces[0], action_space=spaces[1]).validate() for e in episodes]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return episodes, counts
@@ -144,7 +159,7 @@ def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: S
     t = read_column(table, columns.T).reshape(count) if columns.T in table.column_names else np.zeros(count, np.int64)
     ids, group = None, np.zeros(count, np.int64)
     if columns.EPS_ID in table.column_names:
-        ids, group = _named(table[columns.EPS_ID], file, files, ids_per_file=rules.ids_per_file)
+        ids, group = named(table[columns.EPS_ID], file, t, files, rules.ids_per)
     taken = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, SOURCE_FILE, SOURCE_ROW}
     empty = {name for name in (columns.INFOS,) if name in table.column_names and table[name].null_count == count}
     rest = table.drop_columns([name for name in table.column_names if name in taken | empty])
@@ -181,47 +196,6 @@ def _numbered(steps: Steps, first: int, files: Sequence[str], refuse: Refuse) ->
     return steps.take(np.flatnonzero(~refused))
 
 
-def _named(
-    column: pa.ChunkedArray, file: np.ndarray, files: Sequence[str], *, ids_per_file: bool
-) -> tuple[list[str], np.ndarray]:
-    """(ids in the order in which they appear, the number of each row's); per file they are `<id>@<hash of the file's URI>`."""
-    encoded = column.combine_chunks().dictionary_encode()
-    ids, group = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-    if not ids_per_file:
-        return ids, group
-    encoded = pa.array(group * len(files) + file).dictionary_encode()
-    pairs = (divmod(code, len(files)) for code in encoded.dictionary.to_pylist())
-    return [id_in_file(ids[id], files[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
-
-
-def id_in_file(eps_id: str, uri: str) -> str:
-    """An id that no other file has."""
-    return f"{eps_id}@{_hashed(uri, 8)}"
-
-
-def id_of_part(eps_id: str, t: int) -> str:
-    """An id for what goes on at step t after an end or a gap; the hash is there lest an episode of the data has that id."""
-    return f"{eps_id}@{t}-{_hashed(f'{eps_id}@{t}', 4)}"
-
-
-def _with_new_obs(steps: Steps, starts: np.ndarray, *, drop_last: bool) -> tuple[Steps, np.ndarray, int]:
-    """Adds `new_obs`, the obs of the next row; the last row of each run repeats its own, or is dropped.
-
-    An episode without its last step is truncated at the one before.
-    """
-    last = np.append(starts[1:], True)
-    following = np.arange(len(steps)) + ~last
-    obs = read_column(steps.table, columns.OBS)
-    new_obs = to_arrow(nested.map_leaves(lambda array: array[following], obs), columns.NEW_OBS)
-    table = steps.table.append_column(pa.field(columns.NEW_OBS, new_obs.type, nullable=False), new_obs)
-    steps = replace(steps, table=table)
-    if not drop_last:
-        return steps, starts, 0
-    kept = np.flatnonzero(~last)
-    steps = replace(steps, truncated=steps.truncated | steps.done[following]).take(kept)
-    return steps, starts[kept], int(last.sum())
-
-
 def _with_time_limit(steps: Steps, t: np.ndarray, limit: int) -> tuple[Steps, int]:
     """(the steps, with ends at the limit made truncations, how many these were)."""
     at_limit = steps.terminated & (t + 1 >= limit)
@@ -233,7 +207,7 @@ def _complete(
 ) -> tuple[Steps, np.ndarray, np.ndarray]:
     """(steps, t, (P,) bool which parts are kept) under the rule for incomplete episodes; counts what there was."""
     counts.open_ends, counts.gaps, counts.late_starts = (int(x.sum()) for x in (parts.is_open, parts.broken, parts.late))
-    counts.restarted_ids = int((parts.later & ~parts.broken).sum())
+    counts.restarted_ids = int((parts.later & ~parts.broken).sum()) - counts.time_gaps
     kept = np.ones(len(parts.first), bool)
     if rules.incomplete == "cut":
         truncated = steps.truncated.copy()
@@ -249,7 +223,7 @@ def _complete(
 def _ids(steps: Steps, parts: Parts, before: np.ndarray, files: Sequence[str]) -> list[str]:
     """One id a part: its own, that of its first step for later ones; a hash of its origin where there is none."""
     if steps.ids is None:
-        return [_hashed(f"{files[steps.file[i]]}:{steps.row[i]}", 16) for i in parts.first]
+        return [hashed(f"{files[steps.file[i]]}:{steps.row[i]}", 16) for i in parts.first]
     names = (steps.ids[group] for group in steps.group[parts.first])
     return [id_of_part(name, t) if later else name for name, later, t in zip(names, parts.later, before.tolist(), strict=True)]
 
@@ -267,7 +241,3 @@ def _from_zero(starts: np.ndarray) -> np.ndarray:
     """(N,) the number of each step since the last start."""
     every = np.arange(len(starts))
     return every - np.maximum.accumulate(np.where(starts, every, 0))
-
-
-def _hashed(text: str, size: int) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()

@@ -16,6 +16,9 @@ ACTION_LOGP = "action_logp"
 ACTION_DIST_INPUTS = "action_dist_inputs"
 WEIGHTS_SEQ_NO = "weights_seq_no"
 
+TIME = "time"
+"""When the step was recorded, as far as its source says so: nanoseconds since 1970 (int64), or numbers in a unit of its own."""
+
 # Only in our own tables, and only where there is something to keep: what belongs to the episode and not to a step
 # stands in its first row, null elsewhere.
 RESET_INFOS = "reset_infos"

@@ -113,6 +113,12 @@ class DataConfig(Config):
     window_steps: int = Field(
         262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."
     )
+    allow_lost_terminations: bool = Field(
+        False,
+        exclude_if=operator.not_,
+        title="Allow lost terminations",
+        description="Learn values even from an import that lost all terminations of its source.",
+    )
     connectors: list[ConnectorConfig] = Field(
         [], exclude_if=operator.not_, description="Of your own: each changes columns of steps before they are learned from."
     )

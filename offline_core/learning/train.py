@@ -10,8 +10,10 @@ from dataclasses import replace
 import torch
 
 from offline_core.config import EnvironmentSpec
+from offline_core.conversion.ends import lost_terminations
 from offline_core.conversion.importing import open_or_import
 from offline_core.environments import reward_threshold, spaces_of
+from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
@@ -111,6 +113,7 @@ def _begun(config: TrainingConfig, dataset: str, output: str, version: int | Non
     )
     algorithm = run.algorithm()  # which may refuse, before anything is read
     _check_patience(run, algorithm)
+    _check_terminations(source, algorithm, config.data)
     if not source.origin.ref.steps:
         run = replace(run, counted=count(source, algorithm))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
@@ -165,6 +168,22 @@ def _check_patience(run: Run, algorithm: Algorithm) -> None:
         f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
         "or set evaluation.patience to None."
     )
+
+
+def _check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
+    """What an algorithm takes for values has to end somewhere, if it did so in the source.
+
+    Raises:
+        ConfigError: it reads terminations, and all of those of a source were lost.
+    """
+    if config.allow_lost_terminations or columns.TERMINATEDS not in algorithm.stored or not isinstance(source, Recorded):
+        return
+    if lost := lost_terminations(source.dataset):
+        raise ConfigError(
+            f"{type(algorithm).__name__} learns values, and {lost}: every end would be taken for a cut after which it goes on. "
+            "Import the source again so that they are kept (last_new_obs: drop keeps them now), use bc, or set "
+            "data.allow_lost_terminations."
+        )
 
 
 def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:

@@ -112,7 +112,8 @@ def balanced(counts: Counts) -> None:
 
 
 def nonzero(counts: Counts) -> dict[str, int]:
-    return {name: value for name, value in counts.model_dump().items() if value}
+    """What there was, but for how many ends terminate, which is there in every source."""
+    return {name: value for name, value in counts.model_dump().items() if value and name != "terminations"}
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> Path:

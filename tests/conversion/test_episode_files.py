@@ -279,9 +279,9 @@ def test_ids_per_file(tmp_path: Path) -> None:
             tmp_path / f"in/{name}.parquet",
             [encode(whole.slice(0, 3)), encode(whole.slice(3, length)), encode(episode(0, length))],
         )
-    with pytest.raises(EpisodeError, match=r"set episodes\.ids_per_file"):
+    with pytest.raises(EpisodeError, match=r"set episodes\.ids_per: file"):
         run_import(tmp_path / "in", tmp_path / "out")
-    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"ids_per_file": True})
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"ids_per": "file"})
     assert nonzero(result.counts) == {"rows": 26, "steps": 26, "episodes": 4}
     assert len({e.eps_id for e in found}) == 4
 

@@ -181,8 +181,8 @@ def test_no_new_obs_has_to_be_declared(tmp_path: Path) -> None:
         run_import(source, tmp_path / "out")
     assert versions(str(tmp_path / "out")) == []
     result, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "drop"}, partitions=2)
-    assert (result.counts.steps, result.counts.dropped_last_steps, result.counts.open_ends) == (16, 5, 0)
-    assert "c0" not in {tags for tags, _ in parts(found)}
+    assert (result.counts.steps, result.counts.dropped_last_steps, result.counts.open_ends) == (19, 2, 0)
+    assert sorted(end for _, end in parts(found)) == ["T", "T", "T", "X", "X"]
 
 
 @pytest.mark.usefixtures("ray_up")
@@ -263,7 +263,7 @@ def test_ids_that_come_back_in_every_file(tmp_path: Path) -> None:
     for name in "xy":
         write_rows(tmp_path / f"in/{name}.parquet", [row | {"tag": name + row["tag"]} for row in ROWS])
     results = [
-        run_import(tmp_path / "in", tmp_path / f"out{partitions}", episodes={"ids_per_file": True}, partitions=partitions)
+        run_import(tmp_path / "in", tmp_path / f"out{partitions}", episodes={"ids_per": "file"}, partitions=partitions)
         for partitions in (1, 4)
     ]
     for result, found in results:

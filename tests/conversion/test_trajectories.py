@@ -140,10 +140,10 @@ def test_a_t_before_the_first() -> None:
 
 def test_ids_per_file() -> None:
     other = [row | {"obs": [7.0 + row["t"], 0.0], "new_obs": [8.0 + row["t"], 0.0], "tag": f"x{row['t']}"} for row in A]
-    with pytest.raises(EpisodeError, match="ids_per_file"):
+    with pytest.raises(EpisodeError, match="ids_per: file"):
         assembled(A, other)
     for order in ("t", "linked", "stored"):
-        found, counts = assembled(A, other, order=order, ids_per_file=True)
+        found, counts = assembled(A, other, order=order, ids_per="file")
         assert parts(found) == [("a0 a1 a2 a3", "T"), ("x0 x1 x2 x3", "T")]
         assert counts.duplicates == 0
         one, two = (e.eps_id for e in found)
@@ -164,19 +164,34 @@ def test_the_last_new_obs_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("incomplete", ["cut", "keep", "drop"])
-def test_the_last_step_is_dropped(incomplete: str) -> None:
-    """What is left is truncated, not open: it was declared so."""
-    rows = without([*A, *B, *steps("c", 1)], "new_obs")
-    found, counts = assembled(shuffled(rows), last_new_obs="drop", incomplete=incomplete)
-    assert sorted(summary(found)) == [("a", "a0 a1 a2", "X"), ("b", "b0 b1", "X")]
-    assert nonzero(counts) == {"rows": 8, "steps": 5, "episodes": 2, "dropped_last_steps": 3}
-    assert next(e for e in found if e.eps_id == "a").observations[:, 1].tolist() == [-0.0, -0.5, -1.0, -1.5]
+@pytest.mark.parametrize("order", ["t", "stored"])
+def test_terminations_outlive_the_drop_of_last_steps(incomplete: str, order: str) -> None:
+    """A terminated end needs no next observation; what is truncated loses its last step, as in d4rl.qlearning_dataset."""
+    rows = without([*A, *B, *steps("c", 1), *steps("d", 1, end="X")], "new_obs")
+    found, counts = assembled(shuffled(rows) if order == "t" else rows, last_new_obs="drop", incomplete=incomplete, order=order)
+    assert sorted(summary(found)) == [("a", "a0 a1 a2 a3", "T"), ("b", "b0 b1", "X"), ("c", "c0", "T")]
+    said = {"rows": 9, "steps": 7, "episodes": 3, "dropped_last_steps": 2, "repeated_last_obs": 2, "dropped_episodes": 1}
+    assert nonzero(counts) == said
+    assert counts.terminations == 2
+    assert next(e for e in found if e.eps_id == "a").observations[:, 1].tolist() == [-0.0, -0.5, -1.0, -1.5, -1.5]
+    assert next(e for e in found if e.eps_id == "b").observations[:, 1].tolist() == [-0.0, -0.5, -1.0]
 
 
-def test_only_last_steps() -> None:
-    found, counts = assembled(without(steps("c", 1), "new_obs"), last_new_obs="drop")
-    assert found == []
-    assert counts.dropped_last_steps == counts.rows == 1
+def test_a_time_limit_is_no_termination_when_last_steps_are_dropped() -> None:
+    rows = without([*A, *steps("c", 3)], "truncateds", "new_obs")
+    found, counts = assembled(shuffled(rows), last_new_obs="drop", time_limit_steps=4)
+    assert sorted(parts(found)) == [("a0 a1 a2", "X"), ("c0 c1 c2", "T")]
+    assert (counts.terminations, counts.time_limits, counts.dropped_last_steps) == (2, 1, 1)
+
+
+def test_open_parts_lose_their_last_step() -> None:
+    """What follows it is not known either; an id that goes on after its end is no late start for that."""
+    again = [row | {"eps_id": "b"} for row in steps("c", 3, first_t=3)]
+    found, counts = assembled(without([*B, *again], "new_obs"), last_new_obs="drop")
+    assert parts(found) == [("b0 b1", "X"), ("c0 c1 c2", "T")]
+    assert (counts.late_starts, counts.restarted_ids) == (0, 1)
+    found, counts = assembled(without([*A[:2], A[3]], "new_obs"), last_new_obs="drop", incomplete="keep")
+    assert summary(found) == [("a", "a0", "open"), ("a@3", "a3", "T")]
 
 
 def test_single_steps_without_new_obs() -> None:

@@ -157,7 +157,7 @@ def test_infos_that_contradict_each_other() -> None:
 def test_two_rows_for_one_step() -> None:
     other = A[2] | {"rewards": 9.0}
     with pytest.raises(
-        EpisodeError, match=r"step 2 of episode a: row 2 of /d0/f and row 1 of /d1/f\. .*set episodes\.ids_per_file"
+        EpisodeError, match=r"step 2 of episode a: row 2 of /d0/f and row 1 of /d1/f\. .*set episodes\.ids_per: file"
     ):
         assembled(A, [B[0], other, *B[1:]])
 

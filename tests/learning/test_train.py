@@ -33,6 +33,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.storage.dataset import open_dataset
+from tests.conversion.factories import run_import, scattered, steps, without
 from tests.learning.datasets import CARTPOLE, SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -413,3 +414,19 @@ def test_the_batch_that_made_the_loss_no_number_is_kept_to_be_looked_at(tmp_path
     with pytest.raises(LearningError, match=r"At update \d+ .* no number any more. Its batch is at .*bad-batch.safetensors"):
         train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
     assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()
+
+
+def test_values_are_not_learned_where_an_import_lost_all_terminations(tmp_path: Path) -> None:
+    rows = [row | {"obs": [0.1 * row["t"], 0.0, 0.0, 0.0]} for name in "ab" for row in without(steps(name, 4), "new_obs")]
+    rows = [row for row in rows if row["t"] or row["eps_id"] == "b"]  # what terminates lacks its first step
+    rows[-1] |= {"terminateds": False, "truncateds": True}
+    rules = {"incomplete": "drop", "last_new_obs": "repeat"}
+    spaces = {"action_space": {"space": "discrete", "n": 3}}
+    data = run_import(scattered(tmp_path / "in", rows, 1), tmp_path / "out", episodes=rules, **spaces)[0].dataset.uri
+    wanted = {"algorithm": "dqn", "evaluation": {"play": False}, "optimizer": {"max_epochs": 1}}
+    with pytest.raises(
+        ConfigError, match=r"DQN learns values, and .*/out version 1 kept none of the 1 terminations of its source"
+    ):
+        train_policy(config(**wanted), dataset=data, output=str(tmp_path / "policy"))
+    for name, allowed in (("allowed", {"data": {"allow_lost_terminations": True}}), ("cloned", {"algorithm": "bc"})):
+        train_policy(config(**wanted | allowed), dataset=data, output=str(tmp_path / name))

@@ -48,9 +48,12 @@ def test_04_the_next_observation_may_be_missing(tmp_path: Path) -> None:
     mapping = {canonical: own for canonical, own in MAPPING.items() if canonical not in ("new_obs", "infos")}
     repeated = run_import(tmp_path / "in", tmp_path / "1", mapping=mapping, episodes={"last_new_obs": "repeat"})[1]["a"]
     np.testing.assert_array_equal(repeated.observations, OBSERVATIONS[[0, 1, 2, 2]])
-    result, dropped = run_import(tmp_path / "in", tmp_path / "2", mapping=mapping, episodes={"last_new_obs": "drop"})
+    cut_off = {"truncateds" if canonical == "dones" else canonical: own for canonical, own in mapping.items()}
+    result, dropped = run_import(tmp_path / "in", tmp_path / "2", mapping=cut_off, episodes={"last_new_obs": "drop"})
     np.testing.assert_array_equal(dropped["a"].observations, OBSERVATIONS[:3])
     assert result.counts.dropped_last_steps == 2
+    result, kept = run_import(tmp_path / "in", tmp_path / "3", mapping=mapping, episodes={"last_new_obs": "drop"})
+    assert kept["a"].terminated and len(kept["a"]) == 3 and result.counts.dropped_last_steps == 0
 
 
 @pytest.mark.usefixtures("ray_up")

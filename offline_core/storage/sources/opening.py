@@ -113,11 +113,6 @@ def open_source(
     return [_partitioned(reader, values, config) for (reader, _), values in zip(found.values(), partitions, strict=True)]
 
 
-def partition_names(readers: Sequence[StepReader]) -> list[str]:
-    """The columns that come from the names of folders."""
-    return sorted({name for reader in readers for name in getattr(reader, "partition", ())})
-
-
 def episode_files(paths: Sequence[str], listing: Listing | None = None) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
     files = (file for path in paths for file in _files(Location.of(path), "parquet", listing or Listing()))

@@ -19,6 +19,8 @@ class Unreadable(NamedTuple):
     rows: int
     """How many these are; 0: not known."""
     error: OfflineError
+    terminations: int = 0
+    """How many of them terminate an episode, as far as that can be read."""
 
     def __str__(self) -> str:
         return f"{self.uri}{'' if self.row is None else f', row {self.row:,}'}: {self.error}"

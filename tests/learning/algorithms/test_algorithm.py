@@ -56,6 +56,18 @@ def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
         torch.testing.assert_close(term, torch.cat([part.watched[watched] for part in parts]))
 
 
+@pytest.mark.parametrize(("name", "settings"), [*((name, None) for name in NAMES), ("marwil", MARWILConfig(gae_lambda=0.9))])
+def test_the_observation_after_a_termination_is_of_no_account(name: str, settings: MARWILConfig | None) -> None:
+    """Where a source does not have it, the import repeats the one before. After a cut-off it counts for what learns values."""
+    losses = []
+    for after in (0.0, 5.0):
+        algorithm = make_algorithm(name, VECTOR, TWO, SMALL, settings)
+        steps = made_steps([9, 3, 4], [True, False, True])
+        steps.columns["obs"][steps.last[[0, 2]]] += after
+        losses.append(algorithm(whole_batch(algorithm, steps)).loss)
+    assert torch.equal(*losses)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_steps_at_all_teach_nothing(name: str) -> None:
     """A learner's share of a short last batch may be empty, and the others still wait for its gradients."""

@@ -161,3 +161,15 @@ def test_the_targets_follow_at_their_rate() -> None:
 def test_what_only_listed_actions_have_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"actions in Box.*, {' and '.join(f'cql.{name}' for name in changed)} would change"):
         cql(**changed)
+
+
+def test_the_observation_after_a_termination_says_nothing_of_the_targets() -> None:
+    """It only proposes actions to the integral of the penalty, whose value does not depend on who proposes."""
+    algorithm = cql()
+    targets = []
+    for after in (0.0, 5.0):
+        steps = box_steps([9, 3, 4], [True, False, True])
+        steps.columns["obs"][steps.last[[0, 2]]] += after
+        torch.manual_seed(0)
+        targets.append(algorithm(whole_batch(algorithm, steps)).watched["target_q"])
+    assert torch.equal(*targets)

@@ -1,0 +1,70 @@
+"""Ids of episodes: unique where a source uses one again in another file, folder or on another date."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.conversion.config import IdsPer
+from offline_core.conversion.time_gaps import NANOSECONDS
+
+
+def named(
+    column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer
+) -> tuple[list[str], np.ndarray]:
+    """(ids in the order in which they appear, the number of each row's).
+
+    Arguments:
+        t: (N,) nanoseconds since 1970, if it is by date.
+    """
+    encoded = column.combine_chunks().dictionary_encode()
+    ids, group = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+    if per == "source":
+        return ids, group
+    labels, label = _labels(file, t, files, per)
+    encoded = pa.array(group * len(labels) + label).dictionary_encode()
+    pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
+    return [unique_id(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+
+
+def unique_id(eps_id: str, place: str) -> str:
+    """An id that no other file, folder or date has."""
+    return f"{eps_id}@{hashed(place, 8)}"
+
+
+def id_of_part(eps_id: str, t: int) -> str:
+    """An id for what goes on at step t after an end or a gap; the hash is there lest an episode of the data has that id."""
+    return f"{eps_id}@{t}-{hashed(f'{eps_id}@{t}', 4)}"
+
+
+def folder_of(uri: str) -> str:
+    return uri.rpartition("/")[0]
+
+
+def hashed(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def alternating(group: np.ndarray, file: np.ndarray) -> int:
+    """How many groups, whose rows are in order, go back to a file after rows of another one."""
+    changes = (np.diff(group) == 0) & (np.diff(file) != 0)
+    if not changes.any():
+        return 0
+    turns = np.bincount(group[1:][changes], minlength=int(group.max()) + 1)
+    pairs = np.unique(group * (int(file.max()) + 1) + file)
+    inside = np.bincount(pairs // (int(file.max()) + 1), minlength=len(turns))
+    return int((turns > inside - 1).sum())
+
+
+def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer) -> tuple[list[str], np.ndarray]:
+    """(what may follow an id, the number of each row's)."""
+    if per == "date":
+        days, label = np.unique(t // (86_400 * NANOSECONDS), return_inverse=True)
+        return [str(np.datetime64(int(day), "D")) for day in days], label
+    if per == "file":
+        return list(files), file
+    folders, number = np.unique([folder_of(uri) for uri in files], return_inverse=True)
+    return folders.tolist(), number[file]

@@ -1,0 +1,33 @@
+"""Times of steps that lie too far apart for one episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+GAP_FACTOR = 20
+"""A gap takes more than so many times what three quarters of an episode's steps take at most."""
+NANOSECONDS = 10**9
+
+
+def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: float | None = None) -> np.ndarray:
+    """(N,) bool: the row comes so long after the one before it that it begins something else.
+
+    What an episode's steps take is found by the upper quartile of the times between them: up to a quarter of these may be
+    gaps, however long, and it follows each episode's own pace.
+
+    Arguments:
+        t: (N,) the time of each row, ascending within a group.
+        group: (N,) ascending numbers of what is to be compared.
+        starts: (N,) bool, the row begins something anyway; the first one does.
+        max_gap: in the unit of t; None: `GAP_FACTOR` times the quartile of the group.
+    """
+    gaps = np.zeros(len(t), bool)
+    rows = np.flatnonzero(~starts)
+    took = (t[rows] - t[rows - 1]).astype(np.float64)
+    if max_gap is not None or not len(rows):
+        gaps[rows] = took > (np.inf if max_gap is None else max_gap)
+        return gaps
+    _, first, count = np.unique(group[rows], return_index=True, return_counts=True)
+    usual = took[np.lexsort((took, group[rows]))][first + (count - 1) * 3 // 4]
+    gaps[rows] = took > GAP_FACTOR * np.repeat(usual, count)
+    return gaps

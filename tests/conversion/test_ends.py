@@ -1,0 +1,92 @@
+"""What becomes of the ends of a source, and how later steps learn that they were lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from offline_core.conversion.ends import lost_terminations
+from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import prune_dataset
+from offline_core.storage.dataset import open_dataset
+from tests.conversion.factories import parts, run_import, scattered, steps, without
+
+EPISODES = [*(steps(f"a{i}", 3 + i % 4) for i in range(6)), *(steps(f"b{i}", 5, end="X") for i in range(2))]
+ROWS = [row for rows in EPISODES for row in rows]
+
+
+def d4rl(path: Path) -> Path:
+    """These episodes as D4RL keeps them, without next observations."""
+    names = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
+    names |= {"terminals": "terminateds", "timeouts": "truncateds"}
+    with h5py.File(path, "w") as file:
+        for name, ours in names.items():
+            file[name] = np.array([row[ours] for row in ROWS])
+    return path
+
+
+def test_terminations_of_d4rl_are_kept_and_timeouts_lose_their_last_step(tmp_path: Path) -> None:
+    result, found = run_import(d4rl(tmp_path / "x.hdf5"), tmp_path / "out", episodes={"last_new_obs": "drop"})
+    statistics = open_dataset(result.dataset.uri).manifest.statistics
+    assert (statistics.terminated, statistics.truncated) == (6, 2)
+    assert [len(e) for e in found] == [3, 4, 5, 6, 3, 4, 4, 4]
+    counts = result.counts
+    assert (counts.terminations, counts.dropped_last_steps, counts.repeated_last_obs) == (6, 2, 6)
+    assert result.notes == [
+        "2 episodes that do not terminate lost their last step, as its next observation is not known; 6 terminated ones are "
+        "whole.",
+        "The observation after 6 last steps is not in the source; the one before is repeated.",
+    ]
+    assert open_dataset(result.dataset.uri).manifest.report["notes"] == result.notes
+    assert lost_terminations(open_dataset(result.dataset.uri)) is None
+
+
+@pytest.mark.parametrize("unreadable", ["flag", "next"])
+def test_terminations_in_rows_that_cannot_be_read_are_counted(tmp_path: Path, unreadable: str) -> None:
+    """As where new_obs is missing just there: all of them would be lost without a word."""
+    lost = {"new_obs": [None, None]} if unreadable == "next" else {"terminateds": None}
+    rows = [row | (lost if row["terminateds"] else {}) for row in ROWS]
+    result, found = run_import(scattered(tmp_path / "in", rows, 2), tmp_path / "out", unreadable="quarantine", partitions=2)
+    assert {end for _, end in parts(found)} == {"X"}
+    assert result.counts.terminations == (6 if unreadable == "next" else 0)
+    dataset = open_dataset(result.dataset.uri)
+    if unreadable == "next":
+        assert result.notes == ["6 of 6 terminations of the source are in no episode."]
+        assert lost_terminations(dataset) == f"{result.dataset.uri} version 1 kept none of the 6 terminations of its source"
+
+
+def lossy(tmp_path: Path, **rules: Any) -> str:
+    """The URI of an import whose terminated episodes all lack their first step, and are dropped."""
+    rows = [row for row in ROWS if row["t"] or row["eps_id"].startswith("b")]
+    episodes = {"incomplete": "drop"} | rules
+    return run_import(scattered(tmp_path / "in", rows, 1), tmp_path / "out", episodes=episodes)[0].dataset.uri
+
+
+def test_what_is_made_of_an_import_without_its_terminations_is_known(tmp_path: Path) -> None:
+    uri = lossy(tmp_path)
+    pruned = prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=uri, output=str(tmp_path / "pruned")).dataset
+    said = f"{uri} version 1 kept none of the 6 terminations of its source"
+    assert lost_terminations(open_dataset(pruned.uri)) == said
+
+
+def test_declared_time_limits_are_no_lost_terminations(tmp_path: Path) -> None:
+    rows = without([row for rows in (steps("a", 4), steps("b", 4)) for row in rows], "truncateds")
+    result, _ = run_import(scattered(tmp_path / "in", rows, 1), tmp_path / "out", episodes={"time_limit_steps": 4})
+    assert result.notes == []
+    assert lost_terminations(open_dataset(result.dataset.uri)) is None
+
+
+def test_imports_from_when_the_drop_lost_terminations_are_known(tmp_path: Path) -> None:
+    rows = without(ROWS, "new_obs")
+    rules = {"last_new_obs": "drop"}
+    dataset = run_import(scattered(tmp_path / "in", rows, 1), tmp_path / "out", episodes=rules)[0].dataset
+    place = tmp_path / "out/_versions/000001.json"
+    manifest = json.loads(place.read_text())
+    manifest["operation"]["version"], manifest["statistics"]["terminated"] = 3, 0
+    place.write_text(json.dumps(manifest))
+    assert "when last_new_obs: drop lost every termination" in str(lost_terminations(open_dataset(dataset.uri)))
