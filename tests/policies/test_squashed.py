@@ -52,6 +52,46 @@ def test_it_is_torchs_transformed_distribution() -> None:
     torch.testing.assert_close(head.log_prob(inputs, actions), expected.log_prob(actions), rtol=1e-6, atol=1e-6)
 
 
+ROUNDED = 2.0**-24
+"""Half a step of float32, relative."""
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (0.1, 0.7), (-300.0, 5.0)])
+@pytest.mark.parametrize("mean", [0.0, 2.0, -3.0, 4.0, 5.0, -5.0])
+def test_float32_is_as_right_as_an_action_in_float32_can_be(low: float, high: float, mean: float) -> None:
+    """Of the same action log_prob is what float64 says, of a draw rsample's; the two differ by the action's rounding alone."""
+    head = head_of(between((low, high)))
+    inputs = inputs_of((mean, 0.5), dtype=torch.float32).expand(2_000, -1)
+    actions, drawn_with = head.rsample(inputs, torch.Generator().manual_seed(0))
+    log_probs = head.log_prob(inputs, actions)
+    bounds = head.low.double(), head.high.double()
+    exact = torchs(inputs.double(), *bounds)
+    torch.testing.assert_close(log_probs.double(), exact.log_prob(actions.double()), rtol=1e-6, atol=1e-5)
+    draws = head._drawn(inputs, torch.Generator().manual_seed(0)).double()
+    squashed = bounds[0] + (bounds[1] - bounds[0]) * torch.sigmoid(2 * draws)
+    slope = math.log(4) + torch.nn.functional.logsigmoid(2 * draws) + torch.nn.functional.logsigmoid(-2 * draws)
+    gaussian = Normal(inputs[:, :1].double(), inputs[:, 1:].double().exp()).log_prob(draws)
+    right = (gaussian - slope - head.half_range.double().log())[:, 0]
+    torch.testing.assert_close(drawn_with.double(), right, rtol=1e-6, atol=1e-5)
+    distance = torch.minimum(squashed - bounds[0], bounds[1] - squashed)[:, 0]
+    steps = ROUNDED * actions.double().abs()[:, 0] / distance
+    slopes = (draws[:, 0].sign() - (draws[:, 0] - mean) / (2 * 0.5**2)).abs()
+    assert ((log_probs - drawn_with).abs() <= 2.5 * steps * slopes + 10 * steps**2 + 2e-5).all()
+
+
+def test_next_to_a_bound_of_nothing_no_digit_is_lost() -> None:
+    """Where float32 is fine: draws of -6 before tanh are a millionth from the bound 0."""
+    head, inputs = head_of(between((0, 300))), inputs_of((-6.0, 0.3), dtype=torch.float32).expand(500, -1)
+    actions, drawn_with = head.rsample(inputs, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(head.log_prob(inputs, actions), drawn_with, rtol=1e-6, atol=1e-5)
+
+
+def test_at_nothing_it_is_as_steep_as_tanh() -> None:
+    head, inputs = head_of(between((-2, 2))), torch.zeros(1, 2, requires_grad=True)
+    head.mode(inputs).sum().backward()
+    assert inputs.grad is not None and inputs.grad[0, 0] == 2
+
+
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.1, 0.7), (-300.0, 5.0)])
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 0.3), (0.9, 0.5), (-1.5, 1.0), (0.2, 2.0)])
 def test_the_whole_probability_is_one(low: float, high: float, mean: float, std: float) -> None:
