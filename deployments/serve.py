@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import signal
+import sys
 from typing import Any
 
-from prefect import serve
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.deployments.runner import RunnerDeployment
+from prefect.runner import Runner
 from prefect.schedules import Schedule
 
 from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
+from flows.stopping import STOPS, end_at_once
 from flows.ui import use_preferred_ui
 from offline_core.provenance import provenance
 
@@ -29,14 +33,53 @@ def served(definition: dict[str, Any]) -> RunnerDeployment:
     )
 
 
+async def serve(*deployments: RunnerDeployment) -> signal.Signals:
+    """Serves until SIGINT or SIGTERM, which cancel the run at hand; a second one ends this process at once. Returns the first.
+
+    One run at a time, for a run takes the whole machine. Prefect's own handler of SIGTERM leaves the run in state Running, and
+    in its concurrency slot.
+    """
+    runner = Runner(limit=1)
+    for deployment in deployments:
+        await runner.aadd_deployment(deployment)
+    sys.stdout.write(f"Serving {', '.join(each.full_name for each in deployments)}. Stop with Ctrl-C.\n")
+    sys.stdout.flush()
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    first: signal.Signals | None = None
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal first
+        if first is not None:
+            end_at_once(128 + number)
+        first = number
+        stopped.set()
+
+    serving = asyncio.create_task(runner.start())
+    while not runner.started and not serving.done():
+        await asyncio.sleep(0.1)
+    # Only now, for Prefect's runner has set a handler of its own.
+    for number in STOPS:
+        loop.add_signal_handler(number, stop, number)
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if stopped.is_set():
+        await runner.astop()
+    await serving
+    stopping.cancel()
+    assert first is not None, "nothing else ends it without an error"
+    return first
+
+
 def main() -> None:
-    """Serves until it is interrupted; one run at a time, for a run takes the whole machine."""
+    """Serves until it is stopped; then ends with exit code 130 (SIGINT) or 143 (SIGTERM)."""
     parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
     parser.add_argument("--profile", action="append", choices=PROFILES, help="Repeat for more; default if none is given.")
     chosen = parser.parse_args().profile or ["default"]
     with readable_errors():
         use_preferred_ui()
-        serve(*(served(each) for each in definitions() if each["name"] in chosen), limit=1)
+        first = asyncio.run(serve(*(served(each) for each in definitions() if each["name"] in chosen)))
+    sys.stderr.write(f"Stopped by {first.name}. A run that was at work is cancelled: retry it, and it goes on where it was.\n")
+    raise SystemExit(128 + first)
 
 
 if __name__ == "__main__":

@@ -337,10 +337,25 @@ def _print_chain(result: Any) -> None:
 
 
 def main() -> None:
-    """Runs a verb; our own errors are one readable message and exit code 1, everything else is a bug and shows itself."""
-    from offline_core.errors import OfflineError
+    """Runs a verb. Exit codes: 0; 1 after an error; 2 for a wrong command; 130 and 143 when SIGINT or SIGTERM stopped it.
+
+    Our own errors are one readable message; everything else is a bug and shows itself.
+    """
+    from flows.stopping import Stopping
 
     sys.path.append(os.getcwd())  # for code of one's own; behind ours, for there may be a tasks.py
+    stopping = Stopping()
+    try:
+        _run_verb()
+    except BaseException:
+        if stopping.signal is None:
+            raise
+        _fail(stopping.sentence, code=stopping.code)
+
+
+def _run_verb() -> None:
+    from offline_core.errors import OfflineError
+
     try:
         app()
     except OfflineError as error:
@@ -349,6 +364,10 @@ def main() -> None:
         if not _is_unreachable(error):
             raise
         _fail(_no_server())
+    except BaseException as error:
+        if type(error).__name__ != "Crash":  # of tasks.stage, which takes seconds to import
+            raise
+        _fail(str(error))
 
 
 def _is_unreachable(error: Exception) -> bool:
@@ -372,6 +391,6 @@ def _no_server() -> str:
     )
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = 1) -> None:
     typer.secho(f"\n{message}", fg="red", err=True)
-    sys.exit(1)
+    sys.exit(code)

@@ -21,6 +21,7 @@
     │   └── VersionExistsError     another writer committed that version first
     ├── CheckpointError            a policy cannot be loaded from there
     ├── ClusterError               Ray cannot be reached, or has not what is asked of it
+    │   └── RayLostError               Ray's process on this machine died
     ├── RecorderError              recorders died more often than they may
     ├── PromotionError             a policy is not shown to be worth what it has to be
     └── LearningError              training cannot go on
@@ -52,6 +53,7 @@ __all__ = [
     "OfflineError",
     "PromotionError",
     "QualityError",
+    "RayLostError",
     "RecorderError",
     "SchemaError",
     "SpaceError",
@@ -154,6 +156,10 @@ class CheckpointError(OfflineError):
 
 class ClusterError(OfflineError):
     """Ray cannot be reached, or has not what is asked of it."""
+
+
+class RayLostError(ClusterError):
+    """Ray's process on this machine died."""
 
 
 class RecorderError(OfflineError):

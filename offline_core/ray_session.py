@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import psutil
 
 from offline_core.errors import ClusterError, ConfigError, OfflineError, first_line
 from offline_core.ray_address import check_address
+from offline_core.ray_watch import terminable, watched
 
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
@@ -76,6 +78,7 @@ def ray_session() -> Iterator[None]:
     Raises:
         ConfigError: one of these variables is no number that could be meant.
         ClusterError: there is nothing at `RAY_ADDRESS` that could be joined.
+        RayLostError: Ray's process on this machine died inside the block.
     """
     import ray
 
@@ -83,12 +86,12 @@ def ray_session() -> Iterator[None]:
         with _starting:
             if not ray.is_initialized():
                 (stack if _scope is None else _scope).enter_context(_connected())
+        stack.enter_context(terminable())
         yield
 
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    import ray
 
     _quiet_loggers()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -104,18 +107,36 @@ def _connected() -> Iterator[None]:
     # would replace the SIGTERM handler of whoever runs us, who could not cancel in good order any more.
     with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
         try:
-            keeper.submit(_init, where).result()
-            yield
+            node = keeper.submit(_init, where).result()
+            with watched(None if joins else node.all_processes["raylet"][0].process.pid):
+                yield
         finally:
-            keeper.submit(ray.shutdown).result()
+            keeper.submit(_shutdown, is_own=not joins).result()
 
 
-def _init(where: dict[str, Any]) -> None:
+def _shutdown(*, is_own: bool) -> None:
+    """Ends Ray, and removes the folder that it leaves for every session: sockets, spilled objects, log files."""
+    import ray
+
+    folder = ray._private.worker._global_node.get_session_dir_path() if is_own and ray.is_initialized() else None
+    ray.shutdown()
+    if folder is None:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    latest = os.path.join(os.path.dirname(folder), "session_latest")
+    with contextlib.suppress(OSError):
+        if os.readlink(latest) == folder:
+            os.unlink(latest)
+
+
+def _init(where: dict[str, Any]) -> Any:
+    """Ray's node of this process."""
     import ray
 
     try:
         # What actors print stays in Ray's own log files; what they raise is raised here.
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        return ray._private.worker._global_node
     except Exception as error:
         raise ClusterError(
             f"Ray ({where['address']}) did not take us in: {first_line(error)}. Its log files say more; they are in "

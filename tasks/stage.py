@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -10,7 +11,7 @@ from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
-from offline_core.errors import OfflineError
+from offline_core.errors import OfflineError, RayLostError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,13 +20,17 @@ RETRIES = 2
 FIRST_DELAY_SECONDS = 5
 
 
+class Crash(BaseException):
+    """What a stage runs on has died. Prefect marks the run as Crashed, as it does for all that is no Exception."""
+
+
 def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that is one stage of the pipeline.
 
     Tried again, later and later, after what may pass by itself, and never after what would come again. Prefect keeps no
     result of it: the core finds what was made before by what it was made of, and a second memory could only be wrong.
     """
-    return task(
+    as_task = task(
         name=name,
         task_run_name=task_run_name,
         cache_policy=NO_CACHE,
@@ -35,6 +40,18 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
         retry_jitter_factor=0.2,
         retry_condition_fn=_may_pass,
     )
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        @functools.wraps(function)
+        def crashing(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except RayLostError as error:
+                raise Crash(str(error)) from None
+
+        return as_task(crashing)
+
+    return decorate
 
 
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -34,6 +33,8 @@ from offline_core.storage.location import Location
 SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
 """At the records, for the progress bar; on a disk, and where each look is a request that costs."""
 
+ABORT_SECONDS = 5.0
+
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
     """Trains with `compute.learners` processes that all see the same global batches; see `learn`.
@@ -56,7 +57,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     ).remote(run)
     fetch(feeder.chunk.remote(0, 0))  # errors of the data are the user's, not a lost learner
     with tempfile.TemporaryDirectory(prefix="offline-train-") as scratch:  # Ray Train's own files, none of them ours
-        trainer = TorchTrainer(
+        trainer = _Trainer(
             _learner,
             train_loop_config={"run": run, "feeder": feeder, "start": start},
             scaling_config=_scaling(compute),
@@ -64,8 +65,11 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
             torch_config=TorchConfig(backend="nccl" if compute.gpus_per_learner else "gloo"),
         )
         try:
-            with _progress(run), _own_sigint_handler():
+            with _progress(run):
                 outcome = trainer.fit().return_value
+        except KeyboardInterrupt:
+            trainer.abort()
+            raise
         except Exception as error:
             with contextlib.suppress(ray.exceptions.RayActorError):  # the feeder may be lost as well
                 if (failure := fetch(feeder.failure.remote())) is not None:
@@ -79,15 +83,19 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     return outcome  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def _own_sigint_handler() -> Iterator[None]:
-    """Ray Train leaves one behind that ends the process as if all were well."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
+class _Trainer(TorchTrainer):  # type: ignore[misc]
+    """Ray's, without its handler of SIGINT, which ends the process as if all were well and stays when the training is over."""
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:
+        self._controller = controller
+
+    def abort(self) -> None:
+        """Ends the learners, if they can still be reached."""
+        if self._controller is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(self._controller.abort.remote(), timeout=ABORT_SECONDS)
 
 
 def _check_resources(compute: ComputeConfig) -> None:

@@ -1,0 +1,73 @@
+"""Ends a command in order when it is told to stop by SIGTERM or SIGINT (Ctrl-C), and at once when it is told again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+
+import psutil
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+SENTENCE = "Stopped by {name}. Run the same again: what was finished is found, and a training goes on from its last state."
+AGAIN = "Stopped at once by a second signal. A Prefect server may show the run as Running; cancel it there."
+HANDLED_SECONDS = 0.3
+"""Prefect sends the process the same signal again when it has marked the run; then `_exit` is called within that time."""
+
+
+class Stopping:
+    """The first signal raises in the main thread, as Prefect and Python do it; this notes which it was."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """That told the process to stop, if any did."""
+        self._handled: queue.SimpleQueue[None] = queue.SimpleQueue()
+        told, self._tell = socket.socketpair()
+        self._tell.setblocking(False)
+        signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)  # whichever handler is set, Prefect's as well
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._exit)
+        threading.Thread(target=self._watch, args=(told,), name="stopping", daemon=True).start()
+
+    @property
+    def sentence(self) -> str:
+        """What people read when it has ended in order."""
+        assert self.signal is not None
+        return SENTENCE.format(name=self.signal.name)
+
+    @property
+    def code(self) -> int:
+        """The exit code of a process that a signal ended, as shells have it."""
+        assert self.signal is not None
+        return 128 + self.signal
+
+    def _exit(self, number: int, frame: FrameType | None) -> None:
+        self._handled.put(None)
+        raise SystemExit(128 + number)
+
+    def _watch(self, told: socket.socket) -> None:
+        while number := told.recv(1):
+            if number[0] not in STOPS:
+                continue
+            is_first = self.signal is None
+            self.signal = self.signal or signal.Signals(number[0])
+            try:
+                self._handled.get(timeout=HANDLED_SECONDS)
+            except queue.Empty:
+                if not is_first:
+                    end_at_once(self.code)
+
+
+def end_at_once(code: int) -> None:
+    """Kills what this process started, and ends it."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    sys.stderr.write(f"\n{AGAIN}\n")
+    sys.stderr.flush()
+    os._exit(code)
