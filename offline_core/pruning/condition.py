@@ -11,6 +11,7 @@ import polars.selectors as cs
 
 from offline_core.episodes import nested
 from offline_core.errors import ConfigError, first_line
+from offline_core.sql import shown, sql_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,12 @@ class Condition:
 
     @classmethod
     def sql(cls, text: str) -> Condition:
-        """Polars' dialect of SQL (`polars.sql_expr`).
+        """Polars' dialect of SQL, see `offline_core.sql`.
 
         Raises:
-            ConfigError: it cannot be understood.
+            ConfigError: it cannot be understood, or is more than a condition on columns.
         """
-        try:
-            return cls(repr(text), pl.sql_expr(text))
-        except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"The condition {text!r} cannot be used: {first_line(error)}.") from error
+        return cls(shown(text), sql_condition(text))
 
     @property
     def names(self) -> set[str]:
@@ -54,7 +52,7 @@ class Condition:
         expression = self.expression if within is None else self.expression.over(within)
         try:
             met = rows.with_columns(expression.alias("met"))["met"]
-        except pl.exceptions.PolarsError as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             self.refuse(f"cannot be used: {first_line(error)}.")
         if met.dtype != pl.Boolean:
             self.refuse(f"gives {met.dtype} and not true or false.")

@@ -168,7 +168,7 @@ def test_columns_that_a_condition_needs_are_not_kept_for_that(tmp_path: Path) ->
         ("obs[5] > 3", "neither true nor false"),
         ("rewards", "gives Float64 and not true or false"),
         ("obs > 3", "cannot be used|gives"),
-        ("rewards >", "cannot be used"),
+        ("rewards >", "cannot be understood"),
     ],
 )
 def test_conditions_that_cannot_be_used(tmp_path: Path, format: Format, condition: str, message: str) -> None:

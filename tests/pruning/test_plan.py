@@ -96,7 +96,7 @@ def test_a_plan_may_keep_nothing(tmp_path: Path) -> None:
 
 def test_what_cannot_be_planned(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [episode(0)])
-    for wrong, message in (({"where": "retrun > 3"}, "names the column"), ({"where_steps": "t >"}, "cannot be used")):
+    for wrong, message in (({"where": "retrun > 3"}, "names the column"), ({"where_steps": "t >"}, "cannot be understood")):
         with pytest.raises(ConfigError, match=message):
             plan_pruning(PruningConfig(**wrong), dataset=str(tmp_path / "in"))
     write_items(tmp_path / "theirs" / "x.parquet", [b"x"])

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
+from offline_core.sql import shown, sql_condition
 from offline_core.storage.location import Location
 from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.sources.partitions import Values
@@ -155,15 +156,13 @@ class ScannedFile:
 
     def _condition(self, where: str, schema: Mapping[str, Any]) -> pl.Expr:
         """The condition, tried on no rows."""
+        condition = sql_condition(where)
         try:
-            condition = pl.sql_expr(where)
             kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
-        except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError) as error:
-            raise ConfigError(f"The condition {where!r} cannot be understood: {first_line(error)}.") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise ConfigError(f"The condition {where!r} cannot be used on {self.uri}: {first_line(error)}.") from error
+            raise ConfigError(f"The condition {shown(where)} cannot be used on {self.uri}: {first_line(error)}.") from error
         if kind != pl.Boolean:
-            raise ConfigError(f"The condition {where!r} gives {kind} and not true or false.")
+            raise ConfigError(f"The condition {shown(where)} gives {kind} and not true or false.")
         return condition
 
     def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
