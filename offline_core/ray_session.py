@@ -72,8 +72,9 @@ def ray_session() -> Iterator[None]:
     """Ray is up inside the block. Nested blocks share the outermost session, which ends with its block or its `ray_scope`.
 
     Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (all of this machine
-    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it). What
-    runs there has our environment: all of it on this machine, and the variables of `PLACES` on a cluster.
+    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it). A
+    local Ray listens on loopback only. What runs there has our environment: all of it on this machine, and the variables of
+    `PLACES` on a cluster.
 
     Raises:
         ConfigError: one of these variables is no number that could be meant.
@@ -92,7 +93,6 @@ def ray_session() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-
     _quiet_loggers()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -103,15 +103,34 @@ def _connected() -> Iterator[None]:
     if joins:
         check_address(str(address))
     where = {"address": address, "runtime_env": {"env_vars": _places()}} if joins else _own_ray()
+    bound = contextlib.nullcontext() if joins else _on_loopback()
     # In a thread that lasts as long as Ray does: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler of whoever runs us, who could not cancel in good order any more.
     with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
         try:
-            node = keeper.submit(_init, where).result()
+            with bound:
+                node = keeper.submit(_init, where).result()
             with watched(None if joins else node.all_processes["raylet"][0].process.pid):
                 yield
         finally:
             keeper.submit(_shutdown, is_own=not joins).result()
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A Ray that is started inside listens on loopback only, and so does everything it starts.
+
+    Ray's servers do so where the node's address is a loopback address. `ray.init` replaces such an address by the machine's
+    own, unless it takes this for a machine that cannot be part of a cluster, which it decides by this constant.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _shutdown(*, is_own: bool) -> None:

@@ -42,16 +42,41 @@ FUNCTIONS = frozenset(
 """Those whose result is not much larger than what they are given."""
 
 TYPES = frozenset(
-    "bool boolean tinyint smallint int int1 int2 int4 int8 integer bigint float float4 float8 double real "
-    "text varchar string date time timestamp datetime".split()
+    [
+        "bool",
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "int1",
+        "int2",
+        "int4",
+        "int8",
+        "integer",
+        "bigint",
+        "float",
+        "float4",
+        "float8",
+        "double",
+        "real",
+        "text",
+        "varchar",
+        "string",
+        "date",
+        "time",
+        "timestamp",
+        "datetime",
+    ]
 )
 _TIMES = frozenset({"date", "time", "timestamp", "datetime", "interval"})
 """Words that stand before a text: `date '2026-01-31'`."""
-_OPERATORS = frozenset("and or not in is between like ilike rlike regexp xor case when then".split())
-_VALUES = frozenset("null true false".split())
-_CALLS = frozenset("cast try_cast".split())
+_OPERATORS = frozenset(
+    ["and", "or", "not", "in", "is", "between", "like", "ilike", "rlike", "regexp", "xor", "case", "when", "then"]
+)
+_VALUES = frozenset(["null", "true", "false"])
+_CALLS = frozenset(["cast", "try_cast"])
 _BEFORE_BRACKETS = _OPERATORS | {"else"}
-_QUERIES = frozenset("select from with table values union join exists".split())
+_QUERIES = frozenset(["select", "from", "with", "table", "values", "union", "join", "exists"])
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -65,7 +90,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_GROUPS = frozenset("( ) , . [ ]".split())
+_GROUPS = frozenset(["(", ")", ",", ".", "[", "]"])
 
 
 def sql_condition(text: str) -> pl.Expr:

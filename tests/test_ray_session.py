@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -64,9 +64,9 @@ def told(process: subprocess.Popen[str]) -> list[psutil.Process]:
     raise AssertionError(process.communicate()[1])
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and all that it has still said."""
-    output, errors = process.communicate(timeout=60)
+def ended(process: subprocess.Popen[str], *, answer: str | None = None) -> tuple[int, str]:
+    """Its exit code and all that it has still said; `answer` is what it waits for, if it does."""
+    output, errors = process.communicate(answer, timeout=60)
     return process.returncode, output + errors
 
 
@@ -112,6 +112,36 @@ def test_ray_starts_with_the_first_session_and_ends_with_the_scope() -> None:
     code, said = ended(process)
     assert code == 0 and "Error" not in said
     assert_gone(processes)
+
+
+def test_a_local_ray_listens_on_loopback_only() -> None:
+    program = """
+    with ray_session():
+        @ray.remote(num_cpus=1)
+        class Actor:
+            def ready(self):
+                return True
+        actors = [Actor.remote(), Actor.remote()]
+        assert all(ray.get([actor.ready.remote() for actor in actors]))
+        tell()
+        input()
+    """
+    process = start(program)
+    processes = [psutil.Process(process.pid), *told(process)]
+    found = listening_sockets(processes)
+    _, said = ended(process, answer="\n")
+    assert {"gcs_server", "raylet", "ray::Actor"} <= {name for name, _ in found}, said
+    assert not [(name, address) for name, address in found if not address.removeprefix("::ffff:").startswith("127.")]
+
+
+def listening_sockets(processes: list[psutil.Process]) -> set[tuple[str, str]]:
+    """The process's name and the address, of every TCP socket that listens."""
+    found = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a worker of Ray's that was idle
+            connections = process.net_connections(kind="tcp")
+            found |= {(process.name(), each.laddr.ip) for each in connections if each.status == psutil.CONN_LISTEN}
+    return found
 
 
 def test_usage_statistics_are_off() -> None:
