@@ -55,7 +55,9 @@ class Player:
 
         All copies step together, and a copy that is only reset takes no step of the environment.
         """
-        seen, played, env_steps = [nested.map_leaves(np.copy, self.observations)], [], 0
+        seen: list[Nested] = [nested.map_leaves(np.copy, self.observations)]
+        played: list[tuple[np.ndarray, ...]] = []
+        env_steps = 0
         while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps:
             env_steps += int((~self.done).sum())
             chosen = policy.act(self.observations, explore=True, generator=self.generator)
