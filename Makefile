@@ -56,7 +56,7 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean: ## Remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+clean: ## Remove .venv, caches and what builds leave
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build dist site
 
 .PHONY: help install demo check test test-all browser docs bench bench-rllib format clean
