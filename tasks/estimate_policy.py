@@ -26,6 +26,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
                 "Weighed by": result.behaviour or "the recorded action_logp",
                 "Actions": "sampled" if result.explore else "greedy",
                 "Discount": f"{result.gamma:g}",
+                "Horizon": result.told_horizon,
                 "Intervals": f"{100 * result.confidence:g} % of {config.resamples:,} resamples of episodes",
                 "Required": "nothing"
                 if config.require_return is None

@@ -24,6 +24,7 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     result = estimate_policy(policy=policy, dataset=dataset, config=QUICK)
     card = card_of(estimate_policy, "estimate-card")
     assert re.search(r"\| Estimate wis \| \d\.\d+ \(\d\.\d+ to \d\.\d+\); \d+\.\d of 200 episodes effective, largest", card)
+    assert "| Horizon | until it terminates |" in card
     assert "| Required | nothing |" in card and "data:image/png;base64," in card
     place = tmp_path / "policy" / "_estimates"
     assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".png"}

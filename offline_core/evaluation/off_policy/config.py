@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from offline_core.config import Config
 from offline_core.policies.config import NetworkConfig
 
 Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
+Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class FQEConfig(Config):
@@ -48,6 +49,12 @@ class OffPolicyConfig(Config):
     """What a policy would come to, told from episodes that another one has played; and what it has to come to."""
 
     gamma: float = Field(0.99, ge=0, le=1, description="Discount a step; estimates are of discounted returns. 1: none.")
+    horizon: Horizon = Field(
+        "auto",
+        description="Steps of an episode that count. recorded: as many as the longest episode has. continuing: all until it "
+        "terminates, also after a truncation. auto: recorded if all episodes have one length, or those that did not terminate "
+        "all have the longest; otherwise continuing.",
+    )
     methods: list[Method] = Field(
         ["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"],
         min_length=1,

@@ -25,8 +25,12 @@ NOTICED = 0.01
 """How far a mean ratio may be from 1 for the precision of what was recorded."""
 ENOUGH_STEPS = 30
 """Effective ones, without which a mean ratio has no standard error to speak of."""
+MOST_UNRECORDED = 0.5
+"""Share of an estimate that may be about what was not recorded."""
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
+TIMES_A_STEP = 2.0
+"""Of a fixed horizon: a target network that follows by a share takes one over that share of updates to look a step further."""
 
 
 def about_learning(dataset: Lineage, policy: Lineage) -> list[str]:
@@ -118,16 +122,44 @@ def about_weights(episodes: Trajectories, *, by: str) -> list[str]:
     return doubts
 
 
-def about_convergence(config: OffPolicyConfig, open_episodes: int) -> list[str]:
+def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndarray, share: float) -> list[str]:
+    """Most of what an estimate is of was not recorded.
+
+    Arguments:
+        lengths: (E,) steps that were recorded and count.
+        is_open: (E,) bool which recordings end before the horizon.
+        share: see `unrecorded_share`.
+    """
+    if share <= MOST_UNRECORDED:
+        return []
+    ends, counts = np.unique(lengths[is_open], return_counts=True)
+    usual = int(counts.argmax())
+    fitting = [name for name in config.methods if METHODS[name].needs_model]
+    others = [name for name in config.methods if not METHODS[name].needs_model]
+    most = f"{counts[usual]:,} of them after {ends[usual]:,} steps"
+    said = [f"{', '.join(fitting)} have the Q function's word for it alone"] if fitting else []
+    said += [f"{', '.join(others)} leave it out"] if others else []
+    return [
+        f"{100 * share:.0f} % of the return was not recorded: {is_open.sum():,} of {len(lengths):,} episodes did not "
+        f"terminate, and their recordings end too early ({most}). Of what follows, "
+        f"{'; '.join(said)}. If episodes end there, set horizon to recorded or to a number of steps; otherwise record longer "
+        "episodes, or lower gamma."
+    ]
+
+
+def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int | None = None) -> list[str]:
     """The Q function has had no time to look as far as open episodes go on."""
     fitting = [name for name in config.methods if METHODS[name].needs_model]
-    times = config.fqe.updates * config.fqe.target_rate * (1 - config.gamma)
-    if not fitting or not open_episodes or times >= TIMES_TO_CONVERGE:
+    discounted = TIMES_TO_CONVERGE / (1 - config.gamma) if config.gamma < 1 else np.inf
+    needed = min(discounted, np.inf if horizon is None else TIMES_A_STEP * horizon)
+    done = config.fqe.updates * config.fqe.target_rate
+    if not fitting or not open_episodes or done >= needed:
         return []
+    left = f"still has {100 * np.exp(-done * (1 - config.gamma)):.0f} % of what it began with"
     return [
         f"{open_episodes:,} episodes are open, and of what follows them {', '.join(fitting)} know too little: the Q function "
-        f"still has {100 * np.exp(-times):.0f} % of what it began with. Raise fqe.updates or fqe.target_rate until their "
-        f"product is {TIMES_TO_CONVERGE / (1 - config.gamma):,.0f}, or lower gamma."
+        f"{left if needed == discounted else f'has not looked {horizon:,} steps ahead'}. Raise fqe.updates or fqe.target_rate "
+        f"until their product is {needed:,.0f}, or lower {'gamma' if horizon is None else 'gamma or horizon'}."
     ]
 
 

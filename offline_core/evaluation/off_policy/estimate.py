@@ -14,7 +14,8 @@ from offline_core.errors import ConfigError, PromotionError, StorageError
 from offline_core.evaluation.off_policy import doubts
 from offline_core.evaluation.off_policy.bootstrap import interval
 from offline_core.evaluation.off_policy.config import OffPolicyConfig
-from offline_core.evaluation.off_policy.estimators import METHODS, Estimator
+from offline_core.evaluation.off_policy.estimators import METHODS, Estimator, unrecorded_share
+from offline_core.evaluation.off_policy.horizon import cut_to, find_horizon, open_before, unrecorded_steps
 from offline_core.evaluation.off_policy.logged import Logged, Weighing, read_logged, read_parts
 from offline_core.evaluation.off_policy.result import Estimate, Interval, OffPolicyResult
 from offline_core.evaluation.off_policy.trajectories import Trajectories
@@ -59,7 +60,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     manifest = read_policy_manifest(policy)
     opened = open_dataset(dataset, version)
     acted = None if config.behaviour is None else read_policy_manifest(config.behaviour)
-    operation = Operation.of("estimate_policy", config, version=2, exclude={*_GATE, "behaviour"})
+    operation = Operation.of("estimate_policy", config, version=3, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
@@ -83,10 +84,13 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighs else None,
         seen=any(METHODS[name].needs_model for name in config.methods),
     )
+    horizon = find_horizon(config.horizon, logged)
+    logged = cut_to(logged, horizon)
+    is_open = open_before(logged, horizon)
     first_parts, begins_late = read_parts(opened)
-    episodes = _trajectories(config, logged, evaluated, together=first_parts)
+    episodes = _trajectories(config, logged, evaluated, together=first_parts, horizon=horizon)
     recorded, estimates = _estimated(config, episodes)
-    open_episodes = int((~logged.terminated).sum())
+    open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(
         uri=place.uri,
         checkpoint=policy,
@@ -94,6 +98,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         behaviour=config.behaviour,
         explore=config.explore,
         gamma=config.gamma,
+        horizon=horizon,
         confidence=config.confidence,
         recorded=recorded,
         estimates=estimates,
@@ -103,10 +108,12 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
             *doubts.about_parts(begins_late),
             *(doubts.about_sampling(manifest, evaluated) if config.explore else []),
             *doubts.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
-            *doubts.about_convergence(config, open_episodes),
+            *doubts.about_horizon(config, logged.lengths, is_open, share),
+            *doubts.about_convergence(config, open_episodes, horizon),
             *doubts.about_size(estimates, config),
         ],
         open_episodes=open_episodes,
+        unrecorded_share=share,
         seconds=time.perf_counter() - start,
     )
     try:
@@ -121,7 +128,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
     Raises:
         ConfigError: that method was not asked for its estimate.
-        PromotionError: it does not, or too few episodes count for it to mean anything.
+        PromotionError: it does not, or too few episodes count for it to mean anything, or most of it was not recorded.
     """
     if config.require_return is None:
         return
@@ -131,14 +138,20 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     found = result.estimates[name]
     told = (
         f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
-        f"{'sampled' if result.explore else 'greedy'} actions: {name} says {found.value:.4g}, {100 * result.confidence:g} % of "
-        f"resamples are within {found.low:.4g} to {found.high:.4g}"
+        f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
+        f"{found.value:.4g}, {100 * result.confidence:g} % of resamples are within {found.low:.4g} to {found.high:.4g}"
     )
     size = found.effective_episodes
     if size is not None and size < config.min_effective_episodes:
         raise PromotionError(
             f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
             "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
+        )
+    if result.unrecorded_share > doubts.MOST_UNRECORDED:
+        raise PromotionError(
+            f"{told}, but most of that return was not recorded, and nothing shows what is said of it. If episodes end where "
+            "their recordings do, set horizon to recorded or to a number of steps; otherwise record longer episodes, or lower "
+            "gamma."
         )
     if not wanted <= found.low < np.inf:
         raise PromotionError(
@@ -152,7 +165,8 @@ def _told(result: OffPolicyResult) -> OffPolicyResult:
     for warning in result.warnings:
         log.warning("%s", warning)
     told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
-    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, result.dataset, told, result.recorded.value)
+    where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
+    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
     return result
 
 
@@ -199,7 +213,9 @@ def _was_squashed(history: Lineage) -> bool:
     return bool(recorders) and len(known) == len(recorders) and all(known)
 
 
-def _trajectories(config: OffPolicyConfig, logged: Logged, policy: Policy, *, together: np.ndarray) -> Trajectories:
+def _trajectories(
+    config: OffPolicyConfig, logged: Logged, policy: Policy, *, together: np.ndarray, horizon: int | None
+) -> Trajectories:
     """With what a Q function says of them, if a method asks for one."""
     make = functools.partial(
         Trajectories,
@@ -207,15 +223,17 @@ def _trajectories(config: OffPolicyConfig, logged: Logged, policy: Policy, *, to
         rewards=logged.rewards,
         log_ratios=logged.log_ratios,
         gamma=config.gamma,
+        unrecorded=unrecorded_steps(logged, horizon, config.gamma),
     )
     if logged.seen is None:
         return make()
-    if config.gamma == 1 and not logged.terminated.all():
+    is_open = open_before(logged, horizon)
+    if config.gamma == 1 and horizon is None and is_open.any():
         fitting = [name for name in config.methods if METHODS[name].needs_model]
         raise ConfigError(
-            f"{', '.join(fitting)}: {(~logged.terminated).sum():,} of {len(logged.lengths):,} episodes were truncated or cut "
-            "off, and without a discount nobody can say what would have followed. Set gamma below 1, or methods to some of is, "
-            "wis, pdis, wpdis."
+            f"{', '.join(fitting)}: {is_open.sum():,} of {len(logged.lengths):,} episodes were truncated or cut off, and "
+            "without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or to a number "
+            "of steps, or methods to some of is, wis, pdis, wpdis."
         )
     from offline_core.evaluation.off_policy.fqe import fit_model
 
@@ -224,6 +242,7 @@ def _trajectories(config: OffPolicyConfig, logged: Logged, policy: Policy, *, to
         policy,
         config.fqe,
         gamma=config.gamma,
+        horizon=horizon,
         explore=config.explore,
         returns=make().returns,
         together=together,

@@ -8,7 +8,8 @@ Where an episode ends, nothing follows: later rewards are 0 and its weight stays
 arXiv 1604.00923, whose absorbing state this is). A mean over those episodes only that go on, as RLlib takes it, would estimate
 something else: where each step is rewarded with 1, the return of the behaviour, whatever the policy.
 
-None of is, wis, pdis and wpdis looks beyond a recording that was cut off or truncated. fqe, dr and wdr do, by the Q function.
+Of a fixed horizon, steps after it are none of the episodes. None of is, wis, pdis and wpdis looks beyond a recording that
+ended before, without a termination. fqe, dr and wdr do, by the Q function; see `unrecorded_share`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """dr: fqe, put right by the function's own errors on the recorded steps, weighted as in pdis.
 
     Jiang & Li 2016, arXiv 1511.03722. Unbiased whatever the Q function, if that was fitted to other episodes; the better it
-    is, the less there is left to weigh. What follows a truncation is taken from it.
+    is, the less there is left to weigh. What follows the end of a recording within the horizon is taken from it.
     """
     errors = _mean(episodes.log_weights, episodes.discounts * _model(episodes).errors, episodes.starts, counts)
     return np.asarray(fitted_q(episodes, counts) + errors)
@@ -108,6 +109,34 @@ def size_by_time(episodes: Trajectories) -> EffectiveSize:
             episodes_over_size += float((share / size).sum())
         largest_share += float(share @ largest)
     return EffectiveSize(steps / episodes_over_size, largest_share / steps)
+
+
+def unrecorded_share(episodes: Trajectories) -> float:
+    """How much of an estimate is about steps that count but were not recorded, from 0 to 1: fqe, dr and wdr have the Q
+    function's word for them alone; is, wis, pdis and wpdis leave them out.
+
+    Weighted as in wpdis. Of the discounted steps; or of the value, if the Q function says that what follows is worth more than
+    its share of the steps (a reward at the end, say). Rewards and values count by their size, so that costs and gains do not
+    cancel out.
+    """
+    if episodes.unrecorded is None or not episodes.unrecorded.any():
+        return 0.0
+    if np.isinf(episodes.unrecorded).any():
+        return 1.0
+    shares = [_share_beyond(episodes, np.ones(len(episodes.rewards)), episodes.unrecorded)]
+    if episodes.model is not None:
+        ends = episodes.gamma * np.abs(episodes.model.end_values)
+        shares.append(_share_beyond(episodes, np.abs(episodes.rewards), ends))
+    return max(shares)
+
+
+def _share_beyond(episodes: Trajectories, recorded: np.ndarray, beyond: np.ndarray) -> float:
+    """Of what is weighed in all: (N,) by step, and (E,) that follows the last one."""
+    once = np.ones((1, len(episodes)))
+    after = np.zeros(len(recorded))
+    after[episodes.starts + episodes.lengths - 1] = beyond
+    [within], [behind] = (_weighted_by_time(episodes, each, once, of_nothing=0.0) for each in (recorded, after))
+    return float(behind / (within + behind)) if behind > 0 else 0.0
 
 
 class Method(NamedTuple):

@@ -9,88 +9,22 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from offline_core.episodes import columns, nested
 from offline_core.errors import LearningError
+from offline_core.evaluation.off_policy.clock import Clock
 from offline_core.evaluation.off_policy.config import FQEConfig
 from offline_core.evaluation.off_policy.logged import Logged, Seen
 from offline_core.evaluation.off_policy.observations import rows_at_a_time
+from offline_core.evaluation.off_policy.q_function import QFunction
 from offline_core.evaluation.off_policy.trajectories import Model
-from offline_core.policies.categorical import CategoricalHead
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.encoder import Encoder
-from offline_core.policies.head import Head
-from offline_core.policies.layers import ACTIVATIONS, make_layers
 from offline_core.policies.policy import Policy
 from offline_core.progress import Bar, progress
 from offline_core.seeding import derive_seed
 
 UPDATES_BETWEEN_LOOKS = 100
-
-
-class QFunction(nn.Module):
-    """Q(s, a), and V(s): its mean over the policy's actions, exact for a Discrete space and of samples for all others.
-
-    Arguments:
-        policy: the one to be evaluated.
-        network: layers.
-        center, scale: what it makes of nothing, and the unit it computes in; of the returns that were recorded, say.
-        explore: the policy that samples; otherwise the one that takes the most likely action.
-        action_samples: how many actions a mean is of.
-    """
-
-    def __init__(
-        self, policy: Policy, network: NetworkConfig, *, center: float, scale: float, explore: bool, action_samples: int
-    ) -> None:
-        super().__init__()
-        self.center, self.scale, self.explore, self.samples = center, scale, explore, action_samples
-        self._head = (policy.head,)  # in a tuple: none of its weights are learned here
-        network = network.model_copy(update={"image_layout": policy.network.image_layout})  # the images are the same
-        self.encoder = Encoder(
-            policy.observation_space, normalize=network.normalize_observations, image_layout=network.image_layout
-        )
-        self.hidden, features = make_layers(self.encoder, network)
-        self.listed = isinstance(self.head, CategoricalHead) and len(self.head.sizes) == 1
-        """All actions are valued at once."""
-        if self.listed:
-            self.last: nn.Module = nn.Linear(features, self.head.inputs_size)
-        else:
-            self.actions = Encoder(policy.action_space, normalize=True)
-            joined = nn.Linear(features + self.actions.size, max(features, 1))
-            self.last = nn.Sequential(joined, ACTIVATIONS[network.activation](), nn.Linear(joined.out_features, 1))
-
-    @property
-    def head(self) -> Head:
-        """The policy's."""
-        return self._head[0]
-
-    def features(self, observations: nested.Nested, *, frames: int) -> Tensor:
-        """(B, …), or (B, frames, …) → (B, features)."""
-        found: Tensor = self.hidden(self.encoder(observations, axes=2 if frames > 1 else 1))
-        return found
-
-    def q(self, features: Tensor, actions: nested.Nested) -> Tensor:
-        """(B,) of nested actions (B, …)."""
-        if self.listed:
-            assert isinstance(self.head, CategoricalHead)
-            taken = actions.reshape(len(features), 1).long() - self.head.starts
-            return self._units(self.last(features).gather(1, taken).squeeze(1))
-        return self._units(self.last(torch.cat([features, self.actions(actions)], dim=1)).squeeze(1))
-
-    def v(self, features: Tensor, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """(B,), for distribution inputs (B, inputs) of the policy."""
-        if self.listed:
-            chances = inputs.softmax(1) if self.explore else functional.one_hot(inputs.argmax(1), inputs.shape[1]).float()
-            return self._units((chances * self.last(features)).sum(1))
-        if not self.explore:
-            return self.q(features, self.head.mode(inputs))
-        drawn = (self.head.sample(inputs, generator) for _ in range(self.samples))
-        return torch.stack([self.q(features, actions) for actions in drawn]).mean(0)
-
-    def _units(self, numbers: Tensor) -> Tensor:
-        return self.center + self.scale * numbers
 
 
 def fit_model(
@@ -99,6 +33,7 @@ def fit_model(
     config: FQEConfig,
     *,
     gamma: float,
+    horizon: int | None = None,
     explore: bool,
     returns: np.ndarray,
     together: np.ndarray,
@@ -110,10 +45,12 @@ def fit_model(
     (Chernozhukov et al. 2018, "Double/debiased machine learning", whose cross-fitting this is).
 
     Each update moves it to r + γ V(s') by the square of what it lacks, where V is that of a target network that follows it,
-    and 0 after a terminal step. After a truncation it is not: that is no end. The same arguments give the same numbers:
-    Torch computes with one thread.
+    and 0 after a terminal step. After a truncation it is not: that is no end. Of a fixed horizon, Q knows the steps that
+    remain (`Clock`), and V is 0 after the last of them. The same arguments give the same numbers: Torch computes with one
+    thread.
 
     Arguments:
+        horizon: steps of an episode that count; `logged` has no others. None: all until it terminates.
         returns: (E,) discounted, that were recorded.
         together: (E,) int64; episodes with the same number are fitted to, or asked about, together.
 
@@ -121,11 +58,11 @@ def fit_model(
         LearningError: it grew beyond every number.
     """
     assert logged.seen is not None
-    steps = _Steps(logged, logged.seen, policy)
+    steps = _Steps(logged, logged.seen, policy, horizon)
     network = config.network.model_copy(update={"frames": policy.network.frames})
     sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(logged.rewards).mean())
     folds = _folds(together, config.folds, seed=seed)
-    start_values, errors = np.zeros(len(returns)), np.zeros(len(logged.rewards))
+    start_values, end_values, errors = np.zeros(len(returns)), np.zeros(len(returns)), np.zeros(len(logged.rewards))
     with (
         _one_thread(),
         torch.random.fork_rng(devices=[]),
@@ -141,11 +78,13 @@ def fit_model(
                 scale=float(max(sizes)) or 1.0,
                 explore=explore,
                 action_samples=config.action_samples,
+                clock=None if horizon is None else Clock(horizon, gamma),
             )
             others = np.setdiff1d(np.arange(len(returns)), part) if len(folds) > 1 else part
             target = _fitted(function, steps, steps.of(others), config, gamma=gamma, seed=own, bar=bar)
-            start_values[part], errors[np.isin(steps.episode, part)] = _said_of(target, steps, part, gamma=gamma, seed=own)
-    return Model(start_values, errors)
+            said = _said_of(target, steps, part, gamma=gamma, seed=own)
+            start_values[part], errors[np.isin(steps.episode, part)], end_values[part] = said
+    return Model(start_values, errors, end_values)
 
 
 def _folds(together: np.ndarray, folds: int, *, seed: int) -> list[np.ndarray]:
@@ -157,14 +96,21 @@ def _folds(together: np.ndarray, folds: int, *, seed: int) -> list[np.ndarray]:
 class _Steps:
     """The recorded steps by row."""
 
-    def __init__(self, logged: Logged, seen: Seen, policy: Policy) -> None:
+    def __init__(self, logged: Logged, seen: Seen, policy: Policy, horizon: int | None) -> None:
         self.seen = seen
         self.policy = policy
         self.rows = seen.is_step.nonzero().squeeze(1)
         """(N,) the row of each; what follows is in the next."""
+        starts, lengths = seen.observations.starts, seen.observations.lengths
+        self.remaining = (horizon or 0) - (torch.arange(len(seen.is_step)) - starts.repeat_interleave(lengths))
+        """(R,) steps that count from a row on, if there is a horizon."""
         self.goes_on = torch.ones(len(self.rows))
-        """(N,) float32, 0 after a terminal step."""
-        self.goes_on[torch.from_numpy(np.cumsum(logged.lengths) - 1)[torch.from_numpy(logged.terminated)]] = 0.0
+        """(N,) float32, 0 after a terminal step, and after the last that counts."""
+        self.last = torch.from_numpy(np.cumsum(logged.lengths) - 1)
+        """(E,) the last step of each episode."""
+        self.goes_on[self.last[torch.from_numpy(logged.terminated)]] = 0.0
+        if horizon is not None:
+            self.goes_on[self.remaining[self.rows] == 1] = 0.0
         self.precise_rewards = torch.from_numpy(logged.rewards)
         self.rewards = self.precise_rewards.float()
         self.episode = np.repeat(np.arange(len(logged.lengths)), logged.lengths)
@@ -176,7 +122,8 @@ class _Steps:
 
     def features(self, function: QFunction, rows: Tensor) -> Tensor:
         frames = self.policy.network.frames
-        return function.features(self.seen.observations.at(rows, frames=frames), frames=frames)
+        observations = self.seen.observations.at(rows, frames=frames)
+        return function.features(observations, frames=frames, remaining=self.remaining[rows])
 
     def actions(self, rows: Tensor) -> nested.Nested:
         taken = {path: leaf[rows] for path, leaf in self.seen.actions.items()}
@@ -237,8 +184,8 @@ def _fitted(
 @torch.no_grad()
 def _said_of(
     function: QFunction, steps: _Steps, episodes: np.ndarray, *, gamma: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(values of the start states, errors of the steps) of these episodes, see `Model`."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(values of the start states, errors of the steps, values after the last step) of these episodes, see `Model`."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "last actions"))
 
     def values(rows: Tensor) -> Tensor:
@@ -248,9 +195,10 @@ def _said_of(
     chosen = steps.of(episodes)
     taken = steps.in_parts(function, steps.rows[chosen])
     q = torch.cat([function.q(steps.features(function, part), steps.actions(part)) for part in taken]).double()
-    following = gamma * steps.goes_on[chosen].double() * values(steps.rows[chosen] + 1)
-    errors = steps.precise_rewards[chosen] + following - q
-    return values(steps.seen.observations.starts[episodes]).numpy(), errors.numpy()
+    following = steps.goes_on[chosen].double() * values(steps.rows[chosen] + 1)
+    errors = steps.precise_rewards[chosen] + gamma * following - q
+    ends = following[torch.isin(chosen, steps.last)]
+    return values(steps.seen.observations.starts[episodes]).numpy(), errors.numpy(), ends.numpy()
 
 
 def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:

@@ -39,10 +39,23 @@ class OffPolicyResult(BaseModel):
     behaviour: str | None = Field(description="Checkpoint that the recorded actions were weighed by; None: by action_logp.")
     explore: bool = Field(description="The policy samples its actions; otherwise it always takes the most likely one.")
     gamma: float
+    horizon: int | None = Field(description="Steps of an episode that count. None: all until it terminates.")
     confidence: float
     recorded: Interval = Field(description="Mean discounted return of the recorded episodes themselves.")
     estimates: dict[str, Estimate] = Field(description="By method.")
     warnings: list[str] = Field(description="Why some of this may mean less than it seems to.")
-    open_episodes: int = Field(description="Episodes that did not terminate: cut off, or truncated.")
+    open_episodes: int = Field(description="Episodes whose recording ends before the horizon, without a termination.")
+    unrecorded_share: float = Field(
+        description="Share of the discounted steps within the horizon, or of the value if that is more, that was not recorded: "
+        "the Q function's word in fqe, dr and wdr, and missing in is, wis, pdis and wpdis. Weighted as in wpdis."
+    )
     seconds: float
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
+
+    @property
+    def told_horizon(self) -> str:
+        """In words."""
+        steps = "until it terminates" if self.horizon is None else f"{self.horizon:,} steps"
+        if not self.open_episodes:
+            return steps
+        return f"{steps}, of which {100 * self.unrecorded_share:.3g} % were not recorded"

@@ -15,7 +15,9 @@ class Model:
     start_values: np.ndarray
     """(E,) V(s_0)."""
     errors: np.ndarray
-    """(N,) r + γ V(s') - Q(s, a), where V is 0 after a terminal step, and only there."""
+    """(N,) r + γ V(s') - Q(s, a), where V is 0 after a terminal step and after the last step that counts."""
+    end_values: np.ndarray
+    """(E,) V(s') after the last recorded step: what the function expects beyond the recording, 0 where nothing follows."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Trajectories:
         log_ratios: (N,) log π(a|s) - log b(a|s) of the actions taken; -inf where π never does that.
         gamma: the discount a step.
         model: what a Q function says, for those methods that need one.
+        unrecorded: (E,) discounted steps that count after the last recorded one, see `unrecorded_steps`; None: there are none.
     """
 
     lengths: np.ndarray
@@ -35,6 +38,7 @@ class Trajectories:
     log_ratios: np.ndarray
     gamma: float
     model: Model | None = None
+    unrecorded: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Episodes."""

@@ -67,7 +67,7 @@ def trajectories(
         v = (target * q).sum(axis=1)[states]
         following = np.append(v[1:], 0.0)
         following[ends] = 0.0
-        model = Model(v[ends - lengths + 1], REWARDS[states, actions] + GAMMA * following - q[states, actions])
+        model = Model(v[ends - lengths + 1], REWARDS[states, actions] + GAMMA * following - q[states, actions], following[ends])
     log_ratios = np.log(target[states, actions]) - np.log(BEHAVIOUR[states, actions])
     return Trajectories(lengths, REWARDS[states, actions], log_ratios, GAMMA, model)
 

@@ -168,18 +168,22 @@ def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> 
     result = estimate(policy, dataset, gamma=1.0, methods=QUICK)
     assert result.open_episodes == 50
     assert result.estimates["is"].value == pytest.approx(np.mean([each.return_ for each in made]), rel=1e-5)
-    with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, or methods"):
+    with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, horizon to "):
         estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path, format: str) -> None:
-    """After two steps. What would have followed is in fqe, dr and wdr; what was recorded is all that the others tell of."""
+    """After two steps. What would have followed is in fqe, dr and wdr; what was recorded is all that the others tell of.
+
+    Unless these two steps are the horizon, as is taken for granted: then all tell of the same.
+    """
     whole = recorded(played(3_000, seed=12))
     made = [each if len(each) <= 2 else replace(each.slice(0, 2), truncated=True) for each in whole]
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None, format=format, rows=500)
     table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
-    result = estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset, resamples=200, confidence=0.99, fqe=table)
+    policy, config = saved(policy_of(TARGET), tmp_path / "policy"), {"resamples": 200, "confidence": 0.99, "fqe": table}
+    result = estimate(policy, dataset, horizon="continuing", **config)
     assert result.warnings == [] and result.open_episodes == sum(len(each) > 2 for each in whole)
     assert 500 < result.open_episodes < 2_500
     step, moves = (TARGET * REWARDS).sum(axis=1), np.einsum("sa,sab->sb", TARGET, MOVES)
@@ -190,6 +194,11 @@ def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path, 
     for name in ("dr", "wdr"):
         assert result.estimates[name].low < true_value(TARGET) < result.estimates[name].high, name
     assert result.estimates["fqe"].value == pytest.approx(true_value(TARGET), abs=0.3)
+    within = estimate(policy, dataset, **config)
+    assert within.horizon == 2 and within.open_episodes == 0
+    for name, found in within.estimates.items():
+        assert name == "fqe" or found.low < in_two_steps < found.high, name
+    assert within.estimates["fqe"].value == pytest.approx(in_two_steps, abs=0.2)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "frames"])

@@ -32,7 +32,7 @@ def episodes_of(rewards: list[list[Any]], ratios: list[list[Any]], gamma: Any, *
         logs = np.log(np.array([float(each) for ratio in ratios for each in ratio]))
     flat = np.array([float(each) for reward in rewards for each in reward])
     lengths = np.array([len(each) for each in rewards])
-    known = Model(np.array(model["start"], float), np.array(model["errors"], float)) if model else None
+    known = Model(np.array(model["start"], float), np.array(model["errors"], float), np.zeros(len(lengths))) if model else None
     return Trajectories(lengths, flat, logs, float(gamma), known)
 
 
@@ -197,7 +197,7 @@ def test_nothing_follows_a_recording_that_was_cut_off_but_by_the_model() -> None
 def test_weights_beyond_every_number_are_weighed_all_the_same(name: str) -> None:
     """One episode counts for everything where weights are relative; is and pdis are as large as they have to be."""
     logs = np.array([1e4, 1e4, -1e4, 0.0])
-    model = Model(np.array([2.0, 2.0]), np.array([1.0, 1.0, 1.0, 1.0]))
+    model = Model(np.array([2.0, 2.0]), np.array([1.0, 1.0, 1.0, 1.0]), np.zeros(2))
     episodes = Trajectories(np.array([2, 2]), np.array([1.0, 2.0, 5.0, 5.0]), logs, 1.0, model)
     found = METHODS[name].estimate(episodes, np.array([[1.0, 1.0], [0.0, 1.0]]))
     assert not np.isnan(found).any()
@@ -211,7 +211,8 @@ def test_weights_beyond_every_number_are_weighed_all_the_same(name: str) -> None
 
 @pytest.mark.parametrize("name", ["is", "pdis", "dr"])
 def test_tiny_weights_are_not_lost(name: str) -> None:
-    episodes = Trajectories(np.array([1]), np.array([3.0]), np.array([-700.0]), 1.0, Model(np.zeros(1), np.array([3.0])))
+    model = Model(np.zeros(1), np.array([3.0]), np.zeros(1))
+    episodes = Trajectories(np.array([1]), np.array([3.0]), np.array([-700.0]), 1.0, model)
     assert one(name, episodes) == pytest.approx(3 * np.exp(-700.0))
 
 
@@ -240,7 +241,7 @@ def test_a_time_that_counts_for_nothing_has_no_say(name: str) -> None:
     episodes = episodes_of([[2, 8]], [[1, 0]], 0, start=[2], errors=[0, 100])
     assert one(name, episodes) == 2 and size_by_time(episodes) == (1, 1)
     never = np.append(np.zeros(1_999), -np.inf)
-    far = Trajectories(np.array([2_000]), np.ones(2_000), never, 0.5, Model(np.zeros(1), np.ones(2_000)))
+    far = Trajectories(np.array([2_000]), np.ones(2_000), never, 0.5, Model(np.zeros(1), np.ones(2_000), np.zeros(1)))
     assert 0.5**1_999 == 0 and one(name, far) == pytest.approx(2)
 
 
@@ -271,7 +272,7 @@ def test_how_many_numbers_are_looked_at_together_does_not_matter(name: str, monk
 def test_many_resamples_of_few_long_episodes_take_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators, "NUMBERS_AT_A_TIME", 2**15)
     steps = np.ones(4 * 5_000)
-    episodes = Trajectories(np.full(4, 5_000), steps, 0 * steps, 0.99, Model(np.ones(4), steps))
+    episodes = Trajectories(np.full(4, 5_000), steps, 0 * steps, 0.99, Model(np.ones(4), steps, np.zeros(4)))
     METHODS[name].estimate(episodes, np.ones((1, 4)))  # what is computed once
     tracemalloc.start()
     METHODS[name].estimate(episodes, np.ones((1_000, 4)))

@@ -15,6 +15,7 @@ from offline_core.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.evaluation.off_policy.config import FQEConfig
 from offline_core.evaluation.off_policy.fqe import _batches, fit_model
+from offline_core.evaluation.off_policy.horizon import cut_to
 from offline_core.evaluation.off_policy.logged import read_logged
 from offline_core.evaluation.off_policy.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
@@ -23,6 +24,7 @@ from offline_core.storage.dataset import open_dataset
 from tests.evaluation.off_policy.chains import (
     BEHAVIOUR,
     GAMMA,
+    REWARDS,
     SPACES,
     TARGET,
     moves_of,
@@ -46,14 +48,16 @@ def fitted(
     explore: bool = True,
     gamma: float = GAMMA,
     together: np.ndarray | None = None,
+    horizon: int | None = None,
     **fqe: Any,
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
-    logged = read_logged(open_dataset(uri), policy, None, seen=True)
+    logged = cut_to(read_logged(open_dataset(uri), policy, None, seen=True), horizon)
     of = Trajectories(logged.lengths, logged.rewards, logged.log_ratios, gamma)
     config = FQEConfig(**{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | fqe)
     together = np.arange(len(of)) if together is None else together
-    return fit_model(logged, policy, config, gamma=gamma, explore=explore, returns=of.returns, together=together, seed=0), of
+    given: dict[str, Any] = {"gamma": gamma, "horizon": horizon, "explore": explore, "returns": of.returns}
+    return fit_model(logged, policy, config, **given, together=together, seed=0), of
 
 
 @pytest.mark.parametrize("explore", [True, False])
@@ -71,6 +75,30 @@ def test_it_finds_the_values_of_a_table(tmp_path: Path, explore: bool) -> None:
         right = trajectories(data, q=q, target=target).model
     assert right is not None
     np.testing.assert_allclose(model.errors, right.errors, atol=0.1)
+
+
+def test_of_a_fixed_horizon_it_finds_the_values_by_step(tmp_path: Path) -> None:
+    """Those of the process as the data has it, by backward recursion in float64 over 4 steps, some of which terminate."""
+    data, horizon, gamma = played(3_000, seed=6), 4, GAMMA
+    network = NetworkConfig(hidden_sizes=[16], normalize_observations=False)
+    model, of = fitted(tmp_path, recorded(data, logp=False), policy_of(TARGET), gamma=gamma, horizon=horizon, network=network)
+    moves, v = moves_of(data), [np.zeros(3)]
+    q = []
+    for _ in range(horizon):
+        q.append(REWARDS + gamma * moves @ v[-1])
+        v.append((TARGET * q[-1]).sum(axis=1))
+    for state in range(3):
+        found = model.start_values[[s[0] == state for s, _ in data]]
+        np.testing.assert_allclose(found, v[horizon][state], atol=0.12)
+    assert abs(v[horizon] - (TARGET * true_q(TARGET, gamma, moves=moves)).sum(axis=1)).max() > 0.5, "not those of all steps"
+    errors = []
+    for states, actions in data:
+        for t, (state, action) in enumerate(zip(states[:horizon], actions[:horizon], strict=True)):
+            after = v[horizon - t - 1][states[t + 1]] if t + 1 < len(states) else 0.0
+            errors.append(REWARDS[state, action] + gamma * after - q[horizon - t - 1][state, action])
+    assert np.sqrt(np.square(model.errors - errors).mean()) < 0.1
+    assert (model.end_values == 0).all()
+    assert of.lengths.max() == horizon
 
 
 def test_what_is_said_of_an_episode_is_not_learned_from_it(tmp_path: Path) -> None:
