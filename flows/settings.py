@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from flows.yaml_values import load_yaml
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.storage.dataset import DatasetRef
@@ -31,9 +32,9 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
     values: dict[str, Any] = {}
     if config_file is not None:
         try:
-            loaded = yaml.safe_load(Location.of(config_file).read())
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{config_file} is no YAML: {error}") from error
+            loaded = load_yaml(Location.of(config_file).read())
+        except ValueError as error:
+            raise ConfigError(f"{config_file} is no YAML that can be read: {error}.") from error
         if not isinstance(loaded, dict):
             raise ConfigError(f"{config_file} has to hold names and values, found {type(loaded).__name__}.")
         values = loaded
@@ -48,8 +49,8 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
             if not isinstance(place, dict):
                 raise ConfigError(f"The setting {setting!r} goes into {group!r}, which is a value and no group.")
         try:
-            place[last] = yaml.safe_load(text)
-        except yaml.YAMLError:
+            place[last] = load_yaml(text)
+        except ValueError:
             place[last] = text
     return values
 

@@ -11,7 +11,7 @@
     │   ├── EmptyDatasetError      no episode (left)
     │   ├── CorruptFileError       a file cannot be read
     │   ├── QualityError           a dataset breaks the rules of the quality gate
-    │   └── UnsafeDataError        reading it would run code (pickles)
+    │   └── UnsafeDataError        reading it would run code (pickles), or fill the memory
     ├── StorageError               a place cannot be read or written
     │   ├── StorageUnavailableError    not now: a network or a disk does not answer
     │   ├── BusyError              another run is writing there
@@ -113,7 +113,7 @@ class QualityError(DataError):
 
 
 class UnsafeDataError(DataError):
-    """Reading this data would run code."""
+    """Reading this data would run code, open other files, or take far more memory than its size warrants."""
 
 
 class StorageError(OfflineError):

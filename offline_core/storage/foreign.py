@@ -24,6 +24,8 @@ _PICKLED = "ray.data.arrow_pickled_object"
 """Ray's type for what Arrow has none for, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
 """One packed value that unpacks to more is refused."""
+MAX_VALUES_EXPANSION = 32
+"""So are several that are read together, if they also unpack to more than so many times their size; lz4 can do 255 times."""
 
 
 def read_foreign_column(table: pa.Table, name: str) -> Nested:
@@ -53,11 +55,17 @@ def unpack_values(texts: Iterable[Any], name: str) -> np.ndarray:
     Raises:
         DataError: one is not packed, cannot be unpacked, or differs from the others in shape.
     """
-    pickles = []
+    pickles, packed, unpacked = [], 0, 0
     for text in texts:
         if not isinstance(text, str) or not text.startswith(PACKED):
             raise SchemaError(f"Column {name!r} mixes packed arrays with other text: {str(text)[:40]!r}.")
         pickles.append(_unpacked(text))
+        packed, unpacked = packed + len(text), unpacked + len(pickles[-1])
+        if unpacked > max(MAX_VALUE_BYTES, MAX_VALUES_EXPANSION * packed):
+            raise UnsafeDataError(
+                f"Column {name!r} unpacks to more than {unpacked:,} bytes from {packed:,}, as archives do that are made to "
+                "fill a memory; refused. If you trust it, unpack it first."
+            )
     if (alike := load_alike(pickles)) is not None:
         return alike
     return nested.stack([load_array(data) for data in pickles], name)  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
+from offline_core.storage.sources.expansion import MAX_EXPANSION, Expansion, check_hdf5
 from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.storage_errors import storage_errors
 
@@ -51,6 +52,8 @@ class D4rlFile:
     location: Location
     columns: tuple[str, ...] | None = None
     """Only these, by their names in the file: arrays (`infos/qpos`) and groups."""
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
 
     @property
     def uri(self) -> str:
@@ -58,7 +61,8 @@ class D4rlFile:
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; no `eps_id`: episodes end where a flag is set."""
-        with _opened(self.location) as file:
+        with _opened(self.location) as (file, size):
+            check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
             arrays = _columns(file, self.columns, self.uri)
             leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
             count = _common_length(leaves, self.uri)
@@ -69,14 +73,15 @@ class D4rlFile:
 
 
 @contextlib.contextmanager
-def _opened(location: Location) -> Iterator[Any]:
+def _opened(location: Location) -> Iterator[tuple[Any, int]]:
+    """(the file, its bytes)"""
     with needs("hdf5"):
         import h5py
     with local_file(location) as copy:
         with storage_errors("read", location.uri):
             stream = copy.filesystem.open_input_file(copy.path)
         with _hdf5_errors(location.uri), stream, h5py.File(stream, "r") as file:
-            yield file
+            yield file, stream.size()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ episode: one that was written as several (above 32,767 steps) shifts all that fo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
+from offline_core.storage.sources.expansion import MAX_EXPANSION, Expansion, check_hdf5
 from offline_core.storage.sources.local_copy import local_folder
 
 BATCH_BYTES = 32 * 2**20
@@ -39,6 +41,8 @@ class MinariDataset:
     """
 
     location: Location
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
 
     @property
     def uri(self) -> str:
@@ -47,7 +51,10 @@ class MinariDataset:
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; infos are structs where every step has the same ones, else msgpack bytes."""
         with _minari_errors(self.uri), local_folder(_data(self.location)) as data:
-            yield from _tables(_episodes(_opened(data)))
+            expansion = Expansion(self.uri, sum(data.sizes().values()), self.max_expansion)
+            for table in _tables(_episodes(_opened(data, dataclasses.replace(expansion)))):
+                expansion.add(table.nbytes)
+                yield table
 
 
 def _data(location: Location) -> Location:
@@ -57,7 +64,7 @@ def _data(location: Location) -> Location:
     return data
 
 
-def _opened(data: Location) -> Any:
+def _opened(data: Location, expansion: Expansion) -> Any:
     """The `minari.MinariDataset`.
 
     Refused without spaces: Minari would make the environment to learn them, and so run code that the dataset names.
@@ -66,7 +73,11 @@ def _opened(data: Location) -> Any:
     if missing := {"observation_space", "action_space"} - metadata.keys():
         raise SpaceError(f"The dataset has no {' and no '.join(sorted(missing))} in its metadata; write them there first.")
     with needs("minari"):
+        import h5py
         import minari
+    if (hdf5 := data.child("main_data.hdf5")).is_file():
+        with h5py.File(hdf5.path, "r") as file:
+            check_hdf5(file, expansion)
     return minari.MinariDataset(data.path)
 
 

@@ -6,12 +6,13 @@ there, and are refused.
 
 from __future__ import annotations
 
+import lzma
 import math
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from offline_core.episodes.arrow import to_arrow
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
 from offline_core.storage.location import Location
+from offline_core.storage.sources.expansion import MAX_EXPANSION, Expansion
 from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.storage_errors import storage_errors
 
@@ -35,6 +37,8 @@ class NpzFile:
     location: Location
     columns: tuple[str, ...] | None = None
     """Only these arrays."""
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
 
     @property
     def uri(self) -> str:
@@ -42,7 +46,7 @@ class NpzFile:
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`."""
-        arrays = _load(self.location, self.columns)
+        arrays = _load(self.location, self.columns, self.max_expansion)
         rows = {name: str(array.shape[0]) if array.ndim else "none" for name, array in arrays.items()}
         if "none" in rows.values() or len(set(rows.values())) > 1:
             listed = ", ".join(f"{name} {count}" for name, count in rows.items())
@@ -59,22 +63,28 @@ class NpzFile:
             yield table.slice(start, step)
 
 
-def _load(location: Location, chosen: tuple[str, ...] | None) -> dict[str, np.ndarray]:
+def _load(location: Location, chosen: tuple[str, ...] | None, max_expansion: float) -> dict[str, np.ndarray]:
     with local_file(location) as copy:
         with storage_errors("read", location.uri):
             stream = copy.filesystem.open_input_file(copy.path)
         with stream:
-            return _arrays(stream, location.uri, chosen)
+            return _arrays(stream, chosen, Expansion(location.uri, stream.size(), max_expansion))
 
 
-def _arrays(stream: IO[bytes], uri: str, chosen: tuple[str, ...] | None) -> dict[str, np.ndarray]:
+def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -> dict[str, np.ndarray]:
+    uri = expansion.uri
     try:
         with zipfile.ZipFile(stream) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
             if missing := [name for name in chosen or () if name not in members]:
                 raise SchemaError(f"{uri} has no array {', '.join(missing)}; it has {', '.join(members)}.")
-            return {name: _member(archive, members[name]) for name in members if chosen is None or name in chosen}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+            wanted = {name: member for name, member in members.items() if chosen is None or name in chosen}
+            expansion.add(sum(member.file_size for member in wanted.values()))  # more than that is never unpacked
+            return {name: _member(archive, member) for name, member in wanted.items()}
+    except (
+        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError),
+        *(OverflowError, RuntimeError, NotImplementedError),  # encrypted, or packed in another way
+    ) as error:
         if "allow_pickle" in str(error):
             raise UnsafeDataError(
                 f"{uri} holds an array of Python objects, which is not read: reading it would run code. "
@@ -92,7 +102,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(member) as file:  # lest memory is set aside for whatever the header claims
         is_short = np.lib.format.read_magic(file) == (1, 0)
         shape, _, dtype = (np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0)(file)
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+        if not dtype.hasobject and math.prod(shape) * max(1, dtype.itemsize) > member.file_size:
             raise ValueError(f"{member.filename} claims {dtype} of shape {shape} in {member.file_size:,} bytes")
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)

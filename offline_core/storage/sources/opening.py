@@ -20,6 +20,7 @@ from offline_core.storage.dataset import VERSIONS
 from offline_core.storage.location import Location, refuse_credentials
 from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.sources.custom import CustomReader
+from offline_core.storage.sources.expansion import MAX_EXPANSION
 from offline_core.storage.sources.listing import WILDCARDS, Listing
 from offline_core.storage.sources.partitions import PartitionedReader, Values, named_values, typed
 from offline_core.storage.sources.ray_reads import RayRead
@@ -78,6 +79,15 @@ class SourceConfig(Config):
         title="Arguments",
         description="For the reader, as JSON: for csv those of polars.scan_csv, for read_… those of Ray Data, for "
         "sample_batch module_id.",
+    )
+
+    max_expansion: float = Field(
+        MAX_EXPANSION,
+        ge=1,
+        title="Largest expansion",
+        exclude_if=lambda value: value == MAX_EXPANSION,
+        description="A file that unpacks to more than so many times its size, and to more than 64 MiB, is refused, lest it "
+        "fill the memory; ten times that for parquet and ipc.",
     )
 
     @property
@@ -148,11 +158,12 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
     if format in _SCANNED:
         chosen = None if config.columns is None else tuple(config.columns)
         for file in _files(location, format, listing):
-            yield ScannedFile(file, format, chosen, config.where, config.arguments), named_values(file, location)
+            scanned = ScannedFile(file, format, chosen, config.where, config.arguments, max_expansion=config.max_expansion)
+            yield scanned, named_values(file, location)
         return
     if format == EPISODES:
         raise ConfigError(f"{location.uri} holds episodes and not steps.")
-    arguments = config.arguments
+    arguments = {"max_expansion": config.max_expansion, **config.arguments}
     if format not in _NAMED_ARRAYS:
         _refuse_pushdown(config, "a mapping, and prune what you imported")
     elif config.where is not None:

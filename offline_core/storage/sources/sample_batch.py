@@ -29,6 +29,7 @@ from offline_core.errors import CorruptFileError, DataError, OfflineError, Schem
 from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.foreign import PACKED, unpack_column, unpack_values
 from offline_core.storage.location import Location
+from offline_core.storage.sources.expansion import MAX_EXPANSION, CountedStream, Expansion
 from offline_core.storage.sources.step_reader import Unreadable
 from offline_core.storage.storage_errors import storage_errors
 
@@ -36,6 +37,9 @@ DEFAULT_MODULE = "default_policy"
 """What RLlib calls the one module of a SampleBatch."""
 MAX_BATCH_BYTES = 64 * 2**20
 """Lines are joined until their text and their arrays reach this."""
+
+MAX_LINE_BYTES = 64 * 2**20
+"""A line is parsed whole, and takes some ten times its size."""
 
 _NAN = "null"
 """How RLlib writes a float32 NaN that stands in a list and not in an array."""
@@ -57,6 +61,8 @@ class SampleBatchFile:
     location: Location
     module_id: str | None = None
     """Whose steps to read; None: those of the only module there is."""
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
 
     @property
     def uri(self) -> str:
@@ -93,7 +99,7 @@ class SampleBatchFile:
         """What each line holds."""
         layout: dict[str, str] | None = None
         modules: set[str] = set()
-        for where, text in _lines(self.location):
+        for where, text in _lines(self.location, self.max_expansion):
             steps: _Steps | None = None
             try:
                 record = _parsed(text)
@@ -144,18 +150,20 @@ class _Steps:
         return {name: f"{'text' if a.dtype.kind == 'U' else 'numbers'} of shape {a.shape[1:]}" for name, a in leaves}
 
 
-def _lines(location: Location) -> Iterator[tuple[str, bytes]]:
+def _lines(location: Location, max_expansion: float) -> Iterator[tuple[str, bytes]]:
     """(which one it is, text) of every line that is not blank."""
+    with storage_errors("read", location.uri):
+        expansion = Expansion(location.uri, location.filesystem.get_file_info(location.path).size, max_expansion)
     with _unpacking_errors(location.uri):
         if posixpath.splitext(location.path)[1].lower() != ".zip":
             with location.filesystem.open_input_stream(location.path) as stream:  # which unpacks by the file's name
-                yield from _numbered(io.BufferedReader(stream), "")
+                yield from _numbered(_counted(stream, expansion), "")
             return
         try:
             with location.filesystem.open_input_file(location.path) as file, zipfile.ZipFile(file) as archive:
                 for name in sorted(name for name in archive.namelist() if name.lower().endswith(".json")):
                     with archive.open(name) as member:
-                        yield from _numbered(member, f"member {name}, ")
+                        yield from _numbered(_counted(member, expansion), f"member {name}, ")
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
             raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
 
@@ -171,8 +179,17 @@ def _unpacking_errors(uri: str) -> Iterator[None]:
             raise
 
 
-def _numbered(stream: Iterable[bytes], place: str) -> Iterator[tuple[str, bytes]]:
-    for number, line in enumerate(stream, 1):
+def _counted(stream: Any, expansion: Expansion) -> io.BufferedReader:
+    return io.BufferedReader(CountedStream(stream, expansion))
+
+
+def _numbered(stream: io.BufferedReader, place: str) -> Iterator[tuple[str, bytes]]:
+    for number in itertools.count(1):
+        line = stream.readline(MAX_LINE_BYTES + 1)
+        if len(line) > MAX_LINE_BYTES:
+            raise CorruptFileError(f"{place}line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
+        if not line:
+            return
         if line.strip():
             yield f"{place}line {number}", line
 

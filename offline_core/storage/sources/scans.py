@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pyarrow as pa
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.sql import shown, sql_condition
 from offline_core.storage.location import Location
+from offline_core.storage.sources.expansion import COLUMNAR, MAX_EXPANSION, Expansion, check_parquet, check_text
 from offline_core.storage.sources.local_copy import local_file
 from offline_core.storage.sources.partitions import Values
 from offline_core.storage.sources.step_reader import Unreadable
@@ -63,6 +65,8 @@ class ScannedFile:
     """Further ones for Polars' scan function, such as `separator`; `include_file_paths` names a column for the URI."""
     partition: Values = field(default_factory=dict)
     """What the names of its folders say; a column of that name in the file itself stays."""
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
 
     @property
     def uri(self) -> str:
@@ -72,7 +76,22 @@ class ScannedFile:
         """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are no rows are given as such."""
         with local_file(self.location) as file:
             if not self._is_empty(file):
+                self._check_expansion(file)
                 yield from self._batches(file)
+
+    def _check_expansion(self, file: Location) -> None:
+        """Before Polars takes the memory for it."""
+        with storage_errors("read", self.uri):
+            expansion = self._expansion(file.path)
+            if self.format == "parquet":
+                check_parquet(file, expansion)
+            elif self.format in _TEXT:
+                line_end = str(self.arguments.get("eol_char", "\n")).encode() if self.format == "csv" else None
+                check_text(file, expansion, line_end=line_end)
+
+    def _expansion(self, path: str) -> Expansion:
+        columnar = 1 if self.format in _TEXT else COLUMNAR
+        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * columnar)
 
     def _batches(self, file: Location) -> Iterator[pa.Table | Unreadable]:
         read = 0
@@ -107,31 +126,36 @@ class ScannedFile:
 
     def _read(self, path: str) -> Iterator[pa.Table]:
         with self._errors():
+            expansion = self._expansion(path)
             schema = self._scanned(path, self._arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a name that is taken here; rename it in the file.")
             known = {"schema": schema} if self.format in _TEXT else {}  # lest Polars looks at all rows again, whatever is asked
             added = self._added(schema)
             rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)
-            schema = pl.Schema({**schema, **pl.select(**added).schema})
+            schema = pl.Schema({**schema, **pl.LazyFrame().select(**added).collect_schema()})
             present = list(schema)
             wanted = present if self.columns is None else list(self.columns)
             if missing := sorted(set(wanted) - set(present)):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
             measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
-            small = measured.height < _MEASURED_ROWS and measured.estimated_size() <= BATCH_BYTES
+            if self.format not in _TEXT:
+                expansion.add(_bytes(measured))
+            small = measured.height < _MEASURED_ROWS and _bytes(measured) <= BATCH_BYTES
             if (
                 small and self.where is None and self.format not in _TEXT
             ):  # these are all rows: RLlib leaves thousands of such files
                 if measured.height:
                     yield measured.to_arrow()
                 return
-            width = max(1, int(measured.estimated_size()) // max(1, measured.height))
+            width = max(1, _bytes(measured) // max(1, measured.height))
             if self.where is not None:
                 rows = rows.filter(self._condition(self.where, schema))
             chosen = rows.select(SOURCE_ROW, *wanted)
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 if batch.height:
+                    if self.format not in _TEXT:
+                        expansion.add(_bytes(batch))
                     yield batch.to_arrow()
 
     @property
@@ -185,3 +209,13 @@ class ScannedFile:
 
     def _corrupt(self, what: str) -> CorruptFileError:
         return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Mend it, replace it or leave it out.")
+
+
+def _bytes(frame: pl.DataFrame) -> int:
+    """With every text written out: Polars keeps one that is repeated once, and Arrow does not."""
+    texts = frame.select(
+        pl.col(pl.String).str.len_bytes().sum(),
+        pl.col(pl.Categorical, pl.Enum).cat.len_bytes().sum(),
+        pl.col(pl.Binary).bin.size().sum(),
+    )
+    return int(frame.estimated_size()) + sum(map(int, texts.row(0)) if texts.width else ())

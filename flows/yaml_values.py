@@ -1,0 +1,47 @@
+"""YAML from a file or a setting, bounded: a few lines can stand for more values than fit into any memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 2**20
+MAX_VALUES = 100_000
+"""With every alias written out."""
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """The values; no tags but those of YAML itself.
+
+    Raises:
+        ValueError: it is no YAML, too large, or nested too deep; the message has no name of a file.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it has {len(text):,} bytes, where {MAX_BYTES:,} are the most")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _values(node, {}) > MAX_VALUES:
+            raise ValueError(f"it stands for more than {MAX_VALUES:,} values; write it without aliases")
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _values(node: yaml.Node, counted: dict[int, int]) -> int:
+    """How many values a node stands for; each node is visited once."""
+    if id(node) in counted:
+        if not counted[id(node)]:
+            raise ValueError("an alias leads into itself")
+        return counted[id(node)]
+    counted[id(node)] = 0  # until it is done
+    children = node.value if isinstance(node, yaml.SequenceNode) else []
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    counted[id(node)] = 1 + sum(_values(child, counted) for child in children)
+    return counted[id(node)]

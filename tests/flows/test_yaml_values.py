@@ -1,0 +1,47 @@
+"""Config files that somebody else wrote: none fills the memory, and none runs code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.settings import read_values
+from flows.yaml_values import MAX_BYTES
+from offline_core.errors import ConfigError
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
+)
+MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LAUGHS, "stands for more than 100,000 values; write it without aliases"),
+        (MERGES, "stands for more than 100,000 values"),
+        ("a: &a [*a]", "an alias leads into itself"),
+        ("a: " + "[" * 100_000, "nested too deep"),
+        ("a: !!python/object/apply:os.system ['touch ran']", "could not determine a constructor for the tag"),
+        ("a: !!python/name:os.system", "could not determine a constructor for the tag"),
+        ("a: " + "9" * 10_000, "integer string"),
+        ("a: " + "x" * MAX_BYTES, "1,048,576 are the most"),
+    ],
+    ids=["billion laughs", "merges", "itself", "deep", "apply", "name", "long number", "large"],
+)
+def test_a_hostile_config_file_is_one_message(tmp_path: Path, text: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"(?s)c\.yaml is no YAML that can be read: .*{told}"):
+        read_values([], str(tmp_path / "c.yaml"))
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_aliases_and_merges_of_moderate_size_are_read(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, y: [*a, *a]}\n")
+    assert read_values([], str(tmp_path / "c.yaml"))["b"] == {"x": 1, "y": [{"x": 1}, {"x": 1}]}
+
+
+def test_a_setting_that_is_no_yaml_is_text() -> None:
+    assert read_values(["a.day=2026-13-45", "a.b=[1"], None) == {"a": {"day": "2026-13-45", "b": "[1"}}
