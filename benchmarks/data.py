@@ -18,6 +18,7 @@ import tempfile
 import numpy as np
 
 from benchmarks.figure import figure, seconds
+from benchmarks.verification import verification
 
 STEPS = (100_000, 1_000_000, 10_000_000)
 EPISODE_STEPS = 200
@@ -37,6 +38,7 @@ def main() -> None:
             convert(root, steps)
             compact(root, steps)
             prune(root, steps)
+            verification(root, steps)
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
         document_loop(root, min(max_steps, DOCUMENT_STEPS))
 

@@ -298,6 +298,18 @@ def inspect(
     print_what_is_there(place, version)
 
 
+@app.command()
+def verify(
+    place: Annotated[str, typer.Argument(help="Folder of a dataset or policy, or one that holds some.", callback=_place)],
+    version: Version = None,
+) -> None:
+    """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
+    from flows.inspection import print_verified
+
+    if not print_verified(place, version):
+        raise typer.Exit(1)
+
+
 def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any) -> None:
     from flows.settings import arguments_of, print_result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Summary
 from offline_core.storage.reader import schema_of, spaces_of
 from offline_core.storage.statistics import ColumnStatistics
+from offline_core.storage.verifying import verify
 
 MAX_FILES = 20
 MAX_DIMENSIONS_SHOWN = 32
@@ -137,6 +139,23 @@ def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
 def print_findings(report: QualityReport) -> None:
     """What the rules say of a dataset."""
     _console().print(str(report.dataset), _findings_table(report))
+
+
+def print_verified(uri: str, version: int | None) -> bool:
+    """Whether all that is there is what was written; a line for each version and checkpoint, and for what is damaged."""
+    console = _console()
+    counts: Counter[str] = Counter()
+    damaged = 0
+    for each in verify(uri, version):
+        counts[each.what] += 1
+        damaged += bool(each.wrong)
+        for wrong in each.wrong:
+            console.print(f"{each.name}: {wrong}", markup=False, highlight=False, soft_wrap=True)
+        if not each.wrong and each.what != "result":
+            console.print(f"{each.name}: ok", markup=False, highlight=False, soft_wrap=True)
+    found = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in sorted(counts.items()))
+    console.print(f"Compared {found}: {f'{damaged:,} damaged' if damaged else 'all as written'}.", highlight=False)
+    return not damaged
 
 
 def _console() -> Console:

@@ -1,0 +1,173 @@
+"""Damage: single bits flipped in data files, manifests, reports, results, checkpoints and training states.
+
+    python -m benchmarks.bit_flips [--flips 2000] [--seed 0]
+
+Each flip ends as an error of our tree, as something that is not used (and made again), as what was written, or silently as
+something else. Of the last there must be none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import safetensors.torch
+import torch
+
+from benchmarks.figure import figure
+from offline_core.episodes import Episode
+from offline_core.errors import OfflineError
+from offline_core.learning.state import States, TrainingState
+from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest, save_policy
+from offline_core.policies.policy import Policy
+from offline_core.quality.check import check_dataset, last_report
+from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import QualityReport
+from offline_core.storage.committing import commit, prepare_dataset
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.kept import keep, kept
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Format, Operation
+from offline_core.storage.reader import tables
+from offline_core.storage.writer import EpisodeWriter
+
+EPISODES = 20
+STEPS = 50
+SPACES: dict[str, Any] = {
+    "observation_space": gym.spaces.Box(-np.inf, np.inf, (4,), np.float32),
+    "action_space": gym.spaces.Discrete(2),
+}
+
+Outcome = Literal["error", "not used", "same", "silent"]
+
+
+class Target(NamedTuple):
+    """A file, and how what it means is read; None is what is not used."""
+
+    kind: str
+    path: Path
+    read: Callable[[], Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flips", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)  # each result that is not used is one
+    with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
+        found = outcomes(Path(root), arguments.flips, seed=arguments.seed)
+    for kind in sorted({kind for kind, _ in found}):
+        figure("flips.silent", found[kind, "silent"], "flips", of=kind, **_counts(found, kind))
+    silent = sum(count for (_, outcome), count in found.items() if outcome == "silent")
+    figure("flips.silent", silent, "flips", of="all", flips=arguments.flips)
+
+
+def outcomes(root: Path, flips: int, *, seed: int) -> Counter[tuple[str, Outcome]]:
+    """How many flips ended how, by the kind of the file; as many for each file below `root`, where they are written."""
+    targets = list(_targets(root))
+    before = [target.read() for target in targets]
+    rng, found = random.Random(seed), Counter[tuple[str, Outcome]]()
+    for number in range(flips):
+        target, whole = targets[number % len(targets)], before[number % len(targets)]
+        bit = rng.randrange(8 * target.path.stat().st_size)
+        with _flipped(target.path, bit):
+            found[target.kind, _outcome(target, whole)] += 1
+    return found
+
+
+def _outcome(target: Target, whole: Any) -> Outcome:
+    try:
+        read = target.read()
+    except OfflineError:
+        return "error"
+    if read == whole:
+        return "same"
+    return "not used" if read is None else "silent"
+
+
+@contextlib.contextmanager
+def _flipped(path: Path, bit: int) -> Iterator[None]:
+    """The file with that bit flipped, inside the block."""
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    yield
+    path.write_bytes(whole)
+
+
+def _targets(root: Path) -> Iterator[Target]:
+    for format in ("episodes", "table"):
+        uri = _dataset(root / format, format)
+        [data] = (root / format).glob("*.parquet")
+        yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in tables(open_dataset(uri))])
+        yield Target("manifest", root / format / "_versions" / "000001.json", lambda uri=uri: open_dataset(uri).manifest)
+    report = check_dataset(QualityConfig(), dataset=uri)
+    yield Target("report", root / "table" / "_checks" / "000001.json", lambda: last_report(open_dataset(uri)))
+
+    torch.manual_seed(0)
+    policy = str(root / "policy")
+    save_policy(Policy(**SPACES), policy, operation=Operation(name="benchmark"))
+    [weights] = (root / "policy").glob("*.safetensors")
+    yield Target("policy.json", root / "policy" / "policy.json", lambda: read_policy_manifest(policy))
+    yield Target("weights", weights, lambda: safetensors.torch.save(load_policy(policy).state_dict()))
+
+    states = States(Location.of(str(root)), run="benchmark")
+    states.save(TrainingState(run="benchmark", updates=7, watched={"loss": 0.25}), {"weights": torch.randn(4, 64)})
+    [state], [tensors] = (root / "checkpoints").glob("*.json"), (root / "checkpoints").glob("*.safetensors")
+    for kind, path in (("state", state), ("tensors", tensors)):
+        yield Target(kind, path, lambda: _state(states))
+
+    place = Location.of(str(root / "result.json"))
+    keep(place, "benchmark", report, made={policy: read_policy_manifest(policy).fingerprint})
+    made = root / "result.json"
+    yield Target("result", made, lambda: kept(place, "benchmark", QualityReport, fingerprint=fingerprint_of))
+
+
+def _plain(table: Any) -> Any:
+    return table.schema.to_string(), table.to_pydict()
+
+
+def _state(states: States) -> Any:
+    found = states.latest()
+    return found and (found[0], safetensors.torch.save(found[1]))
+
+
+def _dataset(folder: Path, format: Format) -> str:
+    rng = np.random.default_rng(0)
+    episodes = [
+        Episode(
+            eps_id=f"{number:032x}",
+            observations=rng.standard_normal((STEPS + 1, 4)).astype(np.float32),
+            actions=rng.integers(0, 2, STEPS),
+            rewards=rng.random(STEPS),
+            extras={"action_logp": rng.standard_normal(STEPS).astype(np.float32)},
+            truncated=True,
+            **SPACES,
+        )
+        for number in range(EPISODES)
+    ]
+    with EpisodeWriter(prepare_dataset(str(folder)), "part", format=format) as writer:
+        writer.write(episodes)
+    operation = Operation(name="benchmark")
+    commit(os.fspath(folder), writer.files, format=format, operation=operation, statistics=writer.statistics, **SPACES)
+    return os.fspath(folder)
+
+
+def _counts(found: Counter[tuple[str, Outcome]], kind: str) -> dict[str, int]:
+    return {outcome.replace(" ", "_"): count for (of, outcome), count in sorted(found.items()) if of == kind}
+
+
+if __name__ == "__main__":
+    main()

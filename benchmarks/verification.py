@@ -1,0 +1,73 @@
+"""What it costs to verify data: see `benchmarks.data`."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import statistics
+from collections import deque
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.figure import figure, seconds
+from offline_core.episodes import columns
+from offline_core.storage.committing import prepare_dataset
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.manifest import FileEntry, Format
+from offline_core.storage.reader import tables
+from offline_core.storage.writer import EpisodeWriter
+
+
+def verification(root: str, steps: int, *, pairs: int = 7) -> None:
+    """Reading and writing with checksums of pages and footers, against the same without them, in alternation."""
+    from benchmarks.data import write_recording
+
+    for format in ("episodes", "table"):
+        uri = f"{root}/verify-{format}"
+        write_recording(uri, steps, format=format)
+        dataset = open_dataset(uri)
+        plain = replace(
+            dataset, manifest=dataset.manifest.model_copy(update={"files": list(map(_unsigned, dataset.manifest.files))})
+        )
+        whole = list(tables(dataset))
+        read, write = ([], []), ([], [])
+        for pair in range(pairs):
+            read[0].append(seconds(lambda: deque(tables(dataset), maxlen=0)))
+            write[0].append(seconds(_write_rows, whole, f"{uri}-{pair}", format))
+            with _changed("ParquetFile", page_checksum_verification=False):
+                read[1].append(seconds(lambda: deque(tables(plain), maxlen=0)))
+            with _changed("ParquetWriter", write_page_checksum=False):
+                write[1].append(seconds(_write_rows, whole, f"{uri}-{pair}-plain", format))
+        for name, (verified, unverified) in (("read", read), ("write", write)):
+            took = statistics.median(verified)
+            ratio = statistics.median(unverified) / took
+            figure(f"verify.{name}.ratio", ratio, "ratio", format=format, steps=steps, bytes=dataset.ref.bytes, seconds=took)
+
+
+def _changed(name: str, **arguments: bool) -> contextlib.AbstractContextManager[object]:
+    """PyArrow's class of that name with other arguments than ours."""
+    whole = getattr(pq, name)
+    return mock.patch.object(pq, name, lambda *values, **named: whole(*values, **{**named, **arguments}))
+
+
+def _unsigned(file: FileEntry) -> FileEntry:
+    """As in manifests from before footers had hashes."""
+    return file.model_copy(update={"footer_sha256": None})
+
+
+def _write_rows(rows: list[pa.Table], uri: str, format: Format) -> None:
+    from benchmarks.data import EPISODE_STEPS
+
+    with EpisodeWriter(prepare_dataset(uri), "part", format=format) as writer:
+        for table in rows:
+            if format == "episodes":
+                writer.write_rows(table)
+            else:
+                count = table.num_rows // EPISODE_STEPS
+                metadata = {name: np.zeros(count) for name in columns.EPISODE_SUMMARY}
+                writer.write_table(table, metadata | {columns.LENGTH: np.full(count, EPISODE_STEPS)})
+    shutil.rmtree(uri)
