@@ -11,10 +11,11 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
-from offline_core.conversion.notes import notes_on
+from offline_core.conversion.notes import notes_on, reasons_for_none
 from offline_core.conversion.replacing import replaced
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.step_import import StepImport
+from offline_core.conversion.stray_actions import ActionCounts
 from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError
@@ -70,10 +71,12 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
         quarantine = list_unreadable(root, unreadable) if unreadable else None
         if counts.episodes == 0:
-            raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.")
+            said = "".join(f" {reason}" for reason in reasons_for_none(counts, unreadable, config, quarantine))
+            raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.{said}")
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
-    notes = notes_on(counts, statistics)
+    actions = functools.reduce(ActionCounts.merge, (part.actions for part in written))
+    notes = [*notes_on(counts, statistics), *actions.notes()]
     dataset = commit(
         output,
         [file for part in written for file in part.files],

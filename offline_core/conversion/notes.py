@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import notes_on_ends
 from offline_core.conversion.report import Counts
+from offline_core.conversion.unreadable import Unreadable
 from offline_core.storage.manifest import Statistics
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
     """A sentence or two on each; none if there is nothing."""
     return [*notes_on_ends(counts, statistics), *_notes_on_times(counts)]
+
+
+def reasons_for_none(
+    counts: Counts, unreadable: Sequence[Unreadable], config: ImportConfig, quarantine: str | None
+) -> list[str]:
+    """Why no episode came of it, as far as that can be told, and what to do."""
+    reasons = []
+    if unreadable:
+        (reason, most), *others = Counter(str(each.error) for each in unreadable).most_common()
+        more = f", and {len(others):,} other reasons" if others else ""
+        reasons.append(f"Of what cannot be read most ({most:,} of {len(unreadable):,}) has this reason{more}: {reason}")
+        reasons.append(f"The first is {unreadable[0].place}; all are listed in {quarantine}.")
+    if config.episodes.incomplete == "drop" and counts.dropped_steps:
+        has_no_ends = counts.open_ends >= counts.dropped_episodes and not counts.terminations
+        why = "no step ends an episode" if has_no_ends else "without an end, or with steps missing"
+        reasons.append(
+            f"All episodes are incomplete ({why}), and episodes.incomplete: drop leaves them out. "
+            "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut or keep."
+        )
+    return reasons
 
 
 def _notes_on_times(counts: Counts) -> list[str]:

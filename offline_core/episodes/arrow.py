@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.unpickle import load_array
@@ -89,6 +90,8 @@ def read_column(table: pa.Table, name: str) -> Nested:
 
 
 def _lists(array: pa.Array, what: str) -> np.ndarray:
+    if rows := _rows_with_nulls(array):
+        raise SchemaError(f"Column {what!r} has nulls in {rows} of {len(array)} rows; fill or drop them first.")
     values = from_arrow(array.flatten(), what)
     if not isinstance(values, np.ndarray):
         raise SchemaError(f"Column {what!r} has type {array.type}: lists of numbers can be read, lists of structs cannot.")
@@ -98,6 +101,20 @@ def _lists(array: pa.Array, what: str) -> np.ndarray:
     if (widths != widths[:1]).any():
         raise SchemaError(f"Column {what!r} has lists of {widths.min()} to {widths.max()} values; all steps need the same.")
     return values.reshape(len(array), widths[0] if len(array) else 0, *values.shape[1:])
+
+
+def _rows_with_nulls(array: pa.Array) -> int:
+    """How many lists have a null in them, however deep."""
+    inner, row = array, None
+    while pa.types.is_list(inner.type) or pa.types.is_large_list(inner.type) or pa.types.is_fixed_size_list(inner.type):
+        inner, below = inner.flatten(), inner
+        if row is None and inner.null_count == 0 and not pa.types.is_nested(inner.type):
+            return 0
+        parents = pc.list_parent_indices(below)
+        row = parents if row is None else row.take(parents)
+        if inner.null_count:
+            return len(pc.unique(row.filter(inner.is_null())))
+    return 0
 
 
 def _extension(storage: pa.Array, name: str, shape: Sequence[int] | None, what: str) -> Nested:

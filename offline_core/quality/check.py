@@ -13,7 +13,7 @@ from offline_core.errors import CorruptFileError, QualityError, StorageError, fi
 from offline_core.progress import progress
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
-from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder
+from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
 from offline_core.quality.own_rule import OwnRule, check_names
 from offline_core.quality.reading import step_batches
 from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityReport
@@ -53,7 +53,7 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation.of("check_dataset", config, exclude={"held_out"})
+    operation = Operation.of("check_dataset", config, version=2, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
@@ -116,6 +116,7 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None) -> lis
         ConstantFeatures(),
         SaturatedActions(config.max_saturated_fraction),
         StepOrder(),
+        TimeJumps(),
         AfterEnd(),
         ObservationChain(),
         OpenEpisodes(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,16 +16,21 @@ from offline_core.storage.statistics import ColumnStatistics
 class TimeLimits:
     """Episodes that terminate at exactly the longest length: a time limit that was stored as a termination.
 
-    Their value after the last step is then taken for zero, which it is not.
+    Their value after the last step is then taken for zero, which it is not. A limit piles them up there: over twice as many
+    end so than at any one length in the last fifth before it (`NEAR_STEPS` at least). Where other lengths near it are
+    common, as in a game of a few moves, the longest is just that.
     """
 
     MIN_EPISODES = 3
     """Fewer may be there by chance."""
+    NEAR_STEPS = 3
 
     def __init__(self, max_fraction: float) -> None:
         self._max_fraction = max_fraction
         self._longest = 0
         self._tally = Tally()
+        self._ends: Counter[int] = Counter()
+        """Episodes that end, by length."""
 
     def look(self, steps: StepBatch) -> None:
         stops = np.zeros(len(steps.eps_ids), np.int64)
@@ -35,16 +41,20 @@ class TimeLimits:
             self._tally = Tally(of=self._tally.of)
         terminated = steps.any_in_piece(steps.terminated & ~steps.truncated)
         self._tally.pieces(steps, terminated & (stops == self._longest))
+        lengths, counts = np.unique(stops[steps.any_in_piece(steps.done)], return_counts=True)
+        self._ends.update(dict(zip(lengths.tolist(), counts.tolist(), strict=True)))
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         tally = self._tally
         are_many = tally.count >= self.MIN_EPISODES and tally.count > self._max_fraction * tally.of
+        first = self._longest - max(self.NEAR_STEPS, self._longest // 5)
+        near = max((count for length, count in self._ends.items() if first <= length < self._longest), default=0)
         return tally.finding(
             "time_limit_as_termination",
             "warn",
             f"episodes terminate at exactly the longest length, {self._longest:,} steps",
             f"If {self._longest:,} steps are a time limit, declare it when importing, so that these episodes are truncated.",
-            is_broken=self._longest > 1 and are_many,
+            is_broken=self._longest > 1 and are_many and tally.count > 2 * near,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from offline_core.conversion.time_gaps import GAP_FACTOR, time_gaps
 from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.quality.result import Finding
@@ -55,6 +56,34 @@ class StepOrder:
             "fail",
             "steps do not follow the step before them",
             "Sort the steps by eps_id and t, and find those that are missing or there twice.",
+        )
+
+
+class TimeJumps:
+    """Steps that come long after the step before them, or before it, by the time at which they were recorded (column `time`).
+
+    Where an import took the steps of several episodes for those of one, their times tell. What is long, see `time_gaps`.
+    """
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+
+    def look(self, steps: StepBatch) -> None:
+        times = steps.columns.get(columns.TIME)
+        if times is None or times.ndim != 1 or times.dtype.kind not in "iuf":
+            return
+        starts = np.ones(len(steps), bool)
+        starts[steps.follows] = False
+        jumps = time_gaps(times, steps.piece, starts)
+        jumps[steps.follows] |= times[steps.follows] < times[steps.follows - 1]
+        self._tally.steps(steps, jumps)
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        return self._tally.finding(
+            "time_jumps",
+            "warn",
+            f"steps come before the step before them, or over {GAP_FACTOR} times as long after it as is usual in their episode",
+            "If these are several episodes, import them again with episodes.max_gap, or with episodes.ids_per: date, say.",
         )
 
 

@@ -63,7 +63,7 @@ from tests.storage.factories import Bomb
         ("infos", [b"\xc1"], CorruptFileError, "not a stored episode"),
         ("infos", [b"\x01"], SchemaError, "'infos' has type binary"),
         ("obs", [datetime.date(2024, 1, 1)], SchemaError, "'obs' has type date32"),
-        ("obs", [[None, 1.0]], SchemaError, "1 nulls"),
+        ("obs", [[None, 1.0]], SchemaError, "nulls in 1 of 1 rows"),
     ],
 )
 def test_values_that_cannot_be(name: str, values: Any, kind: type[DataError], message: str) -> None:

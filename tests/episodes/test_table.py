@@ -284,7 +284,11 @@ NAMED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"eps_id": ["a", "a", None, "b", "b"]}, SchemaError, "'eps_id' has 1 nulls"),
     ({"t": [0, 1, None, 0, 1]}, SchemaError, "'t' has 1 nulls"),
     ({"obs": [[0.0, 1.0], None, [2.0, 1.0], [5.0, 1.0], [6.0, 1.0]]}, SchemaError, "'obs' has 1 nulls"),
-    ({"new_obs": [[1.0, 1.0], [2.0, None], [3.0, 1.0], [6.0, 1.0], [7.0, 1.0]]}, SchemaError, "'new_obs' has 1 nulls"),
+    (
+        {"new_obs": [[1.0, 1.0], [2.0, None], [3.0, 1.0], [6.0, 1.0], [7.0, 1.0]]},
+        SchemaError,
+        "'new_obs' has nulls in 1 of 5 rows",
+    ),
     ({"actions": [0, 1, None, 1, 0]}, SchemaError, "'actions' has 1 nulls"),
     ({"rewards": [None, 1.0, 2.0, 3.0, 4.0]}, SchemaError, "'rewards' has 1 nulls"),
     ({"terminateds": [False, None, True, False, False]}, SchemaError, "'terminateds' has 1 nulls"),

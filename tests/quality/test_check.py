@@ -274,7 +274,7 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> No
         enforce(report, QualityConfig())
     text = str(caught.value)
     assert str(tmp_path) in text.splitlines()[0]
-    assert "breaks 2 of 14 rules" in text
+    assert "breaks 2 of 15 rules" in text
     assert "non_finite (fail): 1 of 317 steps" in text
     assert "First: episode episode-4, step 3." in text
     assert "duplicate_ids (fail): 1 of 22 episodes" in text
@@ -309,7 +309,7 @@ def test_rules_of_ones_own(tmp_path: Path, format: Format) -> None:
     write_dataset(tmp_path, clean(), format)
     config = QualityConfig()
     report = check_dataset(config, dataset=str(tmp_path), rules=[*default_rules(config), ShortEpisodes()])
-    assert len(report.findings) == 15
+    assert len(report.findings) == 16
     assert [(f.rule, f.count, f.of) for f in broken(report).values()] == [("short_episodes", 2, 20)]
     assert check_dataset(config, dataset=str(tmp_path), rules=[]).verdict == "pass"
 

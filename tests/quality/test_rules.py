@@ -51,8 +51,9 @@ def test_a_clean_dataset_passes(tmp_path: Path, format: Format) -> None:
     report = check(tmp_path, clean(), format)
     assert broken(report) == {}
     assert report.verdict == "pass"
-    assert len(report.findings) == 14
-    assert all(finding.advice == "" and finding.of > 0 for finding in report.findings)
+    assert len(report.findings) == 15
+    assert all(finding.advice == "" for finding in report.findings)
+    assert [finding.rule for finding in report.findings if finding.of == 0] == ["time_jumps"], "there is no column time"
 
 
 @both_formats
@@ -347,3 +348,41 @@ def test_episodes_without_steps(tmp_path: Path) -> None:
     mixed = check(tmp_path / "mixed", [*some, *clean()[3:]])
     assert mixed.verdict == "pass"
     assert (mixed.statistics.episodes, mixed.statistics.steps) == (20, steps_of(clean()) - 5 - 6 - 7)
+
+
+def lasting(*lengths: int) -> list[Episode]:
+    """Episodes of these lengths that all terminate."""
+    return [
+        replace(
+            episode(max(0, n - 5)).slice(0, n), eps_id=f"of-{i}", rewards=np.full(n, float(i)), terminated=True, truncated=False
+        )
+        for i, n in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_suspected"),
+    [
+        ([1] * 5 + [2] * 4 + [3] * 3, False),  # blackjack
+        ([1] * 9 + [3] * 3, False),
+        ([*range(2, 12), *range(2, 12), 12, 12, 12], False),  # as likely as others near it
+        ([3, 7, 11, 20, 20, 20, 20], True),
+        ([20] * 5, True),
+    ],
+)
+def test_a_time_limit_needs_a_pile_at_the_longest_length(tmp_path: Path, lengths: list[int], is_suspected: bool) -> None:
+    assert ("time_limit_as_termination" in broken(check(tmp_path, lasting(*lengths)))) == is_suspected
+
+
+@both_formats
+def test_times_that_jump(tmp_path: Path, format: Format) -> None:
+    """Forwards, further than the episode's pace says, or backwards; a slow episode is none, and text is no time."""
+    times = [np.arange(len(e)) * 10.0 * (1 + i) for i, e in enumerate(clean(3))]
+    times[1][3:] += 1000.0
+    times[2][4] = 0.0
+    timed = [replace(e, extras=e.extras | {"time": t}) for e, t in zip(clean(3), times, strict=True)]
+    finding = the_finding(check(tmp_path / "timed", timed, format), "time_jumps")
+    assert (finding.verdict, finding.count, finding.of) == ("warn", 2, 18)
+    assert places(finding) == [("episode-1", 3), ("episode-2", 4)]
+    named = [replace(e, extras={"time": np.array(["noon"] * len(e))}) for e in clean(3)]
+    assert check(tmp_path / "named", named, format).verdict == "pass"

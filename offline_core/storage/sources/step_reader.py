@@ -23,7 +23,12 @@ class Unreadable(NamedTuple):
     """How many of them terminate an episode, as far as that can be read."""
 
     def __str__(self) -> str:
-        return f"{self.uri}{'' if self.row is None else f', row {self.row:,}'}: {self.error}"
+        return f"{self.place}: {self.error}"
+
+    @property
+    def place(self) -> str:
+        """The file, and the row in it if it is one."""
+        return self.uri if self.row is None else f"{self.uri}, row {self.row:,}"
 
     @property
     def num_rows(self) -> int:
