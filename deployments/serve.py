@@ -50,7 +50,7 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     def stop(number: signal.Signals) -> None:
         nonlocal first
         if first is not None:
-            end_at_once(128 + number)
+            end_at_once(128 + number, "by a second signal")
         first = number
         stopped.set()
 

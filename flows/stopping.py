@@ -9,13 +9,16 @@ import signal
 import socket
 import sys
 import threading
+import time
 from types import FrameType
 
 import psutil
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 SENTENCE = "Stopped by {name}. Run the same again: what was finished is found, and a training goes on from its last state."
-AGAIN = "Stopped at once by a second signal. A Prefect server may show the run as Running; cancel it there."
+AT_ONCE = "Stopped at once, {why}. A Prefect server may show the run as Running; cancel it there."
+ORDERLY_SECONDS = 12.0
+"""What takes longer to end is ended at once. Prefect would ask a server that is gone for minutes."""
 HANDLED_SECONDS = 0.3
 """Prefect sends the process the same signal again when it has marked the run; then `_exit` is called within that time."""
 
@@ -54,20 +57,25 @@ class Stopping:
         while number := told.recv(1):
             if number[0] not in STOPS:
                 continue
-            is_first = self.signal is None
-            self.signal = self.signal or signal.Signals(number[0])
+            if is_first := self.signal is None:
+                self.signal = signal.Signals(number[0])
+                threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
             try:
                 self._handled.get(timeout=HANDLED_SECONDS)
             except queue.Empty:
                 if not is_first:
-                    end_at_once(self.code)
+                    end_at_once(self.code, "by a second signal")
+
+    def _limit(self) -> None:
+        time.sleep(ORDERLY_SECONDS)
+        end_at_once(self.code, f"for it did not end in order within {ORDERLY_SECONDS:.0f} s")
 
 
-def end_at_once(code: int) -> None:
+def end_at_once(code: int, why: str) -> None:
     """Kills what this process started, and ends it."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
-    sys.stderr.write(f"\n{AGAIN}\n")
+    sys.stderr.write(f"\n{AT_ONCE.format(why=why)}\n")
     sys.stderr.flush()
     os._exit(code)

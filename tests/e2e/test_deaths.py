@@ -1,0 +1,144 @@
+"""Commands and served runs that are stopped, or whose Ray dies: what they say, what the server says, and what is left."""
+
+from __future__ import annotations
+
+import glob
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.orchestra import FINAL, Orchestra, checkout, end, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+OFFLINE = str(Path(sys.executable).with_name("offline"))
+END_SECONDS = 30.0
+"""Twice what it may take on a machine that has nothing else to do."""
+ENDLESS = {"total_steps": 10**9, "target_return": 10**6}
+SMALL_RAY = {"OFFLINE_RAY_CPUS": "2", "OFFLINE_RAY_OBJECT_STORE_BYTES": str(100 * 2**20)}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestra]:
+    """A server, with neither pool nor worker, and an expert to record."""
+    place = tmp_path_factory.mktemp("deaths")
+    with Orchestra.with_server(home=place / "prefect", root=checkout(place / "checkout"), **SMALL_RAY) as started:
+        started.run([OFFLINE, "train-expert", "runs/expert", "-s", "total_steps=4096"])
+        yield started
+
+
+def begun(orchestra: Orchestra, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    """`offline ARGUMENTS` in the background; what it says is in home/NAME.log."""
+    with open(orchestra.home / f"{name}.log", "wb") as log:
+        return subprocess.Popen(
+            [OFFLINE, *arguments],
+            cwd=orchestra.root,
+            env=environment or orchestra.environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def recording(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """A recording that plays, and the processes below it."""
+    process = begun(orchestra, name, "record", "runs/expert/best", f"runs/{name}", "-s", "episodes=1000000")
+
+    def playing() -> list[psutil.Process]:
+        assert process.poll() is None, said(orchestra, name)
+        below = psutil.Process(process.pid).children(recursive=True)
+        return below if any("ray::Recorder" in each.name() for each in below) else []
+
+    return process, wait_until(playing, seconds=180, what="recorders to play")
+
+
+def said(orchestra: Orchestra, name: str) -> str:
+    return (orchestra.home / f"{name}.log").read_text()
+
+
+def last_run(orchestra: Orchestra) -> dict[str, Any]:
+    (run,) = orchestra.ask("POST", "/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
+    return dict(run)
+
+
+def assert_nothing_is_left(orchestra: Orchestra, pid: int, below: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(below, timeout=END_SECONDS)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+    assert not glob.glob(f"/tmp/ray/session_*_{pid}")
+    assert not list((orchestra.root / "runs").rglob(".tmp-*"))
+
+
+@pytest.mark.parametrize(
+    ("death", "code", "sentence", "message"),
+    [
+        ("raylet", 1, "Ray's process on this machine (raylet", "Ray's process on this machine (raylet"),
+        (signal.SIGTERM, 143, "Stopped by SIGTERM. Run the same again", "aborted by a termination signal"),
+        (signal.SIGINT, 130, "Stopped by SIGINT. Run the same again", "aborted by an interrupt signal"),
+    ],
+    ids=["raylet", "SIGTERM", "SIGINT"],
+)
+def test_a_command_ends_in_a_sentence(server: Orchestra, death: Any, code: int, sentence: str, message: str) -> None:
+    process, below = recording(server, f"stopped-{code}")
+    if death == "raylet":
+        next(each for each in below if each.name() == "raylet").kill()
+    else:
+        process.send_signal(death)
+    assert process.wait(END_SECONDS) == code
+    text = said(server, f"stopped-{code}")
+    assert sentence in text.splitlines()[-1]
+    assert "Traceback" not in text and "*** SIG" not in text
+    run = last_run(server)
+    assert run["state_type"] == "CRASHED" and message in run["state"]["message"]
+    assert_nothing_is_left(server, process.pid, below)
+
+
+def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
+    process, below = recording(server, "twice")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)  # sent together, they would be one
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+    assert "by a second signal" in said(server, "twice").splitlines()[-1]
+    psutil.wait_procs(below, timeout=5)
+    assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_stopped_without_a_server_it_ends_in_order_with_the_one_it_brought(server: Orchestra) -> None:
+    settings = [f"-s{name}={value}" for name, value in ENDLESS.items()]
+    environment = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
+    process = begun(server, "alone", "train-expert", "runs/alone", *settings, **environment)
+    wait_until(lambda: "Beginning flow run" in said(server, "alone"), seconds=180, what="the training to begin")
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert below, "it brought no server"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(END_SECONDS) == 143
+    assert "Stopped by SIGTERM" in said(server, "alone")
+    assert_nothing_is_left(server, process.pid, below)
+
+
+def test_what_is_served_is_cancelled_when_serving_is_stopped(tmp_path: Path) -> None:
+    with Orchestra.with_server(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
+        serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
+        try:
+            wait_until(lambda: "Serving" in said(orchestra, "serve"), seconds=180, what="deployments to be served")
+            run = orchestra.submit("train-expert/smoke", {"output": "runs/served", "config": ENDLESS})
+            orchestra.wait_for_task(run, "train_expert")
+            below = psutil.Process(serving.pid).children(recursive=True)
+            serving.send_signal(signal.SIGTERM)
+            assert serving.wait(END_SECONDS) == 143
+            assert "Stopped by SIGTERM" in said(orchestra, "serve")
+            assert orchestra.flow_run(run)["state_type"] == "CANCELLED"
+            assert_nothing_is_left(orchestra, serving.pid, below)
+
+            serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
+            again = orchestra.submit("train-expert/smoke", {"output": "runs/again", "config": {"total_steps": 2048}})
+            assert orchestra.wait_for(again, *FINAL)["state_type"] == "COMPLETED", "its concurrency slot is free"
+        finally:
+            end(serving)
