@@ -67,6 +67,12 @@ class EvaluationDuringTraining(Config):
         description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
         exclude_if=lambda number: number == NUM_ENVS,
     )
+    location: Literal["auto", "process", "actor"] = Field(
+        "auto",
+        description="Where the policy is played. process: in the training's own process, which waits for it. actor: in an "
+        "actor of Ray, beside the training. auto: in an actor once an evaluation took more than two seconds, and in the "
+        "training's own process if Ray cannot start.",
+    )
     target_return: float | None = Field(
         None,
         title="Target return",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
+from offline_core.errors import ClusterError
 from offline_core.evaluation.evaluator import Evaluator
 from offline_core.evaluation.rollouts import Rollouts
+from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.policies.policy import Policy
 from offline_core.ray_session import fetch, ray_session
 
@@ -23,6 +26,8 @@ MAX_PENDING = 2
 GRACE_SECONDS = 10.0
 QUICK_SECONDS = 2.0
 """Playing that takes longer is worth an actor, which takes about as long to start."""
+
+log = logging.getLogger(__name__)
 
 Weights = dict[str, np.ndarray]
 
@@ -44,18 +49,25 @@ class Evaluation:
 class Evaluations:
     """What is evaluated does not depend on how long it takes: all weights sent are played, the oldest first.
 
-    They are played here as long as that is quick, which saves the start of an actor (and of Ray, if it is not up); from the
-    first that took long, by an actor beside the training. The actor goes when this object is closed.
+    By default they are played in this process as long as that is quick, which saves the start of an actor (and of Ray, if it is
+    not up); from the first evaluation that took long, by an actor beside the training, unless Ray cannot start. The returns
+    are the same in both. The actor goes when this object is closed.
+
+    Raises:
+        ClusterError: an actor is asked for and Ray cannot start.
     """
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, config: EvaluationDuringTraining, *, seed: int) -> None:
         self._policy = policy
         own = copy.deepcopy(policy).cpu()
-        self._make = partial(Evaluator, own, environment, episodes=episodes, num_envs=num_envs, seed=seed)
+        self._make = partial(Evaluator, own, environment, episodes=config.episodes, num_envs=config.num_envs, seed=seed)
         self._evaluator = self._make()
         self._actor: Any = None
+        self._may_move = config.location == "auto"
         self._ray = contextlib.ExitStack()
         self._pending: deque[tuple[int, Weights, Any]] = deque()
+        if config.location == "actor":
+            self._start_actor()
 
     def submit(self, updates: int, weights: Weights | None = None) -> None:
         """Sends weights off, the policy's present ones if none are given."""
@@ -65,8 +77,20 @@ class Evaluations:
             return
         begin = time.perf_counter()
         self._pending.append((updates, weights, self._evaluator.evaluate(weights)))
-        if time.perf_counter() - begin > QUICK_SECONDS:
+        if self._may_move and time.perf_counter() - begin > QUICK_SECONDS:
+            self._move()
+
+    def _move(self) -> None:
+        """To an actor. It is tried once: a Ray that cannot start may take a minute to say so."""
+        self._may_move = False
+        try:
             self._start_actor()
+        except ClusterError as error:
+            log.warning(
+                "Ray cannot start, so the training plays the policy in its own process and waits for it. Set "
+                "evaluation.location=process to do so from the start. What Ray said: %s",
+                error,
+            )
 
     def _start_actor(self) -> None:
         import ray

@@ -46,7 +46,7 @@ _HOW_FAST = {
         "prefetch",
         "resident_bytes",
     },
-    "evaluation": {"held_out"},
+    "evaluation": {"held_out", "location"},
     "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
 }
 """Parameters that do not change what is learned, or are told otherwise, and so are no part of where a policy comes from."""
@@ -192,10 +192,8 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
             policy = learner.algorithm.policy
             evaluations = None
             if run.played_in is not None:
-                playing, seed = run.config.evaluation, derive_seed(run.config.seed, "evaluation")
-                evaluations = Evaluations(
-                    policy, run.played_in, episodes=playing.episodes, num_envs=playing.num_envs, seed=seed
-                )
+                seed = derive_seed(run.config.seed, "evaluation")
+                evaluations = Evaluations(policy, run.played_in, run.config.evaluation, seed=seed)
                 stack.callback(evaluations.close)
             supervisor = RunSupervisor(
                 run.config,

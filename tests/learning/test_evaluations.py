@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 import pytest
 
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
+from offline_core.errors import ClusterError
 from offline_core.learning import evaluations
+from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.evaluations import Evaluation, Evaluations, snapshot
 from offline_core.policies.policy import Policy
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
 
-def played(policy: Policy, rounds: int) -> list[Evaluation]:
+def evaluations_of(policy: Policy, **config: Any) -> Evaluations:
+    return Evaluations(policy, CARTPOLE, EvaluationDuringTraining(episodes=5, num_envs=2, **config), seed=3)
+
+
+def played(policy: Policy, rounds: int, **config: Any) -> list[Evaluation]:
     found: list[Evaluation] = []
-    playing = Evaluations(policy, CARTPOLE, episodes=5, num_envs=2, seed=3)
+    playing = evaluations_of(policy, **config)
     try:
         for updates in range(rounds):
             playing.submit(updates)
@@ -31,17 +41,53 @@ def played(policy: Policy, rounds: int) -> list[Evaluation]:
 def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     here = played(policy, 4)
+    asked = played(policy, 4, location="actor")
     monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
-    elsewhere = played(policy, 4)
-    assert [e.updates for e in here] == [e.updates for e in elsewhere] == [0, 1, 2, 3]
-    for one, other in zip(here, elsewhere, strict=True):
-        np.testing.assert_array_equal(one.rollouts.returns, other.rollouts.returns)
+    moved = played(policy, 4)
+    for elsewhere in (asked, moved):
+        assert [e.updates for e in here] == [e.updates for e in elsewhere] == [0, 1, 2, 3]
+        for one, other in zip(here, elsewhere, strict=True):
+            np.testing.assert_array_equal(one.rollouts.returns, other.rollouts.returns)
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
+    """One entry for each attempt to start Ray, which fails; and every evaluation counts as slow."""
+    made: list[None] = []
+
+    @contextmanager
+    def cannot_start() -> Iterator[None]:
+        made.append(None)
+        raise ClusterError("Ray (local) timed out.")
+        yield
+
+    monkeypatch.setattr(evaluations, "ray_session", cannot_start)
+    monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
+    yield made
+
+
+def test_without_ray_it_goes_on_in_this_process_and_says_so_once(
+    attempts: list[None], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = played(Policy(*spaces_of(CARTPOLE), seed=1), 3)
+    assert [evaluation.updates for evaluation in found] == [0, 1, 2]
+    assert len(attempts) == 1
+    [warning] = caplog.messages
+    assert "evaluation.location=process" in warning and "Ray (local) timed out." in warning
+
+
+def test_the_location_can_be_chosen(attempts: list[None]) -> None:
+    policy = Policy(*spaces_of(CARTPOLE), seed=1)
+    assert len(played(policy, 2, location="process")) == 2 and not attempts
+    with pytest.raises(ClusterError, match="timed out"):
+        evaluations_of(policy, location="actor")
+
 
 
 def test_what_is_played_is_the_policy_as_it_was() -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     before = snapshot(policy)
-    playing = Evaluations(policy, CARTPOLE, episodes=5, num_envs=2, seed=3)
+    playing = evaluations_of(policy)
     playing.submit(1)
     policy.load_state_dict(Policy(*spaces_of(CARTPOLE), seed=2).state_dict())
     playing.submit(2)
