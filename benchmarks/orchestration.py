@@ -1,4 +1,4 @@
-"""What Prefect adds to the core: its own seconds, the reuse of a finished chain, and a queue of runs on one pool.
+"""What Prefect adds to the core: its own seconds and requests, the reuse of a finished chain, a queue of runs on one pool.
 
     python -m benchmarks.orchestration [--runs 50] [--repeats 3]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -59,6 +60,8 @@ with ray_scope():
 """
 RUNS_AT_ONCE = 2
 """Of the pool, in the queue."""
+EVENTS_SECONDS = 10.0
+"""After which the server has stored the events that it was sent."""
 
 
 def main() -> None:
@@ -72,6 +75,7 @@ def main() -> None:
         with Orchestra.started(home=place / "server", root=checkout(place / "checkout")) as orchestra:
             chain(place, orchestra, repeats=arguments.repeats)
             queue(orchestra, runs=arguments.runs)
+        requests(place)
 
 
 def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
@@ -97,6 +101,20 @@ def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
     )
     figure("overhead.server.seconds", medians["server"] - medians["core"], "s")
     figure("reuse.seconds", medians["reuse"], "s", embedded=round(medians["reuse embedded"], 1))
+
+
+def requests(place: Path) -> None:
+    """What one chain asks of the server, by kind, and the events that come of it: each of them is a write to its database."""
+    home = place / "counted"
+    with Orchestra.with_server(home=home, root=place / "checkout", PREFECT_SERVER_LOGGING_LEVEL="INFO") as orchestra:
+        before = len((home / "server.log").read_text())
+        up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "embedded")}
+        _offline(str(place / "counted-runs"), str(place / "chain.yaml"), up)
+        time.sleep(EVENTS_SECONDS)
+        events = orchestra.ask("POST", "/events/filter", {"filter": {}})["total"]
+        asked = re.findall(r'"([A-Z]+) /api/([a-z_]+)\S* HTTP', (home / "server.log").read_text()[before:])
+    kinds = Counter(kind for method, kind in asked if method != "GET")
+    figure("requests.per_run", len(asked), "requests", reads=len(asked) - kinds.total(), **kinds, events=events)
 
 
 def queue(orchestra: Orchestra, *, runs: int) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import httpx
 from prefect.settings import get_current_settings
 
+from flows.prefect_server import trouble
 from offline_core.errors import OfflineError, first_line
 
 
@@ -21,5 +22,9 @@ def readable_errors() -> Iterator[None]:
             f"The Prefect server at {get_current_settings().api.url} does not answer ({first_line(error)}). Start it with "
             "'prefect server start', or set PREFECT_API_URL to where it is."
         ) from None
+    except httpx.HTTPStatusError as error:
+        if (message := trouble(error)) is None:
+            raise
+        raise SystemExit(message) from None
     except OfflineError as error:
         raise SystemExit(str(error)) from None

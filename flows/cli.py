@@ -68,7 +68,7 @@ def expert_to_policy(
     flow = _flow("expert_to_policy")
     values = _values(settings, config_file, f"expert.environment.id={env}" if env else None)
     arguments = arguments_of(flow.fn, values, show=show_config)
-    result = _started(flow, root=root, seed=seed, **arguments)
+    result = _call(flow, root=root, seed=seed, **arguments)
     _print_chain(result)
 
 
@@ -143,7 +143,7 @@ def check(
 
     flow = _flow("check_dataset")
     config = arguments_of(flow.fn, {"config": _values(settings, config_file)}, show=show_config)
-    print_findings(_started(flow, dataset=dataset, version=version, **config))
+    print_findings(_call(flow, dataset=dataset, version=version, **config))
 
 
 @app.command()
@@ -315,7 +315,7 @@ def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any)
 
     flow = _flow(name)
     config = arguments_of(flow.fn, {"config": values}, show=show_config)
-    print_result(_started(flow, **arguments, **config))
+    print_result(_call(flow, **arguments, **config))
 
 
 def _flow(name: str) -> Any:
@@ -324,9 +324,11 @@ def _flow(name: str) -> Any:
     return getattr(importlib.import_module(f"flows.{name}"), name)
 
 
-def _started(flow: Any, **arguments: Any) -> Any:
+def _call(flow: Any, **arguments: Any) -> Any:
+    from flows.prefect_server import wait_for_database
     from flows.ui import use_preferred_ui
 
+    wait_for_database()
     use_preferred_ui()
     return flow(**arguments)
 
@@ -373,34 +375,15 @@ def _run_verb() -> None:
     except OfflineError as error:
         _fail(f"{type(error).__name__}: {error}")
     except Exception as error:
-        if not _is_unreachable(error):
+        from flows.prefect_server import trouble
+
+        if (message := trouble(error)) is None:
             raise
-        _fail(_no_server())
+        _fail(message)
     except BaseException as error:
         if type(error).__name__ != "Crash":  # of tasks.stage, which takes seconds to import
             raise
         _fail(str(error))
-
-
-def _is_unreachable(error: Exception) -> bool:
-    """Prefect's client, or what it is built on, does not reach its server. One that answers with an error is reached."""
-    from httpx import TransportError
-
-    return isinstance(error, TransportError) or str(error).startswith("Failed to reach API")
-
-
-def _no_server() -> str:
-    """Where there is no server, and what to do: by Prefect's own settings, which it also reads from profiles and files."""
-    from prefect.settings import get_current_settings
-
-    again = "what was done is found when you run the same again."
-    if (url := get_current_settings().api.url) is None:
-        return f"The Prefect server that this run had brought with it does not answer; {again}"
-    name = "PREFECT_API_URL"
-    variable = "unset the variable" if name in os.environ else f"unset {name} where 'prefect config view' says that it is set"
-    return (
-        f"No Prefect server answers at {url} ({name}). Start it ('prefect server start'), or {variable} to do without; {again}"
-    )
 
 
 def _fail(message: str, code: int = 1) -> None:

@@ -17,7 +17,8 @@ from offline_core.progress import Progress, observe
 LONG_SECONDS = 10.0
 """What takes longer is shown."""
 SECONDS_BETWEEN_LINES = 10.0
-SECONDS_BETWEEN_UPDATES = 3.0
+SECONDS_BETWEEN_UPDATES = 10.0
+"""Each is a write to the server's database, and an event that is one more."""
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 

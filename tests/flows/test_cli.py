@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +107,24 @@ def test_a_prefect_server_that_does_not_answer_is_named(place: str, tmp_path: Pa
     assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it")
     assert ("unset the variable" in line) == (place == "variable")
     assert ("'prefect config view' says" in line) == (place == "profile")
+
+
+def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path) -> None:
+    database = tmp_path / "home" / "prefect.db"
+    database.parent.mkdir()
+    program = "from flows.prefect_server import wait_for_database as wait; wait.__defaults__ = (0.5,); "
+    environment = os.environ | {"PREFECT_HOME": str(database.parent)}
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN IMMEDIATE")
+        command = [sys.executable, "-c", program + OFFLINE[-1], "evaluate", "nowhere"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    waiting, message = [line for line in done.stderr.splitlines() if line.strip()]
+    assert waiting.startswith(f"Waiting for the Prefect database {database}")
+    assert message.startswith(f"DatabaseBusyError: The Prefect database {database} is locked")
+    for remedy in (f"fuser {database}", "PREFECT_HOME", "prefect server start", "PREFECT_API_URL", "Postgres"):
+        assert remedy in message
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,6 @@ def test_the_location_can_be_chosen(attempts: list[None]) -> None:
         evaluations_of(policy, location="actor")
 
 
-
 def test_what_is_played_is_the_policy_as_it_was() -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     before = snapshot(policy)
