@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offline_core.conversion.config import EpisodesConfig
 from offline_core.conversion.duplicates import States, distinct_rows
 from offline_core.conversion.linking import chain, numbered, row_bytes
 from offline_core.conversion.time_gaps import time_gaps
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
-from offline_core.errors import ConfigError, EpisodeError, SchemaError
+from offline_core.errors import EpisodeError, SchemaError
 
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _EMPTY_MAP = b"\x80"
@@ -83,47 +82,6 @@ class Ordered(NamedTuple):
     """(N,) bool: the row comes too long after the one before it; None: there is nothing to tell by."""
 
 
-def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
-    """What `auto` stands for with these columns and first rows.
-
-    Raises:
-        ConfigError: the order cannot be had from these columns.
-    """
-    names = table.column_names
-    order: str = rules.order
-    if order == "auto":
-        if columns.T in names:
-            order = "t" if _numbers_steps(table[columns.T], rules.first_t) else "time"
-        else:
-            order = "linked" if columns.NEW_OBS in names else "stored"
-    if order in ("t", "time") and columns.T not in names:
-        raise ConfigError(f"Rows cannot be ordered by {order}: no column is mapped to 't'.")
-    if rules.ids_per == "date" and not has_timestamps(table):
-        raise ConfigError("Ids per date need a column 't' of timestamps or dates; use episodes.ids_per: file, or folder.")
-    if order == "t" and has_timestamps(table):
-        raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
-    if order == "linked" and columns.NEW_OBS not in names:
-        raise ConfigError("Rows cannot be linked without a column new_obs.")
-    if columns.NEW_OBS not in names and rules.last_new_obs is None:
-        raise ConfigError(
-            "There is no column new_obs, so it is the obs of the next step; say what follows the last one by "
-            "episodes.last_new_obs: repeat or drop."
-        )
-    if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
-        raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
-    if not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & set(names) and order != "single_step":
-        raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
-    return order
-
-
-def has_timestamps(table: pa.Table) -> bool:
-    """Whether column t holds nanoseconds since 1970, which do not number steps."""
-    if columns.T not in table.column_names:
-        return False
-    kind = table[columns.T].type
-    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
 def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse, max_gap: float | None = None) -> Ordered:
     """The steps episode after episode, those first whose first row comes first.
 
@@ -163,14 +121,6 @@ def observations(table: pa.Table) -> tuple[Nested, Nested]:
         return one.astype(np.promote_types(one.dtype, other.dtype), copy=False)
 
     return nested.map_leaves(common, obs, new_obs), nested.map_leaves(common, new_obs, obs)
-
-
-def _numbers_steps(t: pa.ChunkedArray, first: int) -> bool:
-    """Whole numbers do; if they are stored as real ones, only those that begin with the first of an episode."""
-    if not pa.types.is_floating(t.type):
-        return bool(pa.types.is_integer(t.type))
-    values = t.to_numpy()
-    return bool((values == np.floor(values)).all() and values.min(initial=np.inf) == first)
 
 
 def _stored(steps: Steps) -> Ordered:

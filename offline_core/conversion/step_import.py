@@ -19,7 +19,8 @@ import pyarrow as pa
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.linking import row_bytes
-from offline_core.conversion.ordering import observations, order_of
+from offline_core.conversion.order_choice import order_of
+from offline_core.conversion.ordering import observations
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import assemble

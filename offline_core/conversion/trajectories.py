@@ -13,7 +13,8 @@ import pyarrow as pa
 from offline_core.conversion.config import EpisodesConfig
 from offline_core.conversion.episode_ids import alternating, hashed, id_of_part, named
 from offline_core.conversion.next_observations import add_next_observations
-from offline_core.conversion.ordering import Refuse, Steps, has_timestamps, put_in_order
+from offline_core.conversion.order_choice import has_timestamps
+from offline_core.conversion.ordering import Refuse, Steps, put_in_order
 from offline_core.conversion.report import Counts
 from offline_core.conversion.time_gaps import NANOSECONDS
 from offline_core.conversion.unreadable import Unreadable

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
-from offline_core.conversion.ordering import order_of
+from offline_core.conversion.order_choice import order_of
 from offline_core.conversion.report import Counts, ImportResult
 from offline_core.conversion.trajectories import SOURCE_FILE, assemble
 from offline_core.conversion.unreadable import refuse

@@ -9,12 +9,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from offline_core.conversion.ends import lost_terminations
 from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.storage.dataset import open_dataset
-from tests.conversion.factories import parts, run_import, scattered, steps, without
+from tests.conversion.factories import assembled, parts, run_import, scattered, shuffled, steps, without
 
 EPISODES = [*(steps(f"a{i}", 3 + i % 4) for i in range(6)), *(steps(f"b{i}", 5, end="X") for i in range(2))]
 ROWS = [row for rows in EPISODES for row in rows]
@@ -90,3 +92,31 @@ def test_imports_from_when_the_drop_lost_terminations_are_known(tmp_path: Path) 
     manifest["operation"]["version"], manifest["statistics"]["terminated"] = 3, 0
     place.write_text(json.dumps(manifest))
     assert "when last_new_obs: drop lost every termination" in str(lost_terminations(open_dataset(dataset.uri)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_ends_are_as_the_source_has_them_whatever_is_missing_or_there_twice(data: st.DataObject) -> None:
+    """By t: rows in any order, some of them lost, some in two files; terminations survive with their row."""
+    ends = data.draw(st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["T", "X", ""])), min_size=1, max_size=6))
+    rows = [row for i, (n, end) in enumerate(ends) for row in without(steps("abcdef"[i], n, end=end), "new_obs")]
+    kept = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    there = [row for row, keep in zip(rows, kept, strict=True) if keep]
+    twice = there[: data.draw(st.integers(0, len(there)))]
+    last_new_obs, incomplete = (
+        data.draw(st.sampled_from(["repeat", "drop"])),
+        data.draw(st.sampled_from(["cut", "keep", "drop"])),
+    )
+    if not there:
+        return
+    rules = {"order": "t", "last_new_obs": last_new_obs, "incomplete": incomplete}
+    found, counts = assembled(shuffled(there, 1), *([shuffled(twice, 2)] if twice else []), **rules)
+    assert counts.rows == len(there) + len(twice) and counts.duplicates == len(twice)
+    terminated = [row["tag"] for row in there if row["terminateds"]]
+    assert counts.terminations == len(terminated)
+    last_tags = {e.extras["tag"][-1] for e in found if e.terminated}
+    if incomplete == "drop":
+        assert last_tags <= set(terminated)
+    else:
+        assert last_tags == set(terminated)
+        assert counts.dropped_last_steps == (last_new_obs == "drop") * (len(there) - counts.steps)

@@ -162,7 +162,7 @@ def test_tensors_in_another_order_of_axes_are_read_in_their_own() -> None:
         (pa.array([1.0, None]), "1 nulls among 2 rows"),
         (pa.array([[1, 2], None]), "1 nulls among 2 rows"),
         (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), "1 nulls among 2 rows"),
-        (pa.array([[1, None]]), "1 nulls"),
+        (pa.array([[1, None]]), "nulls in 1 of 1 rows"),
         (pa.array([{"x": 1}, None]), "1 nulls among 2 rows"),
         (pa.array([{"x": 1}, {"x": None}]), "'obs/x' has 1 nulls"),
         (pa.nulls(2), "2 nulls"),
@@ -171,7 +171,7 @@ def test_tensors_in_another_order_of_axes_are_read_in_their_own() -> None:
             pa.ExtensionArray.from_storage(
                 pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, None]], pa.list_(pa.int8(), 2))
             ),
-            "1 nulls",
+            "nulls in 1 of 1 rows",
         ),
         (pa.array([[1, 2], [3]]), "lists of 1 to 2 values"),
         (pa.array([[[1], [2]], [[3], [4, 5]]]), "lists of 1 to 2 values"),
