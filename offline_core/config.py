@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.errors import ConfigError
 
+MAX_PROBLEMS = 5
+
 
 class Config(BaseModel):
     """Parameters of one stage: frozen, checked on construction, unknown names refused."""
@@ -39,6 +41,18 @@ class EnvironmentSpec(Config):
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 
+def problems(error: ValidationError) -> str:
+    """What is wrong with a file, and where in it, without repeating what it says: that may be anything, and of any length."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}"[:200] for each in found[:MAX_PROBLEMS]]
+    return "; ".join(told) + (f"; and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else "")
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
 def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
     """`model(**values)` whose error lists, in the user's words, every parameter that is wrong.
 
@@ -48,5 +62,8 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc'])) or model.__name__}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
+        lines = [
+            f"  {'.'.join(map(str, e['loc'])) or model.__name__}: {e['msg']} (got {_shortened(e['input'])})"
+            for e in error.errors()
+        ]
         raise ConfigError("\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])) from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,7 +106,7 @@ def code_digests(config: BaseModel) -> dict[str, str]:
             if module in sys.modules and _IMPORTED.get(module, digest) != digest:
                 raise ConfigError(f"The file of {path} was changed after this process had imported it: start anew.")
             found[path] = digest
-        found |= {text: digest for text in _texts(arguments) if (digest := _files_digest(text))}
+        found |= {text: digest for text in texts(arguments) if (digest := _files_digest(text))}
     return dict(sorted(found.items()))
 
 
@@ -121,16 +121,16 @@ def _own_code(value: Any) -> Iterator[tuple[str, Any]]:
             yield from _own_code(item)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts(value: Any) -> Iterator[str]:
     match value:
         case str():
             yield value
         case dict():
             for item in value.values():
-                yield from _texts(item)
+                yield from texts(item)
         case list() | tuple():
             for item in value:
-                yield from _texts(item)
+                yield from texts(item)
 
 
 def _files_digest(text: str) -> str | None:
@@ -149,8 +149,30 @@ def _files_digest(text: str) -> str | None:
 
 def _digest(module: str) -> str | None:
     try:
-        spec = importlib.util.find_spec(module)
-        origin = None if spec is None or not spec.has_location else spec.origin
+        origin = file_of(module)
         return None if origin is None else hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]
-    except Exception:  # packages around it may raise anything; whoever imports it says so better
+    except OSError:
         return None
+
+
+def file_of(module: str) -> str | None:
+    """The file that would be imported, found without importing anything; None if there is none.
+
+    `importlib.util.find_spec` imports the packages around it.
+    """
+    path: Sequence[str] | None = None
+    spec: ModuleSpec | None = None
+    parts = module.split(".")
+    try:
+        for end in range(1, len(parts) + 1):
+            name = ".".join(parts[:end])
+            loaded = sys.modules.get(name)
+            spec = getattr(loaded, "__spec__", None) or _found_spec(name, path)
+            path = list(getattr(loaded, "__path__", None) or (spec and spec.submodule_search_locations) or [])
+    except Exception:  # a finder of another package may raise anything
+        return None
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _found_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)

@@ -25,7 +25,12 @@ MAX_TEXT_LENGTH = 1000
 MAX_DIGITS = 40
 SHOWN = 200
 
-FUNCTIONS = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FUNCTIONS = _words(
     # of numbers
     "abs ceil ceiling floor round sign sqrt cbrt exp ln log log2 log10 log1p pow power mod pi degrees radians "
     "sin cos tan asin acos atan atan2 greatest least coalesce ifnull nullif if "
@@ -37,46 +42,21 @@ FUNCTIONS = frozenset(
     # of lists
     "array_contains array_get array_length array_mean array_sum "
     # of times
-    "date_part".split()
+    "date_part"
 )
 """Those whose result is not much larger than what they are given."""
 
-TYPES = frozenset(
-    [
-        "bool",
-        "boolean",
-        "tinyint",
-        "smallint",
-        "int",
-        "int1",
-        "int2",
-        "int4",
-        "int8",
-        "integer",
-        "bigint",
-        "float",
-        "float4",
-        "float8",
-        "double",
-        "real",
-        "text",
-        "varchar",
-        "string",
-        "date",
-        "time",
-        "timestamp",
-        "datetime",
-    ]
+TYPES = _words(
+    "bool boolean tinyint smallint int int1 int2 int4 int8 integer bigint float float4 float8 double real "
+    "text varchar string date time timestamp datetime"
 )
 _TIMES = frozenset({"date", "time", "timestamp", "datetime", "interval"})
 """Words that stand before a text: `date '2026-01-31'`."""
-_OPERATORS = frozenset(
-    ["and", "or", "not", "in", "is", "between", "like", "ilike", "rlike", "regexp", "xor", "case", "when", "then"]
-)
-_VALUES = frozenset(["null", "true", "false"])
-_CALLS = frozenset(["cast", "try_cast"])
+_OPERATORS = _words("and or not in is between like ilike rlike regexp xor case when then")
+_VALUES = _words("null true false")
+_CALLS = _words("cast try_cast")
 _BEFORE_BRACKETS = _OPERATORS | {"else"}
-_QUERIES = frozenset(["select", "from", "with", "table", "values", "union", "join", "exists"])
+_QUERIES = _words("select from with table values union join exists")
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -90,7 +70,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_GROUPS = frozenset(["(", ")", ",", ".", "[", "]"])
+_GROUPS = _words("( ) , . [ ]")
 
 
 def sql_condition(text: str) -> pl.Expr:
@@ -114,6 +94,8 @@ def _rewritten(text: str) -> str:
     """The same condition, of allowed words only."""
     if len(text) > MAX_LENGTH:
         _refuse(text, f"has {len(text):,} characters; at most {MAX_LENGTH:,} are allowed.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        _refuse(text, "has half a character (a surrogate), which no column and no value can hold.")
     tokens = _tokens(text)
     written: list[str] = []
     depth = operators = 0

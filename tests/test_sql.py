@@ -1,4 +1,4 @@
-"""Conditions in SQL: columns, values and allowed functions, and nothing that Polars would open, fetch or fill the memory with."""
+"""Conditions in SQL: columns, values and allowed functions, and nothing that opens a file or fills the memory."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from offline_core.code_permission import recorded_environment
 from offline_core.config import Config, EnvironmentSpec, parse
 from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
@@ -120,7 +121,9 @@ def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable
             case "minari":
                 from offline_core.storage.exports.minari import MinariSink
 
-                arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": source.manifest.environment} | config.arguments
+                arguments = {"dataset_id": DEFAULT_MINARI_ID} | config.arguments
+                if "environment" not in arguments:
+                    arguments["environment"] = recorded_environment(source.manifest.environment, file=source.location.uri)
                 if isinstance(arguments["environment"], dict):
                     arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
                 return MinariSink(output, complete=complete, **arguments)

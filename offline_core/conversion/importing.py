@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Sequence
 
+from offline_core.code_permission import remember_code
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
@@ -49,6 +50,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
         EmptyDatasetError: there is nothing to import.
     """
+    remember_code(config)
     paths, listing = _listed(source), Listing()
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, for a dataset is a folder of its own.")

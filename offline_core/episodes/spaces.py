@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from offline_core.errors import SpaceError
 
+MAX_PARTS = 1000
 MAX_BOUNDS_BYTES = 256 * 2**20
 """Bounds that unpack to more than this are refused: a few bytes can claim terabytes."""
 
@@ -73,7 +74,9 @@ def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
         SpaceError: the map is incomplete or names a space that is unknown.
     """
     try:
-        return _from_json(json.dumps(value))
+        if (text := json.dumps(value)).count('"space": ') > MAX_PARTS:
+            raise SpaceError(f"A stored space has more than {MAX_PARTS:,} parts; refused.")
+        return _from_json(text)
     except SpaceError:
         raise
     except Exception as error:  # whatever a foreign map is wrong about

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from offline_core.code_permission import recorded_environment, remember_code
 from offline_core.errors import ConfigError, StorageError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.own_metric import OwnMetric, with_results
@@ -35,8 +36,9 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             finite number or has the name of another.
     """
     start = time.perf_counter()
+    remember_code(config)
     manifest = read_policy_manifest(policy)
-    environment = config.environment or manifest.environment
+    environment = config.environment or recorded_environment(manifest.environment, file=policy)
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
     config = config.model_copy(update={"environment": environment})

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 from gymnasium.vector import VectorEnv
 
+from offline_core.code_permission import remember_code
 from offline_core.environments import make_vector_env, reward_threshold
 from offline_core.evaluation.result import FOLLOWED
 from offline_core.evaluation.rollouts import rollouts
@@ -50,6 +51,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         BusyError: another run is writing there.
         LearningError: the loss became NaN or infinite.
     """
+    remember_code(config)
     parents, location = _parents(config), Location.of(output)
     operation = Operation.of("train_expert", config, version=2, exclude={"initial_policy"})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from offline_core.code_permission import recorded_environment, remember_code
 from offline_core.config import EnvironmentSpec
 from offline_core.conversion.ends import lost_terminations
 from offline_core.conversion.importing import open_or_import
@@ -100,8 +101,13 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
 
 def _begun(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """All that decides what is learned, as it is now."""
+    remember_code(config)
     source, held_out = _opened(config.data, dataset, version, output), config.evaluation.held_out
-    environment = config.evaluation.environment or source.environment
+    environment = config.evaluation.environment
+    if environment is None:
+        environment = source.environment
+        if config.evaluation.play:
+            recorded_environment(environment, file=source.origin.ref.uri)
     run = Run(
         config=config,
         source=source,

@@ -10,21 +10,25 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import gymnasium as gym
 import safetensors
 import safetensors.torch
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from offline_core.code_permission import check_code, remember_code
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_from_json, space_to_json
 from offline_core.errors import (
     CheckpointError,
     ConfigError,
     CorruptFileError,
+    LocationError,
     SpaceError,
     StorageError,
     StorageUnavailableError,
 )
+from offline_core.policies.bounded import AtMost
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.provenance import provenance
@@ -35,6 +39,7 @@ from offline_core.storage.manifest import Operation, Parent
 POLICY_FILE = "policy.json"
 READS: Literal[1] = 1
 """The format of checkpoints that is written here, and can be read."""
+MAX_BESIDE_WEIGHTS = 64 * 2**20
 
 
 class PolicyManifest(BaseModel):
@@ -81,6 +86,7 @@ def save_policy(
     Raises:
         StorageError: the place cannot be written.
     """
+    remember_code(policy.network)
     location = Location.of(uri)
     tensors = policy.state_dict().items()  # cloned, as a module of the user's may share weights among its layers
     weights = safetensors.torch.save({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors})
@@ -114,9 +120,11 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
     """
     location = Location.of(uri).child(POLICY_FILE)
     try:
-        return PolicyManifest.model_validate_json(without_checksum(location.read(), location.uri))
+        return PolicyManifest.model_validate_json(without_checksum(Location.of(uri).inside(POLICY_FILE).read(), location.uri))
     except StorageUnavailableError:
         raise
+    except LocationError as error:
+        raise CheckpointError(f"The policy at {uri} is not read: {error}") from error
     except StorageError as error:
         location.check_bucket()
         raise CheckpointError(
@@ -137,7 +145,7 @@ def fingerprint_of(uri: str) -> str | None:
     """
     try:
         manifest = read_policy_manifest(uri)
-        weights = Location.of(uri).child(manifest.weights_file).read()
+        weights = Location.of(uri).inside(manifest.weights_file).read()
     except StorageUnavailableError:
         raise
     except (CheckpointError, StorageError):
@@ -145,21 +153,28 @@ def fingerprint_of(uri: str) -> str | None:
     return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
 
 
-def load_policy(uri: str, manifest: PolicyManifest | None = None) -> Policy:
+def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code: bool = False) -> Policy:
     """The policy at `uri`, in evaluation mode.
 
     Arguments:
         manifest: what was read of it before; then it is that very policy, and an error if another has taken its place.
+        allow_code: import the module of its network, whoever has written the policy; see `offline_core.code_permission`.
 
     Raises:
         CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.
         StorageUnavailableError: it cannot be read now.
+        UnsafeDataError: its network is a module of code, which nothing allows.
     """
     manifest = manifest or read_policy_manifest(uri)
+    if manifest.network.module is not None and not allow_code:
+        file = Location.of(uri).child(POLICY_FILE).uri
+        check_code(manifest.network.module, file=file, instead="load it with allow_code=True")
     try:
-        weights = Location.of(uri).child(manifest.weights_file).read()
+        weights = Location.of(uri).inside(manifest.weights_file).read()
     except StorageUnavailableError:
         raise
+    except LocationError as error:
+        raise CheckpointError(f"The weights of policy {uri} are not read: {error}") from error
     except StorageError as error:
         raise CheckpointError(f"The weights of policy {uri} are gone: {error}") from error
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
@@ -167,16 +182,20 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None) -> Policy:
             f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged."
         )
     try:
-        policy = Policy(
-            space_from_json(manifest.observation_space),
-            space_from_json(manifest.action_space),
-            manifest.network,
-            value_function=manifest.value_function,
-        )
+        tensors = safetensors.torch.load(weights)
+        action_space = space_from_json(manifest.action_space)
+        if gym.spaces.flatdim(action_space) > len(weights):  # each has a weight at least
+            raise RuntimeError(f"the action space {manifest.action_space.get('space')} has more parts than there are weights")
+        with AtMost(MAX_BESIDE_WEIGHTS + 2 * len(weights)):  # whatever sizes its JSON names
+            policy = Policy(
+                space_from_json(manifest.observation_space),
+                action_space,
+                manifest.network,
+                value_function=manifest.value_function,
+            )
+        policy.load_state_dict(tensors)
     except (SpaceError, ConfigError) as error:
         raise CheckpointError(f"Policy {uri} cannot be made here: {error}") from error
-    try:
-        policy.load_state_dict(safetensors.torch.load(weights))
-    except (RuntimeError, safetensors.SafetensorError) as error:
+    except (RuntimeError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"The weights of policy {uri} do not fit its network {manifest.network!r}: {error}") from error
     return policy.eval()

@@ -87,11 +87,11 @@ class Policy(nn.Module):
                 nn.init.zeros_(self.value.bias)
 
     @classmethod
-    def load(cls, uri: str) -> Policy:
+    def load(cls, uri: str, *, allow_code: bool = False) -> Policy:
         """The policy of the checkpoint at `uri`, in evaluation mode; see `offline_core.policies.checkpoint.load_policy`."""
         from offline_core.policies.checkpoint import load_policy
 
-        return load_policy(uri)
+        return load_policy(uri, allow_code=allow_code)
 
     @property
     def head(self) -> Head:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import ValidationError
 
+from offline_core.config import problems
 from offline_core.episodes import columns
-from offline_core.errors import CorruptFileError, QualityError, StorageError, first_line
+from offline_core.errors import CorruptFileError, QualityError, StorageError
 from offline_core.progress import progress
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
@@ -149,7 +150,11 @@ def last_report(dataset: Dataset) -> QualityReport | None:
     try:
         return QualityReport.model_validate_json(without_checksum(place.read(), place.uri)) if place.is_file() else None
     except (CorruptFileError, ValidationError) as error:
-        log.warning("The last report of %s cannot be read: %s", dataset.ref, first_line(error))
+        log.warning(
+            "The last report of %s cannot be read: %s",
+            dataset.ref,
+            problems(error) if isinstance(error, ValidationError) else error,
+        )
         return None
 
 

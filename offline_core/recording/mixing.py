@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 
+from offline_core.code_permission import remember_code
 from offline_core.conversion.importing import open_or_import
 from offline_core.conversion.mixing import mixed
 from offline_core.episodes import Episode
@@ -36,6 +37,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     Raises:
         ConfigError: there is no source, a weight is not above zero, or spaces differ.
     """
+    remember_code(config)
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_or_import(uri, None, output=output) for uri in config.datasets}

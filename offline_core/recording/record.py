@@ -8,6 +8,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from offline_core.code_permission import recorded_environment, remember_code
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.errors import ConfigError
@@ -54,8 +55,9 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     """
     start = time.perf_counter()
     seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
+    remember_code(config)
     manifest = read_policy_manifest(policy)
-    environment = config.environment or manifest.environment
+    environment = config.environment or recorded_environment(manifest.environment, file=policy)
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     config = config.model_copy(update={"seed": seed, "environment": environment})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator
 
+from offline_core.code_permission import recorded_environment
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
@@ -30,7 +31,7 @@ def sample_episodes(
     """
     manifest = manifest or read_policy_manifest(policy)
     player = load_policy(policy, manifest)
-    environment = environment or manifest.environment
+    environment = environment or recorded_environment(manifest.environment, file=policy)
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to sample in.")
     for number in itertools.count():

@@ -153,16 +153,19 @@ def open_version(location: Location, version: int) -> Dataset:
 
     Raises:
         CorruptFileError: its manifest cannot be read, is damaged, or was written by a newer version of this package.
+        LocationError: it, or a file that it names, lies elsewhere.
     """
-    place = location.child(f"{VERSIONS}/{version:06d}.json")
+    place = location.inside(f"{VERSIONS}/{version:06d}.json")
     data = without_checksum(place.read(), place.uri)
     try:
-        return Dataset(location, Manifest.model_validate_json(data, extra="ignore"))  # down to models that forbid them
+        manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
     except ValidationError as error:
         reason = reason_of(error, "manifest_version", READS)
         raise CorruptFileError(
             f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
         ) from error
+    location.check_names(file.path for file in manifest.files)
+    return Dataset(location, manifest)
 
 
 def _open_foreign(location: Location) -> Dataset:

@@ -7,6 +7,7 @@ import re
 
 from pydantic import ValidationError
 
+from offline_core.config import problems
 from offline_core.errors import CorruptFileError
 
 _CHECKSUM = re.compile(rb',\s*"checksum":\s*"([^"]*)"\s*\}\s*$')
@@ -49,7 +50,7 @@ def reason_of(error: ValidationError, field: str, reads: int) -> str:
                 f"it was written by a newer version of this package (format {found['input']}; this one reads {reads}): "
                 "upgrade this one"
             )
-    return str(error)
+    return problems(error)
 
 
 def _digest(body: bytes) -> bytes:

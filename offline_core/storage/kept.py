@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from offline_core.config import problems
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
 from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.location import Location
@@ -67,17 +68,25 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
         if (values["place"], values["identity"]) != (place.uri, identity):
             return None
         result = model.model_validate(values["result"] | {"reused": True})
+        if far := [name for name in values["made"] if not _is_near(name, place)]:
+            raise ValueError(f"it names {far[0][:200]!r}, which another bucket holds")
         gone = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
     except StorageUnavailableError:  # what is only away is not made again, over what is there
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, CorruptFileError, StorageError) as error:
-        log.warning("The result kept at %s cannot be used: %s", place.uri, error)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CorruptFileError, StorageError) as error:
+        what = problems(error) if isinstance(error, ValidationError) else error
+        log.warning("The result kept at %s cannot be used: %s", place.uri, what)
         return None
     if gone:
         log.warning("%s is not what it was when it was made: it is made again.", gone[0])
         return None
     log.info("Found, and not made again: %s", place.uri)
     return result
+
+
+def _is_near(name: str, place: Location) -> bool:
+    """It lies on this machine, or in the bucket that `place` is in: what a result names elsewhere is not asked for."""
+    return "://" not in name or name.split("/")[:3] == place.uri.split("/")[:3]
 
 
 def forget(place: Location) -> None:

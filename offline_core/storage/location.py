@@ -10,8 +10,9 @@ import errno
 import os
 import posixpath
 import re
+import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -111,6 +112,34 @@ class Location:
     def child(self, relative: str) -> Location:
         """The place at `relative` below this one."""
         return Location(_join(self.uri, relative), self.store, _join(self.path, relative))
+
+    def inside(self, name: str) -> Location:
+        """The place of that name below this folder, see `check_names`."""
+        self.check_names([name])
+        return self.child(name)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Names that a file gives, which somebody else may have written, have to lie below this folder.
+
+        Raises:
+            LocationError: one leads elsewhere: it is absolute, goes up, or a link on the way leaves the folder.
+        """
+        checked: set[str] = set()
+        root = os.path.realpath(self.path) if self.is_local else ""
+        for name in names:
+            if not name or _CONTROL.search(name) or {"", ".", ".."} & set(name.split("/")):
+                raise LocationError(f"A file of {self.uri} names {name[:200]!r}, which is no file below it.")
+            path = _join(self.path, name)
+            links = [each for each in (posixpath.dirname(path), path) if each not in checked and self.is_local]
+            checked.add(posixpath.dirname(path))
+            if self.is_local and _is_special(path):
+                raise LocationError(f"{_join(self.uri, name)} is a pipe or a device, and no file.")
+            for each in links:
+                if (each != path or os.path.islink(path)) and os.path.commonpath([root, os.path.realpath(each)]) != root:
+                    raise LocationError(
+                        f"{_join(self.uri, name)} is a link, or lies behind one, that leaves {self.uri}. If you trust it, copy "
+                        "what it leads to: cp -rL."
+                    )
 
     @property
     def parent(self) -> Location:
@@ -264,6 +293,15 @@ def temporary_folder(parent: Location) -> Iterator[Location]:
     finally:
         with contextlib.suppress(OSError):
             folder.filesystem.delete_dir(folder.path)
+
+
+def _is_special(path: str) -> bool:
+    """It is there, and neither a file nor a folder: reading it may never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _join(base: str, relative: str) -> str:
