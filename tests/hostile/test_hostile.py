@@ -1,4 +1,4 @@
-"""Hundreds of hostile inputs: no file outside is read, no request made, no code run, and an answer comes soon."""
+"""Hostile inputs: no file outside is read, nothing is asked of the network, no code runs, and an answer comes soon."""
 
 from __future__ import annotations
 
