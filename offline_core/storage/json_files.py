@@ -47,8 +47,7 @@ def reason_of(error: ValidationError, field: str, reads: int) -> str:
     for found in error.errors(include_url=False):
         if found["loc"] == (field,) and isinstance(found["input"], int) and found["input"] > reads:
             return (
-                f"it was written by a newer version of this package (format {found['input']}; this one reads {reads}): "
-                "upgrade this one"
+                f"it was written by a newer version of this package (format {found['input']}; this one reads {reads}): upgrade"
             )
     return problems(error)
 
