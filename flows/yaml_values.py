@@ -27,7 +27,7 @@ def load_yaml(text: str | bytes) -> Any:
         if _values(node, {}) > MAX_VALUES:
             raise ValueError(f"it stands for more than {MAX_VALUES:,} values; write it without aliases")
         return loader.construct_document(node)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OverflowError, AttributeError) as error:  # the last two of dates and numbers that are none
         raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error

@@ -17,6 +17,7 @@ from offline_core.pruning.config import PruningConfig
 from offline_core.pruning.prune import prune_dataset
 from offline_core.storage.dataset import open_dataset
 from tests.conversion.factories import assembled, parts, run_import, scattered, shuffled, steps, without
+from tests.storage.factories import edit_json
 
 EPISODES = [*(steps(f"a{i}", 3 + i % 4) for i in range(6)), *(steps(f"b{i}", 5, end="X") for i in range(2))]
 ROWS = [row for rows in EPISODES for row in rows]
@@ -90,7 +91,7 @@ def test_imports_from_when_the_drop_lost_terminations_are_known(tmp_path: Path) 
     place = tmp_path / "out/_versions/000001.json"
     manifest = json.loads(place.read_text())
     manifest["operation"]["version"], manifest["statistics"]["terminated"] = 3, 0
-    place.write_text(json.dumps(manifest))
+    edit_json(place, operation=manifest["operation"], statistics=manifest["statistics"])
     assert "when last_new_obs: drop lost every termination" in str(lost_terminations(open_dataset(dataset.uri)))
 
 

@@ -100,7 +100,8 @@ def _links(text: str) -> list[str]:
 def _anchors(text: str) -> set[str]:
     blocks = MarkdownIt().parse(text)
     headings = [after.content for block, after in itertools.pairwise(blocks) if block.type == "heading_open"]
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    named = re.findall(r'<a id="([^"]+)">', text)
+    return {*named, *(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)}
 
 
 def test_pictures_are_those_that_the_script_draws() -> None:

@@ -123,7 +123,7 @@ def test_a_target_that_is_never_reached_ends_with_the_best_there_was(tmp_path: P
 
     config = ExpertConfig(total_steps=5_000, target_return=500, evaluation_episodes=10)
     result = train_expert(output=str(tmp_path), config=config)
-    assert not result.reached_target and result.env_steps >= 5_000
+    assert not result.reached_target and 5_000 - config.num_envs < result.env_steps <= 5_000
     played = evaluate_policy(policy=result.checkpoint, config=EvaluationConfig(episodes=10))
     assert len(played.returns) == 10
     assert latest_run().state.is_completed()

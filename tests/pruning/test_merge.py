@@ -20,7 +20,7 @@ from offline_core.storage.committing import commit
 from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes
-from tests.storage.factories import FORMATS, episode, write_files
+from tests.storage.factories import FORMATS, episode, replace_file, write_files
 
 
 def write(folder: Path, some: list[Episode], format: Format = "episodes", environment: str = "A-v0") -> Dataset:
@@ -79,8 +79,8 @@ def test_what_is_in_two_datasets_is_there_once(tmp_path: Path, format: Format) -
 def test_files_from_before_contents_were_noted(tmp_path: Path) -> None:
     some = [episode(i) for i in range(4)]
     write(tmp_path / "a", some)
-    [path] = write(tmp_path / "b", some[2:]).paths
-    pq.write_table(pq.read_table(path).drop_columns(["success", "policy_id", "content"]), path)
+    source = write(tmp_path / "b", some[2:])
+    replace_file(source, pq.read_table(source.paths[0]).drop_columns(["success", "policy_id", "content"]))
     result = merge(tmp_path, "a", "b")
     assert (kept(result), result.duplicates) == (some, 2)
 

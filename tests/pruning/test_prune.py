@@ -28,7 +28,16 @@ from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.manifest import Format, Operation, Parent
 from offline_core.storage.reader import episodes
 from offline_core.storage.writer import FilesConfig, statistics_of
-from tests.storage.factories import FORMATS, copy_tree, cut_in_half, episode, write_dataset, write_files, write_items
+from tests.storage.factories import (
+    FORMATS,
+    copy_tree,
+    cut_in_half,
+    episode,
+    replace_file,
+    write_dataset,
+    write_files,
+    write_items,
+)
 
 RETURNS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
 
@@ -123,8 +132,7 @@ def test_duplicates_are_dropped_whatever_they_are_called(tmp_path: Path, format:
 def test_duplicates_in_files_from_before_contents_were_noted(tmp_path: Path) -> None:
     some = ten()
     source = write_dataset(tmp_path / "in", [*some, replace(some[0], eps_id="again")])
-    [path] = source.paths
-    pq.write_table(pq.read_table(path).drop_columns(["success", "policy_id", "content"]), path)
+    replace_file(source, pq.read_table(source.paths[0]).drop_columns(["success", "policy_id", "content"]))
     assert kept(prune(tmp_path, drop_duplicates=True)) == some
 
 
@@ -333,7 +341,8 @@ def test_the_same_pruning_again_has_the_same_fingerprint(tmp_path: Path) -> None
     write_dataset(tmp_path / "in", ten())
     first, other, second = (prune(tmp_path, where=f"return >= {least}") for least in (4, 5, 4))
     assert (first.dataset.version, other.dataset.version) == (1, 2)
-    assert second == first.model_copy(update={"reused": True}) and not other.reused
+    again = first.dataset.model_copy(update={"latest": 2})
+    assert second == first.model_copy(update={"dataset": again, "reused": True}) and not other.reused
     assert first.dataset.fingerprint != other.dataset.fingerprint
 
 

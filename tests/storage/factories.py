@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from offline_core.episodes import Episode
 from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import Dataset
+from offline_core.storage.dataset import VERSIONS, Dataset
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 
@@ -91,6 +91,14 @@ def edit_json(path: Path, **fields: Any) -> None:
     """As somebody who edits a file of ours on purpose: without its checksum, as in files of earlier versions."""
     values = {name: value for name, value in json.loads(path.read_text()).items() if name != "checksum"}
     path.write_text(json.dumps(values | fields))
+
+
+def replace_file(dataset: Dataset, table: pa.Table) -> None:
+    """Writes other rows to the only file of a version, as a release did that kept no hash of footers."""
+    manifest = dataset.location.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").path
+    [path], [entry] = dataset.paths, json.loads(Path(manifest).read_text())["files"]
+    pq.write_table(table, path)
+    edit_json(Path(manifest), files=[entry | {"footer_sha256": None}])
 
 
 def flip_bit(path: str | Path, bit: int) -> None:

@@ -21,7 +21,7 @@ from offline_core.storage.dataset import open_dataset
 from offline_core.storage.kept import kept
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
-from tests.storage.factories import episode, write_dataset
+from tests.storage.factories import edit_json, episode, write_dataset
 
 OUTSIDE = [
     "../canary",
@@ -68,10 +68,6 @@ def test_pipes(tmp_path: Path) -> None:
         load_policy(str(tmp_path))
 
 
-def changed(path: Path, **changes: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
     """Of a dataset in the folder `data`."""
@@ -92,10 +88,10 @@ def test_files_of_a_manifest(tmp_path: Path, manifest: Path) -> None:
     whole = open_dataset(str(tmp_path / "data")).paths[0]
     (tmp_path / "other.parquet").write_bytes(Path(whole).read_bytes())
     for name in ("../other.parquet", str(tmp_path / "other.parquet")):
-        changed(manifest, files=[file | {"path": name}])
+        edit_json(manifest, files=[file | {"path": name}])
         with pytest.raises(LocationError, match="which is no file below it"):
             open_dataset(str(tmp_path / "data"))
-    changed(manifest, files=[file])
+    edit_json(manifest, files=[file])
     os.replace(whole, tmp_path / "moved")
     Path(whole).symlink_to(tmp_path / "moved")
     with pytest.raises(LocationError, match="is a link"):
@@ -106,11 +102,11 @@ def test_weights_of_a_policy(tmp_path: Path, policy: Path) -> None:
     folder, name = policy.parent, json.loads(policy.read_text())["weights_file"]
     os.replace(folder / name, tmp_path / name)
     for wrong in (f"../{name}", str(tmp_path / name)):
-        changed(policy, weights_file=wrong)
+        edit_json(policy, weights_file=wrong)
         with pytest.raises(CheckpointError, match=r"are not read: .* which is no file below it"):
             load_policy(str(folder))
         assert fingerprint_of(str(folder)) is None
-    changed(policy, weights_file=name)
+    edit_json(policy, weights_file=name)
     (folder / name).symlink_to(tmp_path / name)
     with pytest.raises(CheckpointError, match=r"are not read: .* is a link"):
         load_policy(str(folder))
@@ -133,7 +129,7 @@ def test_a_kept_result_leads_to_no_other_bucket(tmp_path: Path, policy: Path, ca
     config = EvaluationConfig(episodes=1, environment=EnvironmentSpec(id="CartPole-v1"))
     result = evaluate_policy(config, policy=str(policy.parent))
     place = Path(result.uri)
-    changed(place, made={"s3://elsewhere/policy": "0" * 16})
+    edit_json(place, made={"s3://elsewhere/policy": "0" * 16})
     identity = json.loads(place.read_text())["identity"]
     asked: list[str] = []
     with caplog.at_level(logging.WARNING):

@@ -24,7 +24,7 @@ def wrong(root: Path) -> dict[str, tuple[str, ...]]:
 @pytest.fixture
 def root(tmp_path: Path, cartpole_policy: str) -> Path:
     """Three versions of a dataset, of one file each, and a policy."""
-    shutil.copytree(cartpole_policy, tmp_path / "policy")
+    shutil.copytree(cartpole_policy, tmp_path / "policy", ignore=shutil.ignore_patterns("_evaluations", "_estimates"))
     for count in (1, 2, 3):
         write_dataset(tmp_path / "data", EPISODES[:count])
     return tmp_path
