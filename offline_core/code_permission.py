@@ -3,7 +3,7 @@
 A policy names the module of its network, and policies and datasets name the environment they come from. Files may come from
 elsewhere, so that code is imported only if one of these holds:
 
-- parameters on this machine have named it before, and it is still the same file: they are remembered, one empty file each,
+- parameters on this machine have named it before, and it is found at the same path: they are remembered, one empty file each,
   below `$XDG_STATE_HOME/offline-rl-pipeline/named-code` (`~/.local/state/…`);
 - `OFFLINE_ALLOW_CODE` is 1, or lists the module or a package around it;
 - the caller says so (`allow_code`).

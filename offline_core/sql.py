@@ -38,7 +38,7 @@ FUNCTIONS = _words(
     "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp "
     # of texts
     "length char_length character_length octet_length lower upper left right substr starts_with ends_with strpos "
-    "ltrim rtrim regexp_like concat "
+    "ltrim rtrim regexp_like "
     # of lists
     "array_contains array_get array_length array_mean array_sum "
     # of times
@@ -103,7 +103,8 @@ def _rewritten(text: str) -> str:
         following = tokens[number + 1] if number + 1 < len(tokens) else ("", "")
         before = tokens[number - 1] if number else ("", "")
         depth += (word in ("(", "[") or word.lower() == "case") - (word in (")", "]") or word.lower() == "end")
-        operators += kind == "comparison" or (kind == "sign" and word not in _GROUPS - {"[", "."})
+        is_negative = word == "-" and before[1] in ("(", ",") and following[0] == "number"
+        operators += kind == "comparison" or (kind == "sign" and word not in _GROUPS - {"[", "."} and not is_negative)
         operators += kind == "word" and word.lower() in _OPERATORS
         if depth > MAX_DEPTH or operators > MAX_OPERATORS:
             _refuse(text, f"is too large: at most {MAX_OPERATORS} operators, {MAX_DEPTH} deep. Use 'in (…)' for many values.")

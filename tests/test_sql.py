@@ -115,3 +115,16 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
         assert isinstance(sql_condition(text), pl.Expr)
     except ConfigError as error:
         assert str(error).startswith("The condition ")
+
+
+def test_what_grows_with_its_arguments_is_refused() -> None:
+    with pytest.raises(ConfigError, match="calls concat"):
+        sql_condition(f"length(concat({', '.join(['b'] * 1000)})) > 0")
+
+
+def test_many_negative_values_are_no_operators() -> None:
+    assert ROWS.select(sql_condition(f"a in ({', '.join(str(-i) for i in range(500))}, 2)")).to_series().to_list() == [
+        False,
+        True,
+        False,
+    ]

@@ -15,7 +15,7 @@ import gymnasium as gym
 
 from offline_core.config import EnvironmentSpec
 from offline_core.episodes import space_to_json
-from offline_core.errors import CorruptFileError, EmptyDatasetError, StorageError, VersionExistsError
+from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
 from offline_core.storage.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
 from offline_core.storage.json_files import with_checksum
 from offline_core.storage.leftovers import remove_leftovers
@@ -93,7 +93,10 @@ def commit(
                 return _beside(same, known)
         seen = max(known[-1:] + marked[-1:], default=0)
         if version is not None and version <= seen and version not in known:
-            raise VersionExistsError(f"{uri} had a version {version} once, which was deleted. Commit the next one.")
+            raise VersionExistsError(
+                f"{uri} has had versions up to {seen}, and no number is given twice or out of order: commit the next one, "
+                f"instead of version {version}."
+            )
         manifest = manifest.model_copy(update={"version": version or seen + 1})
         try:
             made = _create(location, manifest)
@@ -172,6 +175,6 @@ def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Man
 
 
 def _readable(location: Location, version: int) -> Dataset | None:
-    with contextlib.suppress(CorruptFileError):  # whoever reads that version is told
+    with contextlib.suppress(CorruptFileError, LocationError):  # whoever reads that version is told
         return open_version(location, version)
     return None

@@ -68,7 +68,7 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
         if (values["place"], values["identity"]) != (place.uri, identity):
             return None
         result = model.model_validate(values["result"] | {"reused": True})
-        if far := [name for name in values["made"] if not _is_near(name, place)]:
+        if far := [name for name in values["made"] if not place.is_near(name)]:
             raise ValueError(f"it names {far[0][:200]!r}, which another bucket holds")
         gone = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
     except StorageUnavailableError:  # what is only away is not made again, over what is there
@@ -82,11 +82,6 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
         return None
     log.info("Found, and not made again: %s", place.uri)
     return result
-
-
-def _is_near(name: str, place: Location) -> bool:
-    """It lies on this machine, or in the bucket that `place` is in: what a result names elsewhere is not asked for."""
-    return "://" not in name or name.split("/")[:3] == place.uri.split("/")[:3]
 
 
 def forget(place: Location) -> None:

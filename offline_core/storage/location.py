@@ -141,6 +141,16 @@ class Location:
                         "what it leads to: cp -rL."
                     )
 
+    def is_near(self, uri: str) -> bool:
+        """Whether `uri` is on this machine, or in the bucket of this place: others that a file names are not asked."""
+        scheme, slashes, rest = uri.partition("://")
+        if not slashes or scheme.lower() == "file":
+            return True
+        return [scheme.lower(), rest.split("/")[0]] == [
+            self.uri.partition("://")[0],
+            self.uri.partition("://")[2].split("/")[0],
+        ]
+
     @property
     def parent(self) -> Location:
         """The folder this place is in.

@@ -11,12 +11,18 @@ from typing import Any, Literal
 from offline_core.errors import DatasetNotFoundError, OfflineError, VersionNotFoundError
 from offline_core.storage.dataset import VERSIONS, open_version, size_and_hash, versions
 from offline_core.storage.json_files import without_checksum
+from offline_core.storage.kept import RESULT_FILE
 from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
 from offline_core.storage.verified import damaged_files
 
 _TENSORS = ("weights", "tensors")
 """What a JSON file names beside it, by `<name>_file` and `<name>_sha256`: a policy its weights, a training its state."""
+
+
+_FOLDERS = {"_checks", "_evaluations", "_estimates", "checkpoints"}
+_FILES = {"policy.json", RESULT_FILE}
+"""Names of what has a checksum of its own; other files beside them are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +83,22 @@ def _of_version(root: Location, version: int) -> Verified:
 
 
 def _of_json(place: Location) -> Verified | None:
-    """None: it is not of ours, or was written before there were checksums, and names nothing that has one."""
+    """None: another program wrote it, or it was written before there were checksums, and names nothing that has one."""
+    folder, name = place.uri.split("/")[-2:]
+    if folder not in _FOLDERS and name not in _FILES:
+        return None
     try:
         data = place.read()
+        if name == RESULT_FILE and folder not in _FOLDERS and b'"identity"' not in data:
+            return None
         inside = without_checksum(data, place.uri)
         values = json.loads(inside)
     except OfflineError as error:
         return Verified("result", place.uri, (str(error),))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Verified("result", place.uri, (f"it is no JSON: {error}",))
     values = values if isinstance(values, dict) else {}
-    named = [(values[f"{name}_file"], values[f"{name}_sha256"]) for name in _TENSORS if f"{name}_file" in values]
+    named = [(values[f"{name}_file"], values.get(f"{name}_sha256")) for name in _TENSORS if f"{name}_file" in values]
     if named:
         return Verified("checkpoint", place.uri, tuple(filter(None, (_wrong(place.parent, *each) for each in named))))
     return None if inside is data else Verified("result", place.uri)

@@ -228,7 +228,7 @@ def test_nor_where_the_version_is_named(tmp_path: Path) -> None:
     manifest_file(tmp_path).unlink()
     writer = write_files(tmp_path, EPISODES[:1], "episodes")
     whole = {"format": "episodes", "operation": Operation(name="test"), "statistics": writer.statistics}
-    with pytest.raises(VersionExistsError, match="had a version 1 once"):
+    with pytest.raises(VersionExistsError, match="has had versions up to 1"):
         commit(str(tmp_path), writer.files, version=1, **whole)  # type: ignore[arg-type]
 
 

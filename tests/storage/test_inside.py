@@ -136,3 +136,15 @@ def test_a_kept_result_leads_to_no_other_bucket(tmp_path: Path, policy: Path, ca
         assert kept(Location.of(str(place)), identity, EvaluationResult, fingerprint=lambda uri: asked.append(uri)) is None
     assert not asked
     assert "another bucket" in caplog.text
+
+
+def test_a_result_at_a_file_uri_is_found_again(policy: Path) -> None:
+    config = EvaluationConfig(episodes=1, environment=EnvironmentSpec(id="CartPole-v1"))
+    assert [evaluate_policy(config, policy=f"file://{policy.parent}").reused for _ in range(2)] == [False, True]
+
+
+def test_a_version_that_leads_elsewhere_does_not_stop_the_next_one(tmp_path: Path, manifest: Path) -> None:
+    [path] = open_dataset(str(tmp_path / "data")).paths
+    os.replace(path, tmp_path / "moved")
+    Path(path).symlink_to(tmp_path / "moved")
+    assert write_dataset(tmp_path / "data", [episode(2)]).manifest.version == 2

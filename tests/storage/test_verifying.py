@@ -74,3 +74,11 @@ def test_where_there_is_nothing_to_compare(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", EPISODES)
     with pytest.raises(VersionNotFoundError, match="no version 2"):
         list(verify(str(tmp_path / "data"), 2))
+
+
+def test_files_of_other_programs_are_left_alone(root: Path) -> None:
+    (root / "policy" / "tracker.json").write_text('{"weights_file": "x", "checksum": "1"}')
+    (root / "policy" / "output-1.json").write_text('{"type": "SampleBatch"}\n{"type": "SampleBatch"}\n')
+    (root / "result.json").write_text('{"score": 3}\n{"score": 4}\n')
+    names = ["data version 1", "data version 2", "data version 3", "policy/policy.json"]
+    assert wrong(root) == dict.fromkeys(names, ())
