@@ -31,7 +31,8 @@ test: check ## check, and all tests but the slow ones; this is what CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and shared_ray"
 
 test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not shared_ray"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared_ray
 
 browser: ## Install the Chromium that tests of forms drive, where root and apt are there
 	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }

@@ -17,6 +17,8 @@ from offline_core.errors import ClusterError, ConfigError, OfflineError, first_l
 from offline_core.ray_address import check_address
 from offline_core.ray_watch import terminable, watched
 
+log = logging.getLogger(__name__)
+
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
 
@@ -149,18 +151,39 @@ def _shutdown(*, is_own: bool) -> None:
 
 
 def _init(where: dict[str, Any]) -> Any:
-    """Ray's node of this process."""
+    """Ray's node of this process. A Ray of its own is started once more if it does not start: Ray itself waits for 30 s only.
+
+    Raises:
+        ClusterError: it cannot be joined, or did not start.
+    """
     import ray
 
-    try:
-        # What actors print stays in Ray's own log files; what they raise is raised here.
-        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-        return ray._private.worker._global_node
-    except Exception as error:
-        raise ClusterError(
-            f"Ray ({where['address']}) did not take us in: {first_line(error)}. Its log files say more; they are in "
-            "/tmp/ray/session_latest/logs."
-        ) from error
+    is_own = where["address"] == "local"
+    for is_last in (False, True) if is_own else (True,):
+        before = set(psutil.Process().children())
+        try:
+            # What actors print stays in Ray's own log files; what they raise is raised here.
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+            return ray._private.worker._global_node
+        except Exception as error:
+            if is_own:
+                ray.shutdown()
+                _kill(set(psutil.Process().children()) - before)
+            if is_last:
+                raise ClusterError(
+                    f"Ray ({where['address']}) did not take us in: {first_line(error)}. Its log files say more; they are in "
+                    "/tmp/ray/session_latest/logs."
+                ) from error
+            log.warning("Ray did not start (%s); it is started once more.", first_line(error))
+    raise AssertionError
+
+
+def _kill(started: set[psutil.Process]) -> None:
+    """Ends Ray's processes among these, which would wait until this process ends."""
+    for process in started:
+        with contextlib.suppress(psutil.Error):
+            if "ray" in process.name() or process.name() == "gcs_server" or "/ray/" in " ".join(process.cmdline()):
+                process.kill()
 
 
 def _places() -> dict[str, str]:

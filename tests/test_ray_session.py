@@ -291,3 +291,24 @@ def test_addresses_that_cannot_be(monkeypatch: pytest.MonkeyPatch, address: str,
 def test_something_that_is_not_ray(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     with listening(answer) as port:
         assert "it does not answer as Ray does" in refusal(monkeypatch, f"127.0.0.1:{port}", patience=10.0)
+
+
+def test_a_ray_that_does_not_start_in_time_is_started_once_more() -> None:
+    program = """
+    import logging
+    logging.basicConfig()
+    first, init = [True], ray.init
+    def late(**settings):
+        if first.pop() if first else False:
+            init(**settings)
+            raise Exception("The current node timed out during startup.")
+        return init(**settings)
+    ray.init = late
+    with ray_session():
+        tell()
+    """
+    process = start(program)
+    processes = told(process)
+    code, said = ended(process)
+    assert code == 0 and "it is started once more" in said
+    assert_gone(processes)
