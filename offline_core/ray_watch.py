@@ -15,8 +15,13 @@ from offline_core.errors import RayLostError
 WAKING = signal.SIGURG
 """What the watch sends to the main thread: ignored by default, and nobody else's."""
 
+LOST = (
+    "Ray's process on this machine (raylet, {pid}) died: it was killed, or the machine ran out of memory. Run the same again: "
+    "what was finished is found, and a training goes on from its last state."
+)
+
 _lost: str | None = None
-"""Why the Ray of this process is gone; the watch sets it before it interrupts the main thread."""
+"""Why the Ray of this process is gone, until its session ends; the watch sets it before it interrupts the main thread."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -64,25 +69,20 @@ def watched(raylet: int | None) -> Iterator[None]:
     Ray itself finds out after some 15 s, and ends this process without a word.
 
     Raises:
-        RayLostError: it died, and no `terminable` block inside has said so.
+        RayLostError: it died, and no `terminable` block inside has said so; or it was dead before.
     """
     global _lost
-    _lost = None
     is_main = threading.current_thread() is threading.main_thread()
-    if raylet is None or not is_main or not hasattr(os, "pidfd_open"):
+    if raylet is None or not is_main or (process := _handle(raylet)) is None:
         yield
         return
-    process = os.pidfd_open(raylet)
     ended, end = os.pipe()
 
     def watch() -> None:
         global _lost
         ready, _, _ = select.select([process, ended], [], [])
         if ended not in ready:
-            _lost = (
-                f"Ray's process on this machine (raylet, {raylet}) died: it was killed, or the machine ran out of memory. Run "
-                "the same again: what was finished is found, and a training goes on from its last state."
-            )
+            _lost = LOST.format(pid=raylet)
             main = threading.main_thread().ident
             assert main is not None
             signal.pthread_kill(main, WAKING)
@@ -102,3 +102,20 @@ def watched(raylet: int | None) -> Iterator[None]:
         watcher.join()
         os.close(ended)
         os.close(process)
+        _lost = None  # only now: blocks inside had to see it, and the next session's Ray is another one
+
+
+def _handle(raylet: int) -> int | None:
+    """What tells of the process's end; None where the system has none (an old kernel, a sandbox).
+
+    Raises:
+        RayLostError: there is no such process any more.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(raylet)
+    except ProcessLookupError:
+        raise RayLostError(LOST.format(pid=raylet)) from None
+    except OSError:
+        return None
