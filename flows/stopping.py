@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from types import FrameType
@@ -29,7 +27,7 @@ class Stopping:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         """That told the process to stop, if any did."""
-        self._handled: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._exiting = threading.Event()
         told, self._tell = socket.socketpair()
         self._tell.setblocking(False)
         signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)  # whichever handler is set, Prefect's as well
@@ -50,21 +48,21 @@ class Stopping:
         return 128 + self.signal
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
-        self._handled.put(None)
+        """Called for a first SIGTERM, or for the same one that Prefect sends again; any other call is a second signal."""
+        if self._exiting.is_set() or self.signal not in (None, number):
+            end_at_once(128 + (self.signal or number), "by a second signal")
+        self._exiting.set()
         raise SystemExit(128 + number)
 
     def _watch(self, told: socket.socket) -> None:
         while number := told.recv(1):
             if number[0] not in STOPS:
                 continue
-            if is_first := self.signal is None:
+            if self.signal is None:
                 self.signal = signal.Signals(number[0])
                 threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
-            try:
-                self._handled.get(timeout=HANDLED_SECONDS)
-            except queue.Empty:
-                if not is_first:
-                    end_at_once(self.code, "by a second signal")
+            elif not self._exiting.wait(HANDLED_SECONDS):
+                end_at_once(self.code, "by a second signal")
 
     def _limit(self) -> None:
         time.sleep(ORDERLY_SECONDS)
@@ -76,6 +74,6 @@ def end_at_once(code: int, why: str) -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
-    sys.stderr.write(f"\n{AT_ONCE.format(why=why)}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # not by sys.stderr, which a signal may have interrupted as it wrote
+        os.write(2, f"\n{AT_ONCE.format(why=why)}\n".encode())
     os._exit(code)
