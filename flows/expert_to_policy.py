@@ -19,6 +19,7 @@ from tasks.check_dataset import check_dataset
 from tasks.evaluate_policy import evaluate_policy
 from tasks.prune_dataset import prune_dataset
 from tasks.record_episodes import record_episodes
+from tasks.stage import crashing
 from tasks.summarize_chain import ExpertToPolicyResult, summarize_chain
 from tasks.train_expert import train_expert
 from tasks.train_policy import train_policy
@@ -67,7 +68,7 @@ def expert_to_policy(
         "evaluation": evaluation,
     }
     with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
-        with timed("all"), ray_scope():
+        with timed("all"), crashing(), ray_scope():
             with timed("train expert"):
                 expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
             with timed("record episodes"):

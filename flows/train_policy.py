@@ -5,6 +5,7 @@ from prefect import flow
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.ray_session import ray_scope
+from tasks.stage import crashing
 from tasks.train_policy import train_policy as train_policy_task
 
 
@@ -23,5 +24,5 @@ def train_policy(
         version: Version to read; the latest if none is given.
         config: Algorithm, network, optimizer, evaluation and compute.
     """
-    with ray_scope():  # importing, reading and playing may each start Ray, and here they start one
+    with crashing(), ray_scope():  # importing, reading and playing may each start Ray, and here they start one
         return train_policy_task(config, dataset=dataset, output=output, version=version)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task, task
@@ -22,6 +22,15 @@ FIRST_DELAY_SECONDS = 5
 
 class Crash(BaseException):
     """What a stage runs on has died. Prefect marks the run as Crashed, as it does for all that is no Exception."""
+
+
+@contextlib.contextmanager
+def crashing() -> Iterator[None]:
+    """A lost Ray inside is a `Crash`; also for a flow's `ray_scope`, for Ray may die between two stages."""
+    try:
+        yield
+    except RayLostError as error:
+        raise Crash(str(error)) from None
 
 
 def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -42,14 +51,7 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
     )
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        @functools.wraps(function)
-        def crashing(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                return function(*args, **kwargs)
-            except RayLostError as error:
-                raise Crash(str(error)) from None
-
-        return as_task(crashing)
+        return as_task(crashing()(function))
 
     return decorate
 

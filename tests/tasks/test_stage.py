@@ -13,8 +13,9 @@ import ray
 from prefect.states import Failed
 from ray import exceptions
 
-from offline_core.errors import ConfigError, StorageUnavailableError
-from tasks.stage import stage
+import flows.train_policy as train_policy_module
+from offline_core.errors import ConfigError, RayLostError, StorageUnavailableError
+from tasks.stage import Crash, stage
 
 
 @stage("nothing")
@@ -88,3 +89,12 @@ def test_an_actor_that_cannot_begin_is_not_tried_again(ray_up: None) -> None:
 def test_stages_do_not_import_ray() -> None:
     code = "import sys, tasks.stage as s; s._may_pass(0, 0, type('', (), {'data': OSError()})); assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_ray_that_is_lost_outside_of_a_stage_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*args: Any, **kwargs: Any) -> None:
+        raise RayLostError("the raylet died")
+
+    monkeypatch.setattr(train_policy_module, "train_policy_task", lost)
+    with pytest.raises(Crash, match="the raylet died"):
+        train_policy_module.train_policy.fn()
