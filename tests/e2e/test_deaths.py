@@ -21,7 +21,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 OFFLINE = str(Path(sys.executable).with_name("offline"))
 END_SECONDS = 30.0
 """Twice what it may take on a machine that has nothing else to do."""
+ORPHAN_SECONDS = 240.0
+"""Prefect's client asks a server that is gone again and again, for a minute or two."""
 ENDLESS = {"total_steps": 10**9, "target_return": 10**6}
+LEARNERS = {
+    "algorithm": "bc",
+    "optimizer.max_epochs": 1_000_000,
+    "optimizer.batch_size": 64,
+    "evaluation.play": "false",
+    "data.prelearners": 0,
+    "compute.learners": 2,
+    "compute.cpus_per_learner": 0.5,
+}
 SMALL_RAY = {"OFFLINE_RAY_CPUS": "2", "OFFLINE_RAY_OBJECT_STORE_BYTES": str(100 * 2**20)}
 
 
@@ -57,6 +68,20 @@ def recording(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes],
         return below if any("ray::Recorder" in each.name() for each in below) else []
 
     return process, wait_until(playing, seconds=180, what="recorders to play")
+
+
+def learning(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """A training whose two learners learn, and the processes below it."""
+    orchestra.run([OFFLINE, "record", "runs/expert/best", f"runs/{name}-data", "-s", "episodes=20", "-s", "num_recorders=1"])
+    settings = [f"-s{key}={value}" for key, value in LEARNERS.items()]
+    process = begun(orchestra, name, "train", f"runs/{name}-data", f"runs/{name}", *settings)
+    records = orchestra.root / "runs" / name / "metrics.jsonl"
+
+    def at_work() -> list[psutil.Process]:
+        assert process.poll() is None, said(orchestra, name)
+        return psutil.Process(process.pid).children(recursive=True) if records.exists() and records.stat().st_size else []
+
+    return process, wait_until(at_work, seconds=240, what="learners to learn")
 
 
 def said(orchestra: Orchestra, name: str) -> str:
@@ -97,6 +122,26 @@ def test_a_command_ends_in_a_sentence(server: Orchestra, death: Any, code: int, 
     run = last_run(server)
     assert run["state_type"] == "CRASHED" and message in run["state"]["message"]
     assert_nothing_is_left(server, process.pid, below)
+
+
+@pytest.mark.parametrize(
+    ("death", "code", "sentence"),
+    [("raylet", 1, "Ray's process on this machine (raylet"), (signal.SIGTERM, 143, "Stopped by SIGTERM. Run the same again")],
+    ids=["raylet", "SIGTERM"],
+)
+def test_a_training_with_learners_ends_in_a_sentence(server: Orchestra, death: Any, code: int, sentence: str) -> None:
+    scratch = set(glob.glob("/tmp/offline-train-*"))
+    process, below = learning(server, f"learners-{code}")
+    assert set(glob.glob("/tmp/offline-train-*")) > scratch, "Ray Train has no folder of its own"
+    if death == "raylet":
+        next(each for each in below if each.name() == "raylet").kill()
+    else:
+        process.send_signal(death)
+    assert process.wait(END_SECONDS) == code, said(server, f"learners-{code}")
+    assert sentence in said(server, f"learners-{code}").splitlines()[-1]
+    assert last_run(server)["state_type"] == "CRASHED"
+    assert_nothing_is_left(server, process.pid, below)
+    assert set(glob.glob("/tmp/offline-train-*")) <= scratch
 
 
 def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
@@ -142,3 +187,22 @@ def test_what_is_served_is_cancelled_when_serving_is_stopped(tmp_path: Path) -> 
             assert orchestra.wait_for(again, *FINAL)["state_type"] == "COMPLETED", "its concurrency slot is free"
         finally:
             end(serving)
+
+
+def test_a_command_whose_server_is_killed_as_its_run_starts_says_so(tmp_path: Path) -> None:
+    orchestra = Orchestra.at_free_port(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout"))
+    orchestra.home.mkdir()
+    serving = orchestra.start("server", "prefect", "server", "start", "--port", orchestra.ui_url.rpartition(":")[2])
+    try:
+        orchestra.wait_for_health()
+        process = begun(orchestra, "orphan", "train-expert", "runs/orphan", "-s", "total_steps=2048")
+        wait_until(lambda: orchestra.ask("POST", "/flow_runs/filter", {}), seconds=180, what="the run to be made")
+        for each in [*psutil.Process(serving.pid).children(recursive=True), psutil.Process(serving.pid)]:
+            each.kill()
+    finally:
+        end(serving)
+    try:
+        assert process.wait(ORPHAN_SECONDS) == 1, said(orchestra, "orphan")
+    finally:
+        end(process)
+    assert said(orchestra, "orphan").splitlines()[-1].startswith(f"No Prefect server answers at {orchestra.api_url}")
