@@ -44,8 +44,9 @@ class EpisodesConfig(Config):
         allow_inf_nan=False,
         title="Largest gap",
         description="With order: time, steps of one id that lie further apart belong to two episodes. In seconds if t holds "
-        "timestamps, else in its unit. None: 20 times what three quarters of the id's steps take at most, unless new_obs says "
-        "that they follow.",
+        "timestamps, else in its unit. None: 20 times what three quarters of the id's steps take at most, if it has over "
+        "16 steps at a regular pace (upper quartile at most 1.5 times the lower one) and new_obs does not say that they "
+        "follow; other ids are not cut.",
     )
     incomplete: Literal["cut", "keep", "drop"] = Field(
         "cut",

@@ -59,7 +59,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         check_for_episodes(config)
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
     parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
-    operation = Operation.of(IMPORT, config, version=4, exclude=_HOW_FAST)
+    operation = Operation.of(IMPORT, config, version=5, exclude=_HOW_FAST)
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)

@@ -6,6 +6,10 @@ import numpy as np
 
 GAP_FACTOR = 20
 """A gap takes more than so many times what three quarters of an episode's steps take at most."""
+MIN_STEPS = 16
+"""Of fewer times between steps, nothing is inferred."""
+MAX_SPREAD = 1.5
+"""Steps have a regular pace if the upper quartile of the times between them is at most so many times the lower one."""
 NANOSECONDS = 10**9
 
 
@@ -13,13 +17,14 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
     """(N,) bool: the row comes so long after the one before it that it begins something else.
 
     What an episode's steps take is found by the upper quartile of the times between them: up to a quarter of these may be
-    gaps, however long, and it follows each episode's own pace.
+    gaps, however long, and it follows each episode's own pace. Where the pace is not regular, long times are part of it, so
+    nothing is a gap; nor is it where there are too few steps to tell.
 
     Arguments:
         t: (N,) the time of each row, ascending within a group.
         group: (N,) ascending numbers of what is to be compared.
         starts: (N,) bool, the row begins something anyway; the first one does.
-        max_gap: in the unit of t; None: `GAP_FACTOR` times the quartile of the group.
+        max_gap: in the unit of t; None: `GAP_FACTOR` times the upper quartile of a group with a regular pace.
     """
     gaps = np.zeros(len(t), bool)
     rows = np.flatnonzero(~starts)
@@ -28,6 +33,8 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
         gaps[rows] = took > (np.inf if max_gap is None else max_gap)
         return gaps
     _, first, count = np.unique(group[rows], return_index=True, return_counts=True)
-    usual = took[np.lexsort((took, group[rows]))][first + (count - 1) * 3 // 4]
-    gaps[rows] = took > GAP_FACTOR * np.repeat(usual, count)
+    ascending = took[np.lexsort((took, group[rows]))]
+    low, high = ascending[first + (count - 1) // 4], ascending[first + (count - 1) * 3 // 4]
+    is_regular = (count >= MIN_STEPS) & (low > 0) & (high <= MAX_SPREAD * low)
+    gaps[rows] = took > np.repeat(np.where(is_regular, GAP_FACTOR * high, np.inf), count)
     return gaps

@@ -66,22 +66,45 @@ def test_the_largest_gap_is_declared_in_seconds() -> None:
 
 def test_a_gap_is_an_end_and_no_missing_steps() -> None:
     """Whole episodes stay when those without an end are dropped."""
-    found, counts = timed(session("a", 0), session("a", 1, end="T"), incomplete="drop")
+    found, counts = timed(session("a", 0), session("a", 1, end="T"), incomplete="drop", max_gap=3600)
     assert parts(found) == [(tags(session("a", 1))[0], "T")]
     assert (counts.dropped_episodes, counts.dropped_steps) == (1, 6)
 
 
 def test_each_episode_has_its_own_pace() -> None:
-    """Irregular times are none, and a quarter of the steps may be gaps."""
+    """It may vary, and nearly a quarter of the steps may be gaps; fewer than 16 times between steps tell nothing."""
     rng = np.random.default_rng(0)
-    took = np.concatenate([rng.exponential(1.0, 300), [1e4] * 99])
+    took = np.concatenate([rng.uniform(0.8, 1.2, 300), [1e4] * 99])
     rng.shuffle(took)
-    t, starts = np.concatenate([[0], np.cumsum(took)]), np.zeros(400, bool)
-    starts[0] = True
-    assert time_gaps(t, np.zeros(400, int), starts).sum() == 99
-    group, starts = np.repeat([0, 1], [4, 3]), np.array([1, 0, 0, 0, 1, 0, 0], bool)
-    t = np.array([0, 1, 2, 100, 0, 1000, 2000])
-    assert np.flatnonzero(time_gaps(t, group, starts)).tolist() == [3]
+    assert gaps_of(took[None]).sum() == 99
+    slow = np.append(np.full(15, 1000), 15_000)
+    assert np.flatnonzero(gaps_of(np.stack([np.append(np.ones(15), 100), slow]))).tolist() == [16]
+    assert gaps_of(np.append(np.ones(14), 100)[None]).sum() == 0
+    assert gaps_of(np.append(np.zeros(30), 1)[None]).sum() == 0, "equal times are no pace"
+
+
+def gaps_of(took: np.ndarray) -> np.ndarray:
+    """The gaps of ids, a row of times between steps each."""
+    t = np.cumsum(np.pad(took, ((0, 0), (1, 0))), axis=1)
+    starts = np.zeros(t.shape, bool)
+    starts[:, 0] = True
+    return time_gaps(t.ravel(), np.repeat(np.arange(len(t)), t.shape[1]), starts.ravel())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [3, 10, 50, 200])
+@pytest.mark.parametrize("sigma", [None, 2.0], ids=["poisson", "lognormal"])
+def test_events_at_random_times_are_not_cut(sigma: float | None, length: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (2000, length - 1)
+    assert gaps_of(rng.exponential(1.0, shape) if sigma is None else rng.lognormal(0, sigma, shape)).sum() == 0
+
+
+def test_days_of_a_building_are_found() -> None:
+    """1,380 steps, one a minute, and an hour and more until the next day."""
+    took = np.full((2, 5 * 1380 - 1), 60.0)
+    took[:, 1379::1380] = 3700.0
+    assert gaps_of(took).sum() == 8
 
 
 @pytest.mark.parametrize(("per", "mixed"), [("file", False), ("folder", False), ("date", True), ("source", True)])
