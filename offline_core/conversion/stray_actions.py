@@ -63,17 +63,29 @@ class ActionCounts:
 
 
 def stray_values(values: Mapping[int, Seen]) -> list[int]:
-    """Those beyond a hole in the values that few steps have, and without which the range would be half as large, or less."""
+    """Those beyond a hole in the values that few steps have, and without which the range would be half as large, or less.
+
+    Above the others or below them. A single negative value of few steps is one, too: it marks what is missing.
+    """
     numbers = np.array(sorted(values))
     if not 1 < len(numbers) <= MAX_VALUES:
         return []
     steps = np.array([values[number].steps for number in numbers.tolist()])
+    is_marker = numbers[0] < 0 <= numbers[1] and steps[0] < STRAY_SHARE * steps.sum()
+    below = 1 if is_marker else _beyond_hole(-numbers[::-1], steps[::-1])
+    rest = numbers[below:]
+    above = _beyond_hole(rest, steps[below:])
+    return [*numbers[:below].tolist(), *rest[len(rest) - above :].tolist()]
+
+
+def _beyond_hole(numbers: np.ndarray, steps: np.ndarray) -> int:
+    """How many of the last of these ascending numbers are stray; the range has zero in it."""
     share = np.cumsum(steps[::-1])[::-1] / steps.sum()
-    size = numbers - min(0, numbers[0]) + 1
+    size = np.maximum(numbers, 0) - min(0, numbers[0]) + 1
     after_hole = np.diff(numbers, prepend=numbers[0]) > 1
     smaller = 2 * np.concatenate([size[:1], size[:-1]]) <= size[-1]
     first = np.flatnonzero(after_hole & smaller & (share < STRAY_SHARE))
-    return numbers[first[0] :].tolist() if len(first) else []
+    return len(numbers) - int(first[0]) if len(first) else 0
 
 
 def _note(dimension: Dimension, values: Mapping[int, Seen], stray: list[int]) -> str:

@@ -50,6 +50,11 @@ def test_each_dimension_is_by_itself(tmp_path: Path) -> None:
         ({0: 5000, 1: 5000, 500: 1, 999: 1}, [500, 999]),
         ({-1: 500, 1: 499}, []),
         ({3: 10}, []),
+        ({-1: 1, 0: 500, 1: 499}, [-1]),  # what is missing
+        ({-999: 1, 0: 500, 1: 499, 7: 1}, [-999, 7]),
+        ({-900: 1, -1: 500, 0: 499, 1: 500}, [-900]),
+        ({-2: 1, -1: 500, 0: 499, 1: 500}, []),
+        ({1: 1, 600: 500, 601: 499}, []),  # the space begins at zero anyway
     ],
 )
 def test_what_is_stray(values: dict[int, int], stray: list[int]) -> None:
