@@ -20,7 +20,9 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
     notes = []
     ends = counts.terminations - counts.time_limits
     if ends > statistics.terminated:
-        notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode.")
+        quarantined = counts.quarantined_terminations
+        of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
+        notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode{of_these}.")
     if counts.dropped_last_steps:
         notes.append(
             f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
@@ -39,6 +41,7 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
 def lost_terminations(dataset: Dataset) -> str | None:
     """The import that this dataset comes from in which all terminations of a source were lost; None if there is none.
 
+    Those in rows that cannot be read do not count: they are told of, and a corrupt flag may be one of them.
     An ancestor that is gone tells nothing.
     """
     waiting, seen = deque([dataset]), {(dataset.location.uri, dataset.manifest.version)}
@@ -68,5 +71,5 @@ def _lost(manifest: Manifest) -> str | None:
     if operation.version < KEEPS_TERMINATIONS:
         dropped = operation.config.get("episodes", {}).get("last_new_obs") == "drop" and counts.get("dropped_last_steps")
         return "was imported when last_new_obs: drop lost every termination" if dropped else None
-    ends = counts.get("terminations", 0) - counts.get("time_limits", 0)
-    return f"kept none of the {ends:,} terminations of its source" if ends > 0 else None
+    ends, quarantined = counts.get("terminations", 0) - counts.get("time_limits", 0), counts.get("quarantined_terminations", 0)
+    return f"kept none of the {ends:,} terminations of its source" if ends > quarantined else None

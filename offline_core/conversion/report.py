@@ -26,6 +26,7 @@ class Counts(BaseModel):
     )
     repeated_last_obs: int = Field(0, description="Ends whose next observation is not known: the last one is repeated there.")
     terminations: int = Field(0, description="Steps of the source that terminate an episode, be they dropped or not read.")
+    quarantined_terminations: int = Field(0, description="Those of them that are in rows that cannot be read.")
     dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
     dropped_steps: int = Field(0, description="The steps of those.")
     quarantined_rows: int = Field(0, description="Rows that cannot be read.")
@@ -52,7 +53,13 @@ class Counts(BaseModel):
         rows = sum(each.rows for each in unreadable)
         files = len({each.uri for each in unreadable if each.rows == 0})
         terminations = sum(each.terminations for each in unreadable)
-        whole = self + Counts(rows=rows, quarantined_rows=rows, quarantined_files=files, terminations=terminations)
+        whole = self + Counts(
+            rows=rows,
+            quarantined_rows=rows,
+            quarantined_files=files,
+            terminations=terminations,
+            quarantined_terminations=terminations,
+        )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
         if whole.rows != whole.steps + lost:
             raise AssertionError(f"{whole.rows - whole.steps - lost} rows are unaccounted for: {whole}")
