@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from offline_core.config import problems
+from offline_core.conversion.ends import IMPORT
 from offline_core.episodes import columns
 from offline_core.errors import CorruptFileError, QualityError, StorageError
 from offline_core.progress import progress
@@ -54,7 +55,7 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation.of("check_dataset", config, version=2, exclude={"held_out"})
+    operation = Operation.of("check_dataset", config, version=3, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
@@ -62,7 +63,7 @@ def check_dataset(
     for each in looked_at:
         _refuse_damaged(each)
     own = [OwnRule(each, opened.ref) for each in config.rules] if rules is None else []
-    chosen = [*default_rules(config, held_out), *own] if rules is None else rules
+    chosen = [*default_rules(config, held_out, max_gap_is_declared=_declares_max_gap(opened)), *own] if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
     with progress(opened.ref.steps or None, what="check", unit="step") as bar:
@@ -106,7 +107,7 @@ def check_dataset(
     return report
 
 
-def default_rules(config: QualityConfig, held_out: Dataset | None = None) -> list[Rule]:
+def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, max_gap_is_declared: bool = False) -> list[Rule]:
     """One of each rule; reads the held-out dataset, if there is one."""
     rules: list[Rule] = [
         EmptyDataset(),
@@ -117,7 +118,7 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None) -> lis
         ConstantFeatures(),
         SaturatedActions(config.max_saturated_fraction),
         StepOrder(),
-        TimeJumps(),
+        TimeJumps(is_declared=max_gap_is_declared),
         AfterEnd(),
         ObservationChain(),
         OpenEpisodes(),
@@ -156,6 +157,11 @@ def last_report(dataset: Dataset) -> QualityReport | None:
             problems(error) if isinstance(error, ValidationError) else error,
         )
         return None
+
+
+def _declares_max_gap(dataset: Dataset) -> bool:
+    operation = dataset.manifest.operation
+    return operation.name == IMPORT and operation.config.get("episodes", {}).get("max_gap") is not None
 
 
 def _refuse_damaged(dataset: Dataset) -> None:

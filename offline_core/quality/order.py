@@ -60,29 +60,36 @@ class StepOrder:
 
 
 class TimeJumps:
-    """Steps that come long after the step before them, or before it, by the time at which they were recorded (column `time`).
+    """Steps that come long after the step before them, by the time at which they were recorded (column `time`).
 
     Where an import took the steps of several episodes for those of one, their times tell. What is long, see `time_gaps`.
+    Where times go back, as an hour of the day does, they are not looked at.
+
+    Arguments:
+        is_declared: the import declared `max_gap`, and so cut its episodes where it has to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_declared: bool = False) -> None:
         self._tally = Tally()
+        self._is_declared = is_declared
 
     def look(self, steps: StepBatch) -> None:
         times = steps.columns.get(columns.TIME)
-        if times is None or times.ndim != 1 or times.dtype.kind not in "iuf":
+        if self._is_declared or times is None or times.ndim != 1 or times.dtype.kind not in "iuf":
             return
         starts = np.ones(len(steps), bool)
         starts[steps.follows] = False
         jumps = time_gaps(times, steps.piece, starts)
-        jumps[steps.follows] |= times[steps.follows] < times[steps.follows - 1]
+        back = np.zeros(len(steps), bool)
+        back[steps.follows] = times[steps.follows] < times[steps.follows - 1]
+        jumps &= ~steps.any_in_piece(back)[steps.piece]
         self._tally.steps(steps, jumps)
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         return self._tally.finding(
             "time_jumps",
             "warn",
-            f"steps come before the step before them, or over {GAP_FACTOR} times as long after it as is usual in their episode",
+            f"steps come over {GAP_FACTOR} times as long after it as is usual in their episode",
             "If these are several episodes, import them again with episodes.max_gap, or with episodes.ids_per: date, say.",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from offline_core.pruning.prune import prune_dataset
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.storage.manifest import Format
+from tests.conversion.factories import run_import, steps, without, write_rows
 from tests.quality.datasets import (
     broken,
     changed,
@@ -31,7 +33,7 @@ from tests.quality.datasets import (
     table_of,
     the_finding,
 )
-from tests.storage.factories import FORMATS, write_dataset
+from tests.storage.factories import FORMATS, edit_json, write_dataset
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -376,13 +378,29 @@ def test_a_time_limit_needs_a_pile_at_the_longest_length(tmp_path: Path, lengths
 
 @both_formats
 def test_times_that_jump(tmp_path: Path, format: Format) -> None:
-    """Forwards, further than the episode's pace says, or backwards; a slow episode is none, and text is no time."""
-    times = [np.arange(len(e)) * 10.0 * (1 + i) for i, e in enumerate(clean(3))]
+    """Forwards, further than the episode's pace says; an hour of the day, which goes back, is none, and text is no time."""
+    some = [episode(i) for i in range(30, 33)]
+    times = [np.arange(len(e)) * 10.0 for e in some]
     times[1][3:] += 1000.0
-    times[2][4] = 0.0
-    timed = [replace(e, extras=e.extras | {"time": t}) for e, t in zip(clean(3), times, strict=True)]
+    times[2] = (np.arange(len(some[2])) / 8 + 20) % 24
+    times[2][5:9] += 100
+    timed = [replace(e, extras=e.extras | {"time": t}) for e, t in zip(some, times, strict=True)]
     finding = the_finding(check(tmp_path / "timed", timed, format), "time_jumps")
-    assert (finding.verdict, finding.count, finding.of) == ("warn", 2, 18)
-    assert places(finding) == [("episode-1", 3), ("episode-2", 4)]
+    assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 108)
+    assert places(finding) == [("episode-31", 3)]
     named = [replace(e, extras={"time": np.array(["noon"] * len(e))}) for e in clean(3)]
     assert check(tmp_path / "named", named, format).verdict == "pass"
+
+
+@pytest.mark.parametrize("declared", [None, 1e6])
+def test_an_import_that_declares_its_largest_gap_has_no_jumps(tmp_path: Path, declared: float | None) -> None:
+    rows = without(steps("a", 40, end="X"), "new_obs")
+    write_rows(tmp_path / "x.parquet", [row | {"t": float(row["t"] + 500 * (row["t"] > 20))} for row in rows])
+    rules = {"order": "time", "last_new_obs": "repeat", "max_gap": 1e6}
+    run_import(tmp_path / "x.parquet", tmp_path / "out", episodes=rules)
+    if declared is None:  # as imported before there were gaps
+        manifest = json.loads((place := tmp_path / "out/_versions/000001.json").read_text())
+        manifest["operation"]["config"]["episodes"]["max_gap"] = None
+        edit_json(place, operation=manifest["operation"])
+    report = check_dataset(QualityConfig(), dataset=str(tmp_path / "out"))
+    assert ("time_jumps" in broken(report)) == (declared is None)
