@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from offline_core.pruning.config import MergeConfig
 from offline_core.storage.committing import find_version
 from offline_core.storage.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.storage.dataset import Dataset, DatasetRef
-from offline_core.storage.episode_index import episode_index
+from offline_core.storage.episode_index import episode_index, indexed_row_groups
 from offline_core.storage.manifest import Operation, Statistics
 from offline_core.storage.preparing import prepared
 from offline_core.storage.reader import row_groups
@@ -26,6 +27,7 @@ from offline_core.storage.writer import EpisodeWriter
 log = logging.getLogger(__name__)
 
 _SOURCE = "source"
+_TIME = f"column {columns.TIME!r}"
 
 
 class MergeResult(BaseModel):
@@ -38,6 +40,7 @@ class MergeResult(BaseModel):
     before: list[Statistics]
     after: Statistics
     duplicates: int = Field(description="Episodes that were there before, with the same id and content: left out.")
+    without_time: int = Field(0, description="Episodes that lost their extra `time`, because a source has none.")
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
@@ -63,19 +66,28 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     check_alike(sources)
     indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
     keep = first_occurrences(sources, indices)
+    untimed, without_time = [source for source in sources if columns.TIME not in _types(source)], 0
     with (
         prepared(output) as root,
         EpisodeWriter(root, "part", format=sources[0].manifest.format, config=config.files) as writer,
     ):
         for source, index, kept in zip(sources, indices, keep, strict=True):
-            copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
+            if untimed and columns.TIME in _types(source):
+                without_time += _copy_without_time(source, index, kept, writer)
+            else:
+                copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
     duplicates = int(sum((~kept).sum() for kept in keep))
     statistics = writer.statistics
     if not duplicates:
         before = functools.reduce(Statistics.merge, (source.manifest.statistics for source in sources))
-        statistics = statistics.model_copy(update={"columns": before.columns})
-    report = {"duplicates": duplicates}
+        known = before.columns and {
+            name: each for name, each in before.columns.items() if not (untimed and name == columns.TIME)
+        }
+        statistics = statistics.model_copy(update={"columns": known})
+    report = {"duplicates": duplicates} | ({"without_time": without_time} if without_time else {})
     merged = commit_copy(output, writer, sources, operation=operation, statistics=statistics, report=report)
+    if without_time:
+        log.warning("Column 'time' is left out of %d episodes: %s has none.", without_time, untimed[0].ref)
     log.info("Merged %d datasets, %d duplicates left out: %s", len(sources), duplicates, merged.ref)
     return _result(merged, sources)
 
@@ -87,12 +99,25 @@ def _result(merged: Dataset, sources: Sequence[Dataset], *, reused: bool = False
         before=[source.manifest.statistics for source in sources],
         after=merged.manifest.statistics,
         duplicates=merged.manifest.report["duplicates"],
+        without_time=merged.manifest.report.get("without_time", 0),
         reused=reused,
     )
 
 
+def _copy_without_time(source: Dataset, index: pl.DataFrame, kept: np.ndarray, writer: EpisodeWriter) -> int:
+    """How many episodes were copied; each is decoded, as only so a column can be left out of the episode format."""
+    for group, numbers in indexed_row_groups(source, index):
+        if (chosen := kept[numbers]).any():
+            found = group.episodes(only=chosen)
+            writer.write([replace(e, extras={n: x for n, x in e.extras.items() if n != columns.TIME}) for e in found])
+    return int(kept.sum())
+
+
 def check_alike(sources: Sequence[Dataset]) -> None:
-    """Raises a SchemaError that lists all differences between the first dataset and the others, if there are any."""
+    """Raises a SchemaError that lists all differences between the first dataset and the others, if there are any.
+
+    The extra `time`, which imports by time add, may be missing.
+    """
     first, *others = sources
     described = _description(first)
     differences = [
@@ -101,7 +126,7 @@ def check_alike(sources: Sequence[Dataset]) -> None:
         for other in others
         for theirs in [_description(other)]
         for name in sorted(described.keys() | theirs.keys())
-        if described.get(name) != theirs.get(name)
+        if described.get(name) != theirs.get(name) and not (name == _TIME and (name not in described or name not in theirs))
     ]
     if differences:
         raise SchemaError(

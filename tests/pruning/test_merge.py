@@ -20,6 +20,7 @@ from offline_core.storage.committing import commit
 from offline_core.storage.dataset import Dataset, open_dataset, versions
 from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.reader import episodes
+from tests.conversion.factories import run_import, steps, without, write_rows
 from tests.storage.factories import FORMATS, episode, replace_file, write_files
 
 
@@ -171,3 +172,26 @@ def test_into_one_of_them(tmp_path: Path) -> None:
 def test_nothing_to_merge(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no datasets to merge"):
         merge(tmp_path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_the_times_of_an_import_by_time_are_left_out_beside_others(tmp_path: Path, names: str, format: Format) -> None:
+    rows = without([row for i in range(3) for row in steps(f"a{i}", 4)], "new_obs")
+    write_rows(tmp_path / "a.parquet", [row | {"t": float(row["t"])} for row in rows])
+    write_rows(tmp_path / "b.parquet", [row | {"eps_id": f"b{row['eps_id']}"} for row in rows])
+    timed, plain = (
+        run_import(
+            tmp_path / f"{name}.parquet",
+            tmp_path / name,
+            format=format,
+            episodes={"last_new_obs": "repeat", "order": order},
+        )[1]
+        for name, order in (("a", "time"), ("b", "t"))
+    )
+    assert all("time" in e.extras for e in timed) and not any("time" in e.extras for e in plain)
+    result = merge(tmp_path, *names)
+    bare = [replace(e, extras={n: x for n, x in e.extras.items() if n != "time"}) for e in timed]
+    assert kept(result) == (bare + plain if names == "ab" else plain + bare)
+    assert result.without_time == 3
+    assert result.after.columns is None or "time" not in result.after.columns
