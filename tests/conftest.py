@@ -18,7 +18,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # read at import; asks Google itself, whatever server is meant
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="offline-tests-state-")  # which code parameters have named
-os.environ.pop("OFFLINE_ALLOW_CODE", None)
+os.environ["OFFLINE_ALLOW_CODE"] = "tests"  # environments of tests, which their checkpoints and datasets name
 os.environ.pop("RAY_ADDRESS", None)
 os.environ.pop("PREFECT_API_URL", None)
 

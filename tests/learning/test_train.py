@@ -89,8 +89,9 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     assert list((tmp_path / "policy" / "tensorboard").iterdir())
 
 
-def test_successes_are_followed_where_the_environment_tells_them(tmp_path: Path) -> None:
+def test_successes_are_followed_where_the_environment_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the right is the door, and that is all that was ever done."""
+    monkeypatch.setenv("OFFLINE_ALLOW_CODE", "examples")
     corridor = EnvironmentSpec(id="examples.environment:Corridor-v0")
     steps = np.linspace(0, 1, 21, dtype=np.float32)[:, None]
     episode = Episode(eps_id="right", observations=steps, actions=np.ones(20, int), rewards=-np.ones(20), terminated=True)
