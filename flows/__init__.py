@@ -13,7 +13,6 @@ for _variable, _value in {
     "PREFECT_LOGGING_EXTRA_LOGGERS": "offline_core",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_LOGGING_TO_API_BATCH_INTERVAL": "5.0",
-    "PREFECT_CLIENT_MAX_RETRIES": "8",
     "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "1.0",
 }.items():
     os.environ.setdefault(_variable, _value)

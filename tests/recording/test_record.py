@@ -128,6 +128,7 @@ gym.register("OfflineTests/Slow-v0", Slow)
 
 @pytest.fixture
 def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
+    from offline_core.code_permission import remember_code
     from offline_core.environments import spaces_of
     from offline_core.policies.checkpoint import save_policy
     from offline_core.policies.policy import Policy
@@ -137,6 +138,7 @@ def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
     notes.mkdir()
     environment = EnvironmentSpec(id=f"{__name__}:OfflineTests/Slow-v0", kwargs={"notes": str(notes)})
     uri = str(tmp_path / "policy")
+    remember_code(environment)
     save_policy(Policy(*spaces_of(environment)), uri, operation=Operation(name="untrained"), environment=environment)
     return uri, environment, notes
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from offline_core.code_permission import remember_code
 from offline_core.config import EnvironmentSpec
 from offline_core.environments import spaces_of
 from offline_core.errors import LocationError, StorageError
@@ -35,6 +36,7 @@ def test_02_n_recorders_play_at_the_same_time(tmp_path: Path) -> None:
     (tmp_path / "met").mkdir()
     environment = EnvironmentSpec(id="tests.seeds.meeting:Meeting-v0", kwargs={"place": str(tmp_path / "met")})
     policy = Policy(*spaces_of(environment))
+    remember_code(environment)
     save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="untrained"), environment=environment)
     config = SMALL.model_copy(update={"rounds": 1, "envs_per_recorder": 1})
     result = record_episodes(config, policy=str(tmp_path / "policy"), output=str(tmp_path / "out"))
