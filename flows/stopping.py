@@ -28,11 +28,14 @@ class Stopping:
         self.signal: signal.Signals | None = None
         """That told the process to stop, if any did."""
         self._exiting = threading.Event()
+        self._interrupted = False
         told, self._tell = socket.socketpair()
         self._tell.setblocking(False)
         signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)  # whichever handler is set, Prefect's as well
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._exit)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._watch, args=(told,), name="stopping", daemon=True).start()
 
     @property
@@ -47,10 +50,15 @@ class Stopping:
         assert self.signal is not None
         return 128 + self.signal
 
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True  # now, and not when the watch gets to it
+        signal.default_int_handler(number, frame)
+
     def _exit(self, number: int, frame: FrameType | None) -> None:
         """Called for a first SIGTERM, or for the same one that Prefect sends again; any other call is a second signal."""
-        if self._exiting.is_set() or self.signal not in (None, number):
-            end_at_once(128 + (self.signal or number), "by a second signal")
+        if self._exiting.is_set() or self._interrupted or self.signal not in (None, number):
+            first = self.signal or (signal.SIGINT if self._interrupted else number)
+            end_at_once(128 + first, "by a second signal")
         self._exiting.set()
         raise SystemExit(128 + number)
 

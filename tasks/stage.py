@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -51,7 +52,12 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
     )
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return as_task(crashing()(function))
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with crashing():
+                return function(*args, **kwargs)
+
+        return as_task(run)
 
     return decorate
 

@@ -18,6 +18,7 @@ from offline_core.storage.manifest import Format, Operation
 from offline_core.storage.pieces import pieces, tables_of
 from offline_core.storage.reader import row_groups, tables
 from offline_core.storage.writer import EpisodeWriter
+from tests.e2e.orchestra import wait_until
 from tests.object_storage.faults import Proxy
 from tests.storage.factories import episode
 
@@ -102,4 +103,5 @@ def test_a_file_is_read_in_one_request(bucket: str, proxied: Proxy) -> None:
     file.write(data)
     proxied.seen.clear()
     assert file.read() == data
+    wait_until(lambda: any(each.request.method == "GET" for each in proxied.seen), seconds=10, what="the request to be noted")
     assert [each.request.method for each in proxied.seen].count("GET") == 1
