@@ -369,21 +369,20 @@ def main() -> None:
 
 def _run_verb() -> None:
     from offline_core.errors import OfflineError
+    from tasks.crash import Crash
 
     try:
         app()
     except OfflineError as error:
         _fail(f"{type(error).__name__}: {error}")
+    except Crash as error:
+        _fail(str(error))
     except Exception as error:
         from flows.prefect_server import trouble
 
         if (message := trouble(error)) is None:
             raise
         _fail(message)
-    except BaseException as error:
-        if type(error).__name__ != "Crash":  # of tasks.stage, which takes seconds to import
-            raise
-        _fail(str(error))
 
 
 def _fail(message: str, code: int = 1) -> None:

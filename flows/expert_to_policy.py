@@ -16,10 +16,10 @@ from offline_core.ray_session import ray_scope
 from offline_core.recording.config import RecordingConfig
 from offline_core.storage.location import Location
 from tasks.check_dataset import check_dataset
+from tasks.crash import crashing
 from tasks.evaluate_policy import evaluate_policy
 from tasks.prune_dataset import prune_dataset
 from tasks.record_episodes import record_episodes
-from tasks.stage import crashing
 from tasks.summarize_chain import ExpertToPolicyResult, summarize_chain
 from tasks.train_expert import train_expert
 from tasks.train_policy import train_policy

@@ -5,7 +5,7 @@ from prefect import flow
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.ray_session import ray_scope
-from tasks.stage import crashing
+from tasks.crash import crashing
 from tasks.train_policy import train_policy as train_policy_task
 
 

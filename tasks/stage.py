@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
-from offline_core.errors import OfflineError, RayLostError
+from offline_core.errors import OfflineError
+from tasks.crash import crashing
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 RETRIES = 2
 FIRST_DELAY_SECONDS = 5
-
-
-class Crash(BaseException):
-    """What a stage runs on has died. Prefect marks the run as Crashed, as it does for all that is no Exception."""
-
-
-@contextlib.contextmanager
-def crashing() -> Iterator[None]:
-    """A lost Ray inside is a `Crash`; also for a flow's `ray_scope`, for Ray may die between two stages."""
-    try:
-        yield
-    except RayLostError as error:
-        raise Crash(str(error)) from None
 
 
 def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:

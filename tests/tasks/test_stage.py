@@ -15,7 +15,8 @@ from ray import exceptions
 
 import flows.train_policy as train_policy_module
 from offline_core.errors import ConfigError, RayLostError, StorageUnavailableError
-from tasks.stage import Crash, stage
+from tasks.crash import Crash
+from tasks.stage import stage
 
 
 @stage("nothing")
