@@ -89,9 +89,9 @@ def recorded(episodes: list[tuple[np.ndarray, np.ndarray]], *, logp: bool = True
     ]
 
 
-def policy_of(chances: np.ndarray) -> Policy:
+def policy_of(chances: np.ndarray, of: tuple[spaces.Space, spaces.Space] = SPACES) -> Policy:
     """A policy that does what `chances` (states, actions) say."""
-    policy = Policy(*SPACES, NetworkConfig(hidden_sizes=[]))
+    policy = Policy(*of, NetworkConfig(hidden_sizes=[]))
     with torch.no_grad():
         policy.head.logits.weight.copy_(torch.from_numpy(np.log(chances).T))  # type: ignore[attr-defined]
         policy.head.logits.bias.zero_()  # type: ignore[attr-defined]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from offline_core.episodes import Episode
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.policy import Policy
 
 SPACES = spaces.Discrete(4), spaces.Discrete(2)
 STEPS, GAMMA = 24, 0.99
@@ -59,12 +56,3 @@ def logged(days: int, *, seed: int, steps: int = STEPS) -> list[Episode]:
         )
         for day in range(days)
     ]
-
-
-def policy_of(chances: np.ndarray) -> Policy:
-    """A policy that does what `chances` (states, actions) say."""
-    policy = Policy(*SPACES, NetworkConfig(hidden_sizes=[]))
-    with torch.no_grad():
-        policy.head.logits.weight.copy_(torch.from_numpy(np.log(chances).T))  # type: ignore[attr-defined]
-        policy.head.logits.bias.zero_()  # type: ignore[attr-defined]
-    return policy.eval()

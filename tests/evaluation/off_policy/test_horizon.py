@@ -21,6 +21,7 @@ from offline_core.evaluation.off_policy.logged import Logged, read_logged
 from offline_core.evaluation.off_policy.trajectories import Model, Trajectories
 from offline_core.storage.dataset import open_dataset
 from tests.evaluation.off_policy import days
+from tests.evaluation.off_policy.chains import policy_of
 from tests.evaluation.off_policy.test_estimate import QUICK, estimate, saved
 from tests.learning.datasets import dataset_of
 
@@ -38,7 +39,7 @@ def ended(*steps: int) -> Logged:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("days")
     dataset_of(folder / "data", days.logged(300, seed=3), spaces=days.SPACES, environment=None)
-    saved(days.policy_of(days.TARGET), folder / "policy")
+    saved(policy_of(days.TARGET, days.SPACES), folder / "policy")
     return folder
 
 
@@ -90,7 +91,7 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
-    log = read_logged(open_dataset(str(place / "data")), days.policy_of(days.TARGET), None, seen=True)
+    log = read_logged(open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES), None, seen=True)
     cut = cut_to(log, 10)
     assert cut.seen is not None and log.seen is not None
     actions = log.seen.actions["actions"][log.seen.is_step].reshape(300, 24)
