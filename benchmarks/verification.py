@@ -26,7 +26,7 @@ from offline_core.storage.writer import EpisodeWriter
 def verification(root: str, steps: int, *, pairs: int = 7) -> None:
     """Reading and writing with checksums of pages and footers, against the same without them, in alternation.
 
-    By CPU time, which other work on the machine changes least. Read are episodes, as whoever uses them gets them, or step
+    By CPU time, which other work on the machine changes least. Read are decoded episodes, or step
     tables; written are rows that are ready.
     """
     from benchmarks.data import write_recording

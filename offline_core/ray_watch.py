@@ -13,7 +13,7 @@ from types import FrameType
 from offline_core.errors import RayLostError
 
 WAKING = signal.SIGURG
-"""What the watch sends to the main thread: ignored by default, and nobody else's."""
+"""What the watch sends to the main thread: Python ignores it by default, and Ray and Prefect do not use it."""
 
 LOST = (
     "Ray's process on this machine (raylet, {pid}) died: it was killed, or the machine ran out of memory. Run the same again: "

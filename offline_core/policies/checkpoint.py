@@ -158,7 +158,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
 
     Arguments:
         manifest: what was read of it before; then it is that very policy, and an error if another has taken its place.
-        allow_code: import the module of its network, whoever has written the policy; see `offline_core.code_permission`.
+        allow_code: import the module of its network, wherever the policy comes from; see `offline_core.code_permission`.
 
     Raises:
         CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.

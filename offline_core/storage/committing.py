@@ -175,6 +175,6 @@ def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Man
 
 
 def _readable(location: Location, version: int) -> Dataset | None:
-    with contextlib.suppress(CorruptFileError, LocationError):  # whoever reads that version is told
+    with contextlib.suppress(CorruptFileError, LocationError):  # told when that version is opened
         return open_version(location, version)
     return None

@@ -1,4 +1,4 @@
-"""JSON files of ours: each ends with a checksum of what stands before it, which is verified when the file is read."""
+"""JSON files of this package: each ends with a checksum of what stands before it, which is verified when the file is read."""
 
 from __future__ import annotations
 

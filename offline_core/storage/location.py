@@ -119,7 +119,7 @@ class Location:
         return self.child(name)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Names that a file gives, which somebody else may have written, have to lie below this folder.
+        """Names that a file gives, which may come from elsewhere, have to lie below this folder.
 
         Raises:
             LocationError: one leads elsewhere: it is absolute, goes up, or a link on the way leaves the folder.

@@ -1,6 +1,6 @@
 """Parquet files: how they are opened, and what is wrong with them.
 
-A file of ours has a checksum in each page, verified whenever the page is read, and the manifest has that of its footer: what
+A dataset's file has a checksum in each page, verified whenever the page is read, and the manifest has that of its footer: what
 is read is what was written, whichever part of a file is read.
 """
 
