@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 
 from offline_core.errors import OfflineError
 
@@ -22,9 +23,10 @@ logging.getLogger("offline_core").setLevel(logging.INFO)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Our own errors say what is wrong; Prefect would log where they came from as well, three times over."""
+    """These errors say what is wrong, the second that the server is gone; Prefect would log where they came from as well."""
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    if isinstance(error, OfflineError):
+    httpx = sys.modules.get("httpx")  # nothing is raised by it before it is imported
+    if isinstance(error, OfflineError) or (httpx is not None and isinstance(error, httpx.TransportError)):
         record.exc_info = record.exc_text = None
     return True
 

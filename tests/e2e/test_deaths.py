@@ -205,4 +205,5 @@ def test_a_command_whose_server_is_killed_as_its_run_starts_says_so(tmp_path: Pa
         assert process.wait(ORPHAN_SECONDS) == 1, said(orchestra, "orphan")
     finally:
         end(process)
-    assert said(orchestra, "orphan").splitlines()[-1].startswith(f"No Prefect server answers at {orchestra.api_url}")
+    text = said(orchestra, "orphan")  # Prefect's own handler of logs has a last word at the exit
+    assert f"No Prefect server answers at {orchestra.api_url}" in text and "Traceback" not in text
