@@ -15,7 +15,7 @@ from prefect.schedules import Schedule
 
 from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
-from flows.stopping import STOPS, end_at_once
+from flows.stopping import AT_ONCE, STOPS, end_at_once
 from flows.ui import use_preferred_ui
 from offline_core.provenance import provenance
 
@@ -50,7 +50,7 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     def stop(number: signal.Signals) -> None:
         nonlocal first
         if first is not None:
-            end_at_once(128 + number, "by a second signal")
+            end_at_once(128 + number, AT_ONCE.format(why="by a second signal"))
         first = number
         stopped.set()
 

@@ -325,12 +325,13 @@ def _flow(name: str) -> Any:
 
 
 def _call(flow: Any, **arguments: Any) -> Any:
-    from flows.prefect_server import wait_for_database
+    from flows.prefect_server import wait_for_database, watched
     from flows.ui import use_preferred_ui
 
     wait_for_database()
     use_preferred_ui()
-    return flow(**arguments)
+    with watched(flow) as call:
+        return call(**arguments)
 
 
 def _values(settings: list[str] | None, config_file: list[str] | None, more: str | None = None) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Stopping:
         """Called for a first SIGTERM, or for the same one that Prefect sends again; any other call is a second signal."""
         if self._exiting.is_set() or self._interrupted or self.signal not in (None, number):
             first = self.signal or (signal.SIGINT if self._interrupted else number)
-            end_at_once(128 + first, "by a second signal")
+            end_at_once(128 + first, AT_ONCE.format(why="by a second signal"))
         self._exiting.set()
         raise SystemExit(128 + number)
 
@@ -70,18 +70,18 @@ class Stopping:
                 self.signal = signal.Signals(number[0])
                 threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
             elif not self._exiting.wait(HANDLED_SECONDS):
-                end_at_once(self.code, "by a second signal")
+                end_at_once(self.code, AT_ONCE.format(why="by a second signal"))
 
     def _limit(self) -> None:
         time.sleep(ORDERLY_SECONDS)
-        end_at_once(self.code, f"for it did not end in order within {ORDERLY_SECONDS:.0f} s")
+        end_at_once(self.code, AT_ONCE.format(why=f"for it did not end in order within {ORDERLY_SECONDS:.0f} s"))
 
 
-def end_at_once(code: int, why: str) -> None:
-    """Kills what this process started, and ends it."""
+def end_at_once(code: int, sentence: str) -> None:
+    """Kills what this process started, says `sentence`, and ends it."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
     with contextlib.suppress(OSError):  # not by sys.stderr, which a signal may have interrupted as it wrote
-        os.write(2, f"\n{AT_ONCE.format(why=why)}\n".encode())
+        os.write(2, f"\n{sentence}\n".encode())
     os._exit(code)
