@@ -69,7 +69,32 @@ def expert_to_policy(
     values = _values(settings, config_file, f"expert.environment.id={env}" if env else None)
     arguments = arguments_of(flow.fn, values, show=show_config)
     result = _call(flow, root=root, seed=seed, **arguments)
-    _print_chain(result)
+    _print_chain("Expert to policy", result)
+
+
+@app.command()
+def logs_to_policy(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, folders or patterns with * or **; or the folder of one dataset.", callback=_sources),
+    ] = None,
+    root: Annotated[
+        str, typer.Option("--root", "-o", help="Folder for everything the run makes.", callback=_place)
+    ] = "runs/logs",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every stage.")] = 0,
+    test: Annotated[str, typer.Option(help="evaluate, estimate, or auto: evaluate if an environment is known.")] = "auto",
+    settings: Settings = None,
+    config_file: ConfigFile = None,
+    show_config: ShowConfig = False,
+) -> None:
+    """The whole chain from logs: import or convert, check, prune, train, evaluate or estimate."""
+    from flows.settings import arguments_of
+
+    flow = _flow("logs_to_policy")
+    arguments = arguments_of(flow.fn, _values(settings, config_file), show=show_config)
+    paths = source or ["data"]
+    result = _call(flow, source=paths[0] if len(paths) == 1 else paths, root=root, seed=seed, test=test, **arguments)
+    _print_chain("Logs to policy", result)
 
 
 @app.command()
@@ -345,10 +370,10 @@ def _values(settings: list[str] | None, config_file: list[str] | None, more: str
     return read_values([*(settings or []), *([more] if more else [])], config_file[0] if config_file else None)
 
 
-def _print_chain(result: Any) -> None:
+def _print_chain(title: str, result: Any) -> None:
     from flows.settings import print_chain
 
-    print_chain(result)
+    print_chain(title, result)
 
 
 def main() -> None:

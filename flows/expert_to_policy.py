@@ -1,28 +1,46 @@
 """Flow: the whole chain, from nothing to a policy that was learned from recordings alone."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from prefect import flow
 
 from flows.seeds import seed_of
+from offline_core.conversion.config import ConversionConfig
+from offline_core.conversion.converting import ConversionResult
 from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.config import ExpertConfig
+from offline_core.experts.result import ExpertResult
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
 from offline_core.pruning.config import PruningConfig
+from offline_core.pruning.prune import PruningResult
 from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import QualityReport
 from offline_core.ray_session import ray_scope
 from offline_core.recording.config import RecordingConfig
+from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
+from tasks.chain import ChainResult, Stages, summarize_chain
 from tasks.check_dataset import check_dataset
+from tasks.convert_table import convert_table
 from tasks.crash import crashing
 from tasks.evaluate_policy import evaluate_policy
 from tasks.prune_dataset import prune_dataset
 from tasks.record_episodes import record_episodes
-from tasks.summarize_chain import ExpertToPolicyResult, summarize_chain
 from tasks.train_expert import train_expert
 from tasks.train_policy import train_policy
+
+
+class ExpertToPolicyResult(ChainResult):
+    """What the chain came to, stage by stage."""
+
+    expert: ExpertResult
+    recording: DatasetRef
+    conversion: ConversionResult | None
+    """None: episodes were recorded as episodes."""
+    pruning: PruningResult
+    quality: QualityReport
+    training: TrainingResult
+    evaluation: EvaluationResult
 
 
 @flow(name="expert-to-policy", flow_run_name="expert-to-policy-{expert.environment.id}-{seed}")
@@ -38,6 +56,8 @@ def expert_to_policy(
 ) -> ExpertToPolicyResult:
     """Trains an expert, records it, prunes and checks the recording, clones a policy from it and evaluates the clone.
 
+    A recording in table format is converted to episodes first, as a stage of its own.
+
     Args:
         root: Folder for everything the run makes; one run at a time may have it.
         seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
@@ -49,55 +69,80 @@ def expert_to_policy(
         training: How the policy is learned from them.
         evaluation: How the policy is put to the test.
     """
-    place = Location.of(root)
-    seeded = {"seed": seed_of(seed)}
-    seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        seconds[name] = time.perf_counter() - start
-
-    parameters = {
-        "expert": expert,
-        "recording": recording,
-        "pruning": pruning,
-        "quality": quality,
-        "training": training,
-        "evaluation": evaluation,
-    }
+    place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
     with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
-        with timed("all"), crashing(), ray_scope():
-            with timed("train expert"):
-                expert_result = train_expert(expert.model_copy(update=seeded), output=place.child("expert").uri)
-            with timed("record episodes"):
-                recorded = record_episodes(
-                    recording.model_copy(update=seeded), policy=expert_result.checkpoint, output=place.child("recording").uri
-                ).dataset
-            with timed("prune"):
-                pruned = prune_dataset(
-                    pruning, dataset=recorded.uri, version=recorded.version, output=place.child("pruned").uri
+        with crashing(), ray_scope():
+            expert_result = stages.run(
+                "train expert", train_expert, expert.model_copy(update=seeded), output=place.child("expert").uri
+            )
+            recorded = stages.run(
+                "record episodes",
+                record_episodes,
+                recording.model_copy(update=seeded),
+                policy=expert_result.checkpoint,
+                output=place.child("recording").uri,
+            ).dataset
+            converted = None
+            if recording.format == "table":
+                converted = stages.run(
+                    "convert to episodes",
+                    convert_table,
+                    ConversionConfig(files=recording.files),
+                    dataset=recorded.uri,
+                    version=recorded.version,
+                    output=place.child("episodes").uri,
                 )
-            with timed("check"):
-                checked = check_dataset(quality, dataset=pruned.dataset.uri, version=pruned.dataset.version)
-            with timed("train policy"):
-                trained = train_policy(
-                    training.model_copy(update=seeded),
-                    dataset=pruned.dataset.uri,
-                    version=pruned.dataset.version,
-                    output=place.child("policy").uri,
-                )
-            with timed("evaluate"):
-                evaluated = evaluate_policy(evaluation.model_copy(update=seeded), policy=trained.checkpoint)
+            source = recorded if converted is None else converted.dataset
+            pruned = stages.run(
+                "prune",
+                prune_dataset,
+                pruning,
+                dataset=source.uri,
+                version=source.version,
+                output=place.child("pruned").uri,
+            )
+            kept = pruned.dataset
+            checked = stages.run("check", check_dataset, quality, dataset=kept.uri, version=kept.version)
+            trained = stages.run(
+                "train policy",
+                train_policy,
+                training.model_copy(update=seeded),
+                dataset=kept.uri,
+                version=kept.version,
+                output=place.child("policy").uri,
+            )
+            evaluated = stages.run("evaluate", evaluate_policy, evaluation.model_copy(update=seeded), policy=trained.checkpoint)
         result = ExpertToPolicyResult(
+            stages=stages.outcomes,
+            seconds=stages.seconds,
             expert=expert_result,
             recording=recorded,
+            conversion=converted,
             pruning=pruned,
             quality=checked,
             training=trained,
             evaluation=evaluated,
-            seconds=seconds,
         )
-        summarize_chain(result, root=place.uri, parameters=parameters)
+        returns = {
+            "expert": expert_result.metrics["episode_return_mean"],
+            "recorded": pruned.before.returns.mean,
+            "kept": pruned.after.returns.mean,
+            "policy": evaluated.metrics["episode_return_mean"],
+        }
+        summarize_chain(
+            "expert_to_policy",
+            result,
+            rows={"Environment": evaluated.environment, "Policy's return": f"{returns['policy']:.1f}"},
+            returns=returns,
+            checkpoint=trained.checkpoint,
+            root=place.uri,
+            parameters={
+                "expert": expert,
+                "recording": recording,
+                "pruning": pruning,
+                "quality": quality,
+                "training": training,
+                "evaluation": evaluation,
+            },
+        )
     return result

@@ -69,7 +69,8 @@ def arguments_of(flow: Callable[..., Any], values: dict[str, Any], *, show: bool
         raise SystemExit(0)
     if unknown := sorted(values.keys() - models.keys()):
         raise ConfigError(f"There is no group of parameters {', '.join(unknown)}; there are {', '.join(models)}.")
-    return {name: parse(model, values.get(name) or {}) for name, model in models.items()}
+    defaults = {name: inspect.signature(flow).parameters[name].default for name in models}
+    return {name: parse(model, _given(defaults[name]) | (values.get(name) or {})) for name, model in models.items()}
 
 
 def print_result(result: BaseModel) -> None:
@@ -89,32 +90,20 @@ def print_result(result: BaseModel) -> None:
         )
 
 
-def print_chain(result: Any) -> None:
-    """What each stage of the chain took and came to."""
-    expert, training, played = result.expert.metrics, result.training, result.evaluation.metrics
-    outcomes = {
-        "train expert": f"mean return {expert['episode_return_mean']:.1f} over {expert['episodes']:.0f} greedy episodes",
-        "record episodes": str(result.recording),
-        "prune": f"{result.pruning.after.episodes:,} of {result.pruning.before.episodes:,} episodes kept",
-        "check": _verdicts(result.quality),
-        "train policy": f"{training.updates:,} updates on {training.steps:,} steps, {training.checkpoint}",
-        "evaluate": f"mean return {played['episode_return_mean']:.1f} over {played['episodes']:.0f} greedy episodes, new seeds",
-        "all": "",
-    }
-    table = Table("stage", "seconds", "result", title="Expert to policy")
+def print_chain(title: str, result: Any) -> None:
+    """What each stage of a chain took and came to."""
+    table = Table("stage", "seconds", "result", title=title)
     table.columns[1].justify = "right"
-    for name, seconds in result.seconds.items():
-        if name != "all":
-            table.add_row(name, f"{seconds:.1f}", outcomes[name])
+    for stage in result.stages:
+        table.add_row(stage.name, f"{stage.seconds:.1f}", stage.outcome)
     table.add_section()
-    table.add_row("all", f"{result.seconds['all']:.1f}", "Ray's start and end included")
+    table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
     Console().print(table)
 
 
-def _verdicts(report: Any) -> str:
-    verdicts = [finding.verdict for finding in report.findings]
-    warned = ", ".join(finding.rule for finding in report.findings if finding.verdict != "pass")
-    return f"{verdicts.count('pass')} of {len(verdicts)} rules passed{'; not ' + warned if warned else ''}"
+def _given(default: Any) -> dict[str, Any]:
+    """What a flow's own default sets beside the defaults of the model."""
+    return default.model_dump(exclude_unset=True) if isinstance(default, BaseModel) else {}
 
 
 def _is_model(hint: Any) -> bool:

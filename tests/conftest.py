@@ -22,14 +22,12 @@ os.environ["OFFLINE_ALLOW_CODE"] = "tests"  # environments of tests, which their
 os.environ.pop("RAY_ADDRESS", None)
 os.environ.pop("PREFECT_API_URL", None)
 
-RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "rllib"
+RECORDINGS = Path(__file__).parent / "data" / "rllib"
 
 
 @pytest.fixture(scope="session")
 def rllib_recordings() -> Path:
     """The folder of recordings made by RLlib itself."""
-    if not RECORDINGS.is_dir():
-        pytest.skip(f"RLlib's recordings are not at {RECORDINGS}")
     return RECORDINGS
 
 

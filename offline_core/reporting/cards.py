@@ -113,9 +113,9 @@ def _interval(interval: tuple[float, float, float]) -> str:
     return f"{value:.4g} ({low:.4g} to {high:.4g})"
 
 
-def chain_card(*, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
+def chain_card(title: str, *, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
     figure, (left, right) = figures.new_figure(2)
     figures.bars(left, returns, x="mean return")
     figures.bars(right, seconds, x="seconds")
-    return Card("Expert to policy", rows, figures.png(figure))
+    return Card(title, rows, figures.png(figure))

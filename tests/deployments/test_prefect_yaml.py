@@ -29,7 +29,7 @@ from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
 from tests.deployments.flows import FLOWS
 
 DEFINITIONS = definitions()
-TRAINING = {"expert-to-policy", "train-expert", "train-policy"}
+TRAINING = {"expert-to-policy", "logs-to-policy", "train-expert", "train-policy"}
 
 
 def full_name(definition: dict[str, Any]) -> str:

@@ -13,8 +13,11 @@ from pydantic import BaseModel
 
 from flows.settings import arguments_of
 
+CHAINS = ("expert_to_policy", "logs_to_policy")
+"""Their parameters are groups, one a stage."""
 FLOWS = [
     "expert_to_policy",
+    "logs_to_policy",
     "train_expert",
     "record_episodes",
     "import_dataset",
@@ -35,7 +38,7 @@ FLOWS = [
 
 def _fills_in(flow: str, values: dict[str, Any]) -> None:
     function = getattr(import_module(f"flows.{flow}"), flow).fn
-    arguments_of(function, values if flow == "expert_to_policy" else {"config": values}, show=False)
+    arguments_of(function, values if flow in CHAINS else {"config": values}, show=False)
 
 
 STAGES: list[Callable[[dict[str, Any]], None]] = [partial(_fills_in, flow) for flow in FLOWS]
@@ -50,7 +53,7 @@ def names() -> set[str]:
         hints = typing.get_type_hints(function)
         for name in inspect.signature(function).parameters:
             found |= set(_names(hints[name])) | (
-                {f"{name}.{inner}" for inner in _names(hints[name])} if flow == "expert_to_policy" else set()
+                {f"{name}.{inner}" for inner in _names(hints[name])} if flow in CHAINS else set()
             )
     return found
 

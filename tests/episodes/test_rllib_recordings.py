@@ -18,9 +18,7 @@ import pytest
 from offline_core.episodes import Episode, decode, encode, episodes_to_table, table_to_episodes
 from offline_core.episodes.arrow import read_column
 
-RECORDINGS = Path(__file__).parents[3] / "shared" / "data" / "rllib"
-
-pytestmark = pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"RLlib's recordings are not in {RECORDINGS}")
+RECORDINGS = Path(__file__).parents[1] / "data" / "rllib"
 
 ENVIRONMENTS = {"cartpole_episodes": "CartPole-v1", "pendulum_episodes": "Pendulum-v1"}
 SIZES = {"cartpole_episodes": (60, 23_486), "pendulum_episodes": (20, 4_000)}

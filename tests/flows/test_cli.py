@@ -19,6 +19,7 @@ from offline_core.experts.config import ExpertConfig
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
 VERBS = [
     "expert-to-policy",
+    "logs-to-policy",
     "train-expert",
     "record",
     "import",

@@ -31,7 +31,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.reader import episodes
-from tasks.summarize_chain import summarize_chain
+from tasks.chain import summarize_chain
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]

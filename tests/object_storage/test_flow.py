@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.expert_to_policy import expert_to_policy
+from flows.expert_to_policy import ExpertToPolicyResult, expert_to_policy
 from offline_core.config import parse
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
@@ -31,7 +31,6 @@ from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
 from offline_core.storage.reader import episodes
 from offline_core.storage.s3 import S3Store
-from tasks.summarize_chain import ExpertToPolicyResult
 from tests.e2e.orchestra import Orchestra, checkout
 from tests.learning.test_resume import ALONE, killed
 from tests.learning.test_train import balancing_episodes, dataset_of

@@ -183,7 +183,7 @@ def training(data: Any, **changes: Any) -> Card:
         (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
         (lambda data: training(data), 900),
         (lambda data: episodes_card("x", rows={"a": 1}, returns={"r": [y for _, y in data]}, lengths={"r": [1]}), 900),
-        (lambda data: chain_card(rows={"a": 1}, seconds=named(data), returns=named(data)), 900),
+        (lambda data: chain_card("Chain", rows={"a": 1}, seconds=named(data), returns=named(data)), 900),
     ],
     ids=["expert", "training", "episodes", "chain"],
 )

@@ -93,7 +93,7 @@ def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, 
         )
     by_column = weighing is not None and weighing.behaviour is None
     with reading(dataset):
-        if by_column and not _has_probabilities(dataset):
+        if by_column and not has_probabilities(dataset):
             raise SchemaError(
                 f"{uri} has no column {columns.ACTION_LOGP}, so nobody knows how probable its actions were. Record with "
                 "keep_action_distribution, or map the column that says it at import; or else name the policy that acted, or a "
@@ -190,7 +190,8 @@ def _is_of(path: str, name: str) -> bool:
     return path.partition(PATH_SEPARATOR)[0] == name
 
 
-def _has_probabilities(dataset: Dataset) -> bool:
+def has_probabilities(dataset: Dataset) -> bool:
+    """Whether its episodes say how probable their actions were."""
     if dataset.manifest.format == "table":
         return columns.ACTION_LOGP in schema_of(dataset).names
     first = next((table for table in tables(dataset, [columns.ITEM]) if table.num_rows), None)

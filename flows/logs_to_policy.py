@@ -1,0 +1,216 @@
+"""Flow: from recorded logs to a policy that was put to the test, with or without an environment."""
+
+from typing import Literal
+
+from prefect import flow
+
+from flows.seeds import seed_of
+from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.conversion.converting import ConversionResult
+from offline_core.conversion.report import ImportResult
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.off_policy.config import OffPolicyConfig
+from offline_core.evaluation.off_policy.result import OffPolicyResult
+from offline_core.evaluation.result import EvaluationResult
+from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
+from offline_core.learning.result import TrainingResult
+from offline_core.pruning.config import PruningConfig, SplitConfig
+from offline_core.pruning.prune import PruningResult
+from offline_core.pruning.split import SplitResult
+from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import QualityReport
+from offline_core.ray_session import ray_scope
+from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
+from offline_core.storage.location import Location
+from tasks.chain import ChainResult, Stages, summarize_chain
+from tasks.check_dataset import check_dataset
+from tasks.convert_table import convert_table
+from tasks.crash import crashing
+from tasks.estimate_policy import estimate_policy
+from tasks.evaluate_policy import evaluate_policy
+from tasks.import_dataset import import_dataset
+from tasks.prune_dataset import prune_dataset
+from tasks.split_dataset import split_dataset
+from tasks.train_policy import train_policy
+
+
+class LogsToPolicyResult(ChainResult):
+    """What the chain came to, stage by stage; None for stages that the data did not need."""
+
+    imported: ImportResult | None
+    conversion: ConversionResult | None
+    quality: QualityReport
+    split: SplitResult | None
+    pruning: PruningResult
+    training: TrainingResult
+    evaluation: EvaluationResult | None
+    estimate: OffPolicyResult | None
+
+
+@flow(name="logs-to-policy", flow_run_name="logs-to-policy-{seed}")
+def logs_to_policy(
+    source: str | list[str] = "data",
+    root: str = "runs/logs",
+    seed: int | None = 0,
+    test: Literal["auto", "evaluate", "estimate"] = "auto",
+    importing: ImportConfig = ImportConfig(),
+    quality: QualityConfig = QualityConfig(),
+    split: SplitConfig = SplitConfig(held_out_fraction=0.3),
+    pruning: PruningConfig = PruningConfig(),
+    training: TrainingConfig = TrainingConfig(),
+    evaluation: EvaluationConfig = EvaluationConfig(),
+    estimate: OffPolicyConfig = OffPolicyConfig(),
+) -> LogsToPolicyResult:
+    """Imports logs, or converts a table, checks and prunes the episodes, learns a policy from them and puts it to the test.
+
+    With an environment the policy is evaluated in it. Without one its return is estimated from held-out episodes, which
+    are split off before anything is pruned; logs that do not say how probable their actions were are weighed by a clone of
+    the policy that acted.
+
+    Args:
+        source: A file, a folder, a pattern with * or **, or a list of them; or the folder of one dataset.
+        root: Folder for everything the run makes; one run at a time may have it.
+        seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
+            and the same when a run is retried.
+        test: evaluate: play the policy. estimate: do not. auto: play it if an environment is known.
+        importing: The format of the logs, what their columns mean, how rows become episodes.
+        quality: What the episodes have to meet, lest the run stops.
+        split: Which share of the episodes the estimate is made from.
+        pruning: Which episodes are learned from.
+        training: How the policy is learned from them.
+        evaluation: How the policy is played.
+        estimate: How its return is estimated, and what it has to come to.
+    """
+    place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
+    training = training.model_copy(update=seeded)
+    with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
+        with crashing(), ray_scope():
+            data, imported, converted = _episodes(stages, source, importing, place)
+            checked = stages.run("check", check_dataset, quality, dataset=data.location.uri, version=data.manifest.version)
+            environment = evaluation.environment or data.manifest.environment
+            sides = None
+            if test == "estimate" or (test == "auto" and environment is None):
+                sides = stages.run(
+                    "split",
+                    split_dataset,
+                    split.model_copy(update=seeded),
+                    dataset=data.location.uri,
+                    version=data.manifest.version,
+                    output=place.child("split").uri,
+                )
+            learned_from = data.ref if sides is None else sides.train
+            pruned = stages.run(
+                "prune",
+                prune_dataset,
+                pruning,
+                dataset=learned_from.uri,
+                version=learned_from.version,
+                output=place.child("pruned").uri,
+            )
+            trained = stages.run(
+                "train policy",
+                train_policy,
+                training,
+                dataset=pruned.dataset.uri,
+                version=pruned.dataset.version,
+                output=place.child("policy").uri,
+            )
+            evaluated = estimated = None
+            if sides is None:
+                evaluated = stages.run(
+                    "evaluate",
+                    evaluate_policy,
+                    evaluation.model_copy(update=seeded | {"environment": environment}),
+                    policy=trained.checkpoint,
+                )
+            else:
+                estimated = stages.run(
+                    "estimate",
+                    estimate_policy,
+                    estimate.model_copy(update=seeded | {"behaviour": _behaviour(stages, estimate, training, sides, place)}),
+                    policy=trained.checkpoint,
+                    dataset=sides.held_out.uri,
+                    version=sides.held_out.version,
+                )
+        result = LogsToPolicyResult(
+            stages=stages.outcomes,
+            seconds=stages.seconds,
+            imported=imported,
+            conversion=converted,
+            quality=checked,
+            split=sides,
+            pruning=pruned,
+            training=trained,
+            evaluation=evaluated,
+            estimate=estimated,
+        )
+        summarize_chain(
+            "logs_to_policy",
+            result,
+            rows={"Source": source, "Environment": "none" if environment is None else environment.id},
+            returns=_returns(result),
+            checkpoint=trained.checkpoint,
+            root=place.uri,
+            parameters={
+                "importing": importing,
+                "quality": quality,
+                "split": split,
+                "pruning": pruning,
+                "training": training,
+                "evaluation": evaluation,
+                "estimate": estimate,
+            },
+        )
+    return result
+
+
+def _episodes(
+    stages: Stages, source: str | list[str], importing: ImportConfig, place: Location
+) -> tuple[Dataset, ImportResult | None, ConversionResult | None]:
+    """The logs as episodes: imported, converted from a table of ours, or as they are."""
+    if isinstance(source, list) or not is_dataset(source):
+        imported = stages.run("import", import_dataset, importing, source=source, output=place.child("imported").uri)
+        return open_dataset(imported.dataset.uri, imported.dataset.version), imported, None
+    data = open_dataset(source)
+    if data.manifest.format == "episodes":
+        return data, None, None
+    converted = stages.run(
+        "convert to episodes",
+        convert_table,
+        ConversionConfig(files=importing.files),
+        dataset=source,
+        version=data.manifest.version,
+        output=place.child("episodes").uri,
+    )
+    return open_dataset(converted.dataset.uri, converted.dataset.version), None, converted
+
+
+def _behaviour(
+    stages: Stages, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult, place: Location
+) -> str | None:
+    """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
+    from offline_core.evaluation.off_policy.logged import has_probabilities
+
+    if estimate.behaviour is not None or has_probabilities(open_dataset(sides.held_out.uri, sides.held_out.version)):
+        return estimate.behaviour
+    return stages.run(
+        "clone behaviour",
+        train_policy,
+        training.model_copy(update={"algorithm": "bc", "evaluation": EvaluationDuringTraining(play=False)}),
+        dataset=sides.train.uri,
+        version=sides.train.version,
+        output=place.child("behaviour").uri,
+    ).checkpoint
+
+
+def _returns(result: LogsToPolicyResult) -> dict[str, float]:
+    """Mean returns for the card; an estimate is of discounted returns, and so has its own."""
+    if result.estimate is not None:
+        estimates = {f"policy ({name})": each.value for name, each in result.estimate.estimates.items()}
+        return {"held out": result.estimate.recorded.value, **estimates}
+    assert result.evaluation is not None
+    return {
+        "logs": result.pruning.before.returns.mean,
+        "kept": result.pruning.after.returns.mean,
+        "policy": result.evaluation.metrics["episode_return_mean"],
+    }
