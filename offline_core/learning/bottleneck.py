@@ -1,31 +1,33 @@
-"""How fast each layer of a training was, where its time went, in words, and the one knob to turn."""
+"""How fast each layer of a training was, where its time went, in words, and what would have been faster."""
 
 from __future__ import annotations
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Feed
 from offline_core.learning.loop import Seconds
+from offline_core.learning.planning import WORTH, Choice, Costs, choices, cpus_and_gpus
 
 
-def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int) -> str:
-    """Rates of reading and learning, and where the time went.
+def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int, costs: Costs | None) -> str:
+    """Rates of reading and learning, where the time went, and the parameters that would have taken less of it.
 
     Arguments:
         loading: seconds until the first batch could be drawn.
         steps: learned from.
+        costs: of reading and updating in one process, from which other choices are predicted; None: too little was seen.
     """
     every = seconds.all + loading
     read = feed.read
     reading = read.seconds if feed.resident else 0.0
     shares = {
-        "starting": (loading - reading, "there is nothing to turn, it is once a run"),
-        "reading the data": (reading, _more_prelearners(config)),
-        "waiting for data": (seconds.wait, _more_prelearners(config)),
-        "gathering batches": (seconds.gather, "raise optimizer.batch_size, or compute.learners"),
-        "updating": (seconds.update, _faster_updates(config)),
+        "starting": (loading - reading, "it is once a run"),
+        "reading the data": (reading, "it is read once a run"),
+        "waiting for data": (seconds.wait, "reading is slower than learning"),
+        "gathering batches": (seconds.gather, "raise optimizer.batch_size"),
+        "updating": (seconds.update, "the learner is busy, as it should be"),
         "reports, checkpoints and held-out loss": (seconds.pause, "raise optimizer.updates_per_iteration"),
     }
-    name, (took, knob) = max(shares.items(), key=lambda item: item[1][0])
+    name, (took, remark) = max(shares.items(), key=lambda item: item[1][0])
     learning = seconds.wait + seconds.gather + seconds.update
     rates = [
         f"Learned {steps / max(learning, 1e-9):,.0f} steps/s, waiting {seconds.wait / max(learning, 1e-9):.0%} of that time"
@@ -33,16 +35,34 @@ def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading:
     if read.seconds:
         speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
         rates.insert(0, f"Read and laid out {speed}")
-    return f"{'; '.join(rates)}. {took / max(every, 1e-9):.0%} of all time went into {name}: {knob}."
+    where = f"{took / max(every, 1e-9):.0%} of all time went into {name}: {remark}"
+    return f"{'; '.join(rates)}. {where}. {_faster(config, costs)}"
 
 
-def _more_prelearners(config: TrainingConfig) -> str:
-    if config.data.prelearners == 0:
-        return "raise data.prelearners"
-    return "more data.prelearners read faster, if there are CPUs for them"
+def _faster(config: TrainingConfig, costs: Costs | None) -> str:
+    """The choice that would have taken clearly less time."""
+    if costs is None:
+        return "Too little was measured to tell what would be faster."
+    (now,) = choices(config, float("inf"), float("inf"))
+    free = config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"prelearners": "auto"}),
+            "compute": config.compute.model_copy(update={"learners": "auto"}),
+        }
+    )
+    best = costs.best(choices(free, *cpus_and_gpus()))
+    if costs.seconds(best) >= WORTH * costs.seconds(now):
+        return f"No other number of prelearners or learners would be clearly faster on {costs.cores} CPUs."
+    changed = [
+        f"{knob}={there}"
+        for knob, there, here in (
+            ("data.prelearners", best.prelearners, now.prelearners),
+            ("compute.learners", best.learners, now.learners),
+        )
+        if there != here
+    ]
+    return f"{' and '.join(changed)} would take about {_times(best, now, costs)} as long."
 
 
-def _faster_updates(config: TrainingConfig) -> str:
-    if config.compute.learners == 0 and config.compute.threads == 1:
-        return "the learner is busy, as it should be; large networks gain from compute.threads or compute.learners"
-    return "the learners are busy, as they should be; more compute.learners, or a GPU each, share the work"
+def _times(best: Choice, now: Choice, costs: Costs) -> str:
+    return f"{costs.seconds(best) / costs.seconds(now):.0%}"

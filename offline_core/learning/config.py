@@ -93,12 +93,10 @@ class EvaluationDuringTraining(Config):
 class DataConfig(Config):
     """How the dataset is read, and where it waits."""
 
-    prelearners: Actors | tuple[Actors, Actors] | None = Field(
-        None,
-        title="Prelearners",
+    prelearners: Literal["auto"] | Actors | tuple[Actors, Actors] = Field(
+        "auto",
         description="Actors that turn stored rows into steps: so many, or [4, 8] for as many as are needed from 4 to 8. "
-        "0: the process that feeds the learners does it. None: 0 for a dataset that takes a few seconds to read, else one for "
-        "each CPU but one.",
+        "0: the process that feeds the learners does it. auto: as many as are worth their start, by a short measurement.",
     )
     cpus_per_prelearner: float = Field(1.0, ge=0, le=128, title="CPUs each", description="That Ray reserves for each.")
     gpus_per_prelearner: float = Field(
@@ -161,8 +159,10 @@ class DataConfig(Config):
 class ComputeConfig(Config):
     """Who learns."""
 
-    learners: int = Field(
-        0, ge=0, le=1024, description="Processes that share each batch (Torch DDP). 0: this process learns by itself."
+    learners: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
+        0,
+        description="Processes that share each batch (Torch DDP). 0: this process learns by itself. auto: as many as are worth "
+        "their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
     )
     cpus_per_learner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each learner.")
     gpus_per_learner: float = Field(0.0, ge=0, le=8, title="GPUs each", description="That Ray reserves for each learner.")
@@ -171,6 +171,12 @@ class ComputeConfig(Config):
     threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
     bfloat16: bool = Field(False, title="bfloat16", description="Compute in bfloat16 where Torch's autocast does.")
     compile: bool = Field(False, description="Let torch.compile fuse the network; worth its minute on large ones.")
+
+    @property
+    def processes(self) -> int:
+        """Learners, once it is decided what `auto` means."""
+        assert self.learners != "auto"
+        return self.learners
 
 
 class TrainingConfig(Config):

@@ -101,7 +101,7 @@ class _Trainer(TorchTrainer):  # type: ignore[misc]
 def _check_resources(compute: ComputeConfig) -> None:
     resources = ray.cluster_resources()
     for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
-        if (wanted := compute.learners * each) > (there := resources.get(name, 0.0)):
+        if (wanted := compute.processes * each) > (there := resources.get(name, 0.0)):
             raise ConfigError(
                 f"{compute.learners} learners want {wanted:g} {name}s, but Ray has {there:g}: they would never start. Lower "
                 f"compute.learners or compute.{name.lower()}s_per_learner."
@@ -141,7 +141,7 @@ def _scaling(compute: ComputeConfig) -> ScalingConfig:
     if compute.gpus_per_learner:
         resources["GPU"] = compute.gpus_per_learner
     return ScalingConfig(
-        num_workers=compute.learners,
+        num_workers=compute.processes,
         use_gpu=bool(compute.gpus_per_learner),
         resources_per_worker=resources,
         placement_strategy=compute.placement,

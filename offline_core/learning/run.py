@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from offline_core.learning.feed import Feed
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.planning import Costs, cpus_and_gpus
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import Source, make_feed
 from offline_core.learning.state import Position, States, TrainingState
@@ -71,6 +72,8 @@ class Run:
     """What comes out of code of the user's own; None: what the dataset says."""
     code: dict[str, str] = field(default_factory=dict)
     """See `code_digests`; as it was when the run began."""
+    costs: Costs | None = None
+    """As measured before it began; None: one process reads and learns, and shows them itself."""
 
     @property
     def played_in(self) -> EnvironmentSpec | None:
@@ -166,7 +169,7 @@ def _feed(run: Run, source: Source, *, streamed: bool) -> Feed:
         expected_steps=run.steps if source is run.source else None,
         streamed=streamed,
         seed=run.config.seed,
-        taken_cpus=run.config.compute.learners * run.config.compute.cpus_per_learner,
+        taken_cpus=run.config.compute.processes * run.config.compute.cpus_per_learner,
     )
 
 
@@ -298,6 +301,30 @@ def _result(
         "gather_seconds": seconds.gather,
         "data_wait_seconds": seconds.wait,
         "steps_per_second": steps / took if took else 0.0,
-        "bottleneck": bottleneck(run.config, seconds, feed, loading=loaded - start, steps=steps),
+        "bottleneck": bottleneck(
+            run.config, seconds, feed, loading=loaded - start, steps=steps, costs=_costs(run, seconds, feed, steps)
+        ),
     }
     return TrainingResult(**result)
+
+
+def _costs(run: Run, seconds: Seconds, feed: Feed, steps: int) -> Costs | None:
+    """For as many epochs as there were; None where too little was seen."""
+    epochs = max(1, math.ceil(steps / run.steps))
+    if run.costs is not None:
+        return replace(run.costs, epochs=epochs)
+    if not feed.read.steps or not steps:
+        return None
+    cpus, _ = cpus_and_gpus()
+    batch = run.config.optimizer.batch_size
+    return Costs(
+        steps=run.steps,
+        epochs=epochs,
+        batch_steps=batch,
+        streamed=run.streamed,
+        read_seconds_per_step=feed.read.seconds / feed.read.steps,
+        update_seconds=seconds.update / max(1, steps / batch),
+        parameter_bytes=0,
+        cores=int(cpus),
+        ray_is_up=False,
+    )

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IN_PROCESS_BYTES = 64 * 2**20
-"""Stored bytes that one process decodes sooner than a pool of actors has started."""
 BYTES_BESIDE = 40
 """A step's reward, end, row numbers, and what an algorithm adds, beside its observation and action."""
 WHILE_JOINING = 2
@@ -110,7 +108,7 @@ def make_feed(
     """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
-    pool = _pool(source, config, taken_cpus)
+    pool = _pool(config, taken_cpus)
     uri = source.origin.ref.uri
     if not streamed:
         return ResidentFeed(parts_of(source, algorithm, pool=pool), where=uri, expected_steps=expected_steps)
@@ -135,31 +133,24 @@ def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
     return True
 
 
-def wants_prelearners(source: Source, config: DataConfig) -> bool:
-    """Actors are to read it, so Ray has to be up."""
-    if config.data_class is not None:
-        return False  # it maps by itself
-    if config.prelearners is None:
-        return source.origin.ref.bytes > IN_PROCESS_BYTES
-    return config.prelearners != 0
+def wants_prelearners(config: DataConfig) -> bool:
+    """Actors are to read, so Ray has to be up."""
+    return config.data_class is None and config.prelearners not in (0, "auto")  # a data class maps by itself
 
 
-def _pool(source: Source, config: DataConfig, taken_cpus: float) -> Pool | None:
+def _pool(config: DataConfig, taken_cpus: float) -> Pool | None:
     """How many to start.
 
     Raises:
         ConfigError: more than there are CPUs or GPUs for.
     """
-    if not wants_prelearners(source, config):
+    if not wants_prelearners(config):
         return None
     import ray
 
+    assert config.prelearners != "auto"
     there = ray.cluster_resources()
     cpus = there.get("CPU", 0.0) - taken_cpus
-    if config.prelearners is None:
-        actors = max(0, int((cpus - 1) / config.cpus_per_prelearner)) if config.cpus_per_prelearner else 1
-        log.info("%s: %s stored bytes, so %d prelearners", source.origin.ref.uri, f"{source.origin.ref.bytes:,}", actors)
-        return (actors, actors) if actors else None
     smallest, largest = (config.prelearners,) * 2 if isinstance(config.prelearners, int) else config.prelearners
     wanted = smallest * config.cpus_per_prelearner
     if wanted + 1 > cpus:

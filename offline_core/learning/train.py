@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.counting import count
 from offline_core.learning.own_data import OwnData
+from offline_core.learning.planning import planned
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
@@ -79,10 +81,14 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
             run = replace(run, counted=count(run.source, run.algorithm()))
             run = replace(run, streamed=is_streamed(run.source, run.steps, config.data))
         run = _as_it_began(run)
-        if config.compute.learners or any(wants_prelearners(read, config.data) for read in run.read):
-            stack.enter_context(ray_session())
         for read in run.read:
             stack.enter_context(read.reading())
+        if os.environ.get("RAY_ADDRESS"):
+            stack.enter_context(ray_session())  # whose CPUs are planned with
+        run = planned(run)
+        config = run.config
+        if config.compute.learners or wants_prelearners(config.data):
+            stack.enter_context(ray_session())
         if config.compute.learners:
             from offline_core.learning.group import learn_together
 

@@ -1,0 +1,233 @@
+"""How many prelearners and learners are worth their start: a short measurement, and what each choice would take by it.
+
+All predictions are of wall-clock seconds on the cores at hand. They compare choices with each other; they are no promise of
+how long a training takes, which may end long before its last epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.feed import Part, joined
+from offline_core.learning.learner import Learner
+from offline_core.learning.source import parts_of
+from offline_core.ray_session import own_cpus
+
+if TYPE_CHECKING:
+    from offline_core.learning.run import Run
+
+log = logging.getLogger(__name__)
+
+RAY_SECONDS = 4.0
+"""Ray's start, where it is not up."""
+POOL_SECONDS = 5.0
+"""Start of a pool of prelearners: once for data in memory, each epoch for a stream."""
+LEARNERS_SECONDS = 9.0
+"""Start of learners: Ray Train, Torch in each process, the process group."""
+SYNC_SECONDS = 2e-3
+"""Of an update with several learners: the gradients of a small network are averaged, and what is watched."""
+SYNC_BYTES_PER_SECOND = 1e9
+POOL_SHARE = 0.7
+"""Of the speed of this process, what a prelearner reaches: rows go to it, and columns come back, through the object store."""
+WORTH = 0.8
+"""Another choice has to take less than this share of what the simplest one would."""
+READ_SECONDS, UPDATE_SECONDS = 0.5, 0.3
+"""As long is measured, and at least one part and one update."""
+
+
+class Choice(NamedTuple):
+    """How many processes read and learn; (0, 0) is this process for both."""
+
+    prelearners: int
+    learners: int
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What one process takes on this machine, and for how much of it."""
+
+    steps: int
+    """Of an epoch."""
+    epochs: int
+    batch_steps: int
+    streamed: bool
+    """Each epoch is read anew, while the one process or the others learn."""
+    read_seconds_per_step: float
+    """Reading and prelearning, in this process."""
+    update_seconds: float
+    """One update, in this process."""
+    parameter_bytes: int
+    cores: int
+    ray_is_up: bool
+
+    def seconds(self, choice: Choice) -> float:
+        """What a training would take, to its last epoch."""
+        prelearners, learners = choice
+        passes = self.epochs if self.streamed else 1
+        pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else 1.0
+        work = passes * self.steps * self.read_seconds_per_step  # seconds of one core
+        read = work / pool + passes * POOL_SECONDS * bool(prelearners)
+        updates = self.epochs * max(1.0, self.steps / self.batch_steps)
+        share = min(learners, self.cores) if learners else 1
+        sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
+        update = updates * (self.update_seconds / share + sync)
+        start = RAY_SECONDS * (bool(prelearners or learners) and not self.ray_is_up) + LEARNERS_SECONDS * bool(learners)
+        if not self.streamed:
+            return start + read + update
+        all_cores = (work / (POOL_SHARE if prelearners else 1.0) + updates * self.update_seconds) / self.cores
+        return start + max(read, update, all_cores)
+
+    def best(self, choices: Iterator[Choice] | list[Choice]) -> Choice:
+        """The one that takes the shortest, unless the simplest takes about as long."""
+        ordered = sorted(choices)
+        fastest = min(ordered, key=self.seconds)
+        return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
+
+
+def choices(config: TrainingConfig, cpus: float, gpus: float) -> list[Choice]:
+    """What `auto` chooses from, as far as there are CPUs and GPUs for it; what the parameters say otherwise is fixed."""
+    data, compute = config.data, config.compute
+    own = data.data_class is not None  # it maps by itself
+    prelearners, learners = data.prelearners, compute.learners
+    read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
+    learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
+    fit = [
+        Choice(*each)
+        for each in product(read, learn)
+        if each[0] * data.cpus_per_prelearner + bool(each[0]) + each[1] * compute.cpus_per_learner <= cpus
+        and each[0] * data.gpus_per_prelearner + each[1] * compute.gpus_per_learner <= gpus
+    ]
+    return fit or [Choice(read[0], learn[0])]
+
+
+def _least(prelearners: int | tuple[int, int]) -> int:
+    return prelearners if isinstance(prelearners, int) else prelearners[0]
+
+
+def _doubled(most: int) -> list[int]:
+    """1, 2, 4 … up to `most`."""
+    return [2**power for power in range(max(0, most).bit_length())]
+
+
+def measured(run: Run) -> Costs:
+    """Reads a little and updates a copy of the networks a few times; less than two seconds, but for data that is slow to read.
+
+    Raises:
+        DataError: the data cannot be read.
+        EmptyDatasetError: there are no steps.
+    """
+    config = run.config
+    algorithm = run.algorithm()
+    parts, seconds = _read_some(parts_of(run.source, algorithm))
+    steps = joined(parts, run.source.origin.ref.uri)
+    alone = config.model_copy(update={"compute": config.compute.model_copy(update={"learners": 0, "compile": False})})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.compute.threads)
+    try:
+        with torch.random.fork_rng():
+            learner = Learner(algorithm, alone, total_steps=len(steps))
+            learner.load(steps)
+            units = learner.units()[: learner.batch_units]
+            took = _seconds_of(lambda: learner.update(units))
+    finally:
+        torch.set_num_threads(threads)
+    return Costs(
+        steps=run.steps,
+        epochs=config.optimizer.max_epochs,
+        batch_steps=config.optimizer.batch_size,
+        streamed=run.streamed,
+        read_seconds_per_step=seconds / len(steps),
+        update_seconds=took * learner.batch_units / len(units),
+        parameter_bytes=sum(each.numel() * each.element_size() for each in algorithm.parameters()),
+        cores=int(cpus_and_gpus()[0]),
+        ray_is_up=_ray_is_up(),
+    )
+
+
+def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
+    """(the first parts, seconds that they took)."""
+    found: list[Part] = []
+    begin = time.perf_counter()
+    for part in parts:
+        found.append(part)
+        if time.perf_counter() - begin > READ_SECONDS:
+            break
+    return found, time.perf_counter() - begin
+
+
+def _seconds_of(update: Callable[[], object]) -> float:
+    """The median of a few calls after the first, which warms up."""
+    update()
+    took: list[float] = []
+    while sum(took) < UPDATE_SECONDS and len(took) < 30:
+        begin = time.perf_counter()
+        update()
+        took.append(time.perf_counter() - begin)
+    return statistics.median(took)
+
+
+def cpus_and_gpus() -> tuple[float, float]:
+    """Of the Ray that is up, else of the one that would be started here."""
+    if _ray_is_up():
+        import ray
+
+        there = ray.cluster_resources()
+        return there.get("CPU", 0.0), there.get("GPU", 0.0)
+    return own_cpus(), torch.cuda.device_count()
+
+
+def _ray_is_up() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
+def planned(run: Run) -> Run:
+    """The run with numbers where its parameters say `auto`; a line in the log says why.
+
+    Nothing is measured for a run that is told to read and learn in this process.
+    """
+    config = run.config
+    if (config.data.prelearners, config.compute.learners) == (0, 0) or config.data.data_class is not None:
+        return run if config.compute.learners != "auto" else replace(run, config=_chosen(config, Choice(0, 0)))
+    costs = measured(run)
+    run = replace(run, costs=costs)
+    if "auto" not in (config.data.prelearners, config.compute.learners):
+        return run
+    chosen = costs.best(choices(config, *cpus_and_gpus()))
+    log.info(
+        "%s: %s. Measured here: reading %s steps/s, an update of %s steps in %.1f ms; in one process all epochs would take "
+        "about %.0f s, so %.0f s",
+        run.source.origin.ref.uri,
+        _words(chosen),
+        f"{1 / max(costs.read_seconds_per_step, 1e-12):,.0f}",
+        f"{costs.batch_steps:,}",
+        1e3 * costs.update_seconds,
+        costs.seconds(Choice(0, 0)),
+        costs.seconds(chosen),
+    )
+    return replace(run, config=_chosen(config, chosen))
+
+
+def _chosen(config: TrainingConfig, choice: Choice) -> TrainingConfig:
+    data, compute = config.data, config.compute
+    if data.prelearners == "auto":
+        data = data.model_copy(update={"prelearners": choice.prelearners})
+    if compute.learners == "auto":
+        compute = compute.model_copy(update={"learners": choice.learners})
+    return config.model_copy(update={"data": data, "compute": compute})
+
+
+def _words(choice: Choice) -> str:
+    read = f"{choice.prelearners} prelearners read" if choice.prelearners else "this process reads"
+    learn = f"{choice.learners} learners learn" if choice.learners else "this process learns"
+    return f"{read}, {learn}"

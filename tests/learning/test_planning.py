@@ -1,0 +1,87 @@
+"""What `auto` chooses, from costs that are known; and that what is measured is of the right size."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offline_core.config import parse
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
+from offline_core.learning.train import train_policy
+from tests.learning.datasets import dataset_of
+from tests.learning.test_train import balancing_episodes
+
+SMALL = Costs(
+    steps=100_000,
+    epochs=2,
+    batch_steps=1_000,
+    streamed=False,
+    read_seconds_per_step=1e-6,
+    update_seconds=1e-3,
+    parameter_bytes=20_000,
+    cores=4,
+    ray_is_up=False,
+)
+AUTO = parse(TrainingConfig, {"compute": {"learners": "auto"}})
+
+
+def chosen(**changes: Any) -> Choice:
+    costs = replace(SMALL, **changes)
+    return costs.best(choices(AUTO, costs.cores, 0))
+
+
+def test_seconds_are_added_up_by_hand() -> None:
+    """0.1 s of reading and 200 updates of 1 ms; with a pool and two learners mostly their start."""
+    assert SMALL.seconds(Choice(0, 0)) == pytest.approx(0.1 + 0.2)
+    start = RAY_SECONDS + POOL_SECONDS + LEARNERS_SECONDS
+    sync = 200 * (2e-3 + 2 * 20_000 / 1e9)
+    assert SMALL.seconds(Choice(1, 2)) == pytest.approx(start + 0.1 / 0.7 + 0.1 + sync)
+    assert replace(SMALL, ray_is_up=True).seconds(Choice(1, 0)) == pytest.approx(POOL_SECONDS + 0.1 / 0.7 + 0.2)
+
+
+def test_little_data_and_a_small_network_stay_in_one_process() -> None:
+    assert chosen() == (0, 0)
+
+
+def test_an_expensive_prelearner_gets_a_pool() -> None:
+    assert chosen(read_seconds_per_step=5e-3) == (2, 0), "three would leave no CPU for reading, four are not there"
+
+
+def test_a_large_network_gets_learners() -> None:
+    assert chosen(update_seconds=0.5, epochs=20) == (0, 4)
+
+
+def test_a_stream_is_read_beside_the_learner() -> None:
+    """Ten seconds of each an epoch: side by side already in one process, so a pool has nothing to add."""
+    assert chosen(streamed=True, read_seconds_per_step=1e-4, update_seconds=0.1, epochs=5) == (0, 0)
+
+
+def test_what_is_fixed_stays_and_what_does_not_fit_is_left_out() -> None:
+    fixed = parse(TrainingConfig, {"data": {"prelearners": [2, 4]}, "compute": {"learners": "auto"}})
+    assert {choice.prelearners for choice in choices(fixed, 8, 0)} == {2}
+    assert max(choice.learners for choice in choices(fixed, 8, 0)) == 4
+    gpus = parse(TrainingConfig, {"compute": {"learners": "auto", "gpus_per_learner": 1}})
+    assert {choice.learners for choice in choices(gpus, 8, 2)} == {0, 2}
+
+
+def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(20))
+    config = parse(
+        TrainingConfig,
+        {"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}, "compute": {"learners": "auto"}},
+    )
+    with caplog.at_level(logging.INFO):
+        automatic = train_policy(config, dataset=data, output=str(tmp_path / "auto"))
+    (line,) = [record.getMessage() for record in caplog.records if "Measured here" in record.getMessage()]
+    assert "this process reads, this process learns" in line
+    fixed = parse(TrainingConfig, {"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}, "data": {"prelearners": 0}})
+    alone = train_policy(fixed, dataset=data, output=str(tmp_path / "fixed"))
+    weights = [(tmp_path / name / "last").glob("*.safetensors") for name in ("auto", "fixed")]
+    first, second = (next(files).read_bytes() for files in weights)
+    assert first == second, "measuring leaves no trace in the policy"
+    assert automatic.updates == alone.updates
