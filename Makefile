@@ -8,7 +8,7 @@ export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ install: $(STAMP) ## Set up .venv with the exact versions of constraints.txt
 
 demo: $(STAMP) ## Expert, 500 recorded episodes, pruning, a cloned policy and its evaluation, on CartPole
 	$(BIN)/offline expert-to-policy runs/demo -s expert.target_return=490 -s pruning.where='return >= 400'
+
+demo-distributed: $(STAMP) ## The same by recording actors, Ray Data, a pool of prelearners and two learners
+	$(BIN)/offline expert-to-policy runs/demo-distributed -c examples/distributed.yaml -s expert.target_return=490 -s pruning.where='return >= 400'
 
 check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -60,4 +63,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv, caches and what builds leave
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build dist site
 
-.PHONY: help install demo check test test-all browser docs bench bench-rllib format clean
+.PHONY: help install demo demo-distributed check test test-all browser docs bench bench-rllib format clean

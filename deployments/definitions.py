@@ -10,7 +10,7 @@ import yaml
 from prefect import Flow
 
 PREFECT_FILE = Path(__file__).with_name("prefect.yaml")
-Profile = Literal["smoke", "default", "nightly"]
+Profile = Literal["smoke", "default", "nightly", "distributed"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 

@@ -49,6 +49,7 @@ def expert_to_policy(
     seed: int | None = 0,
     expert: ExpertConfig = ExpertConfig(),
     recording: RecordingConfig = RecordingConfig(),
+    conversion: ConversionConfig = ConversionConfig(),
     pruning: PruningConfig = PruningConfig(),
     quality: QualityConfig = QualityConfig(),
     training: TrainingConfig = TrainingConfig(),
@@ -64,6 +65,7 @@ def expert_to_policy(
             and the same when a run is retried.
         expert: The environment, and how the expert learns to master it.
         recording: How the expert's episodes are recorded.
+        conversion: How a recorded table becomes episodes.
         pruning: Which of them are kept.
         quality: What the kept ones have to meet, lest the run stops.
         training: How the policy is learned from them.
@@ -87,7 +89,7 @@ def expert_to_policy(
                 converted = stages.run(
                     "convert to episodes",
                     convert_table,
-                    ConversionConfig(files=recording.files),
+                    conversion,
                     dataset=recorded.uri,
                     version=recorded.version,
                     output=place.child("episodes").uri,
@@ -139,6 +141,7 @@ def expert_to_policy(
             parameters={
                 "expert": expert,
                 "recording": recording,
+                "conversion": conversion,
                 "pruning": pruning,
                 "quality": quality,
                 "training": training,

@@ -54,6 +54,7 @@ def logs_to_policy(
     seed: int | None = 0,
     test: Literal["auto", "evaluate", "estimate"] = "auto",
     importing: ImportConfig = ImportConfig(),
+    conversion: ConversionConfig = ConversionConfig(),
     quality: QualityConfig = QualityConfig(),
     split: SplitConfig = SplitConfig(held_out_fraction=0.3),
     pruning: PruningConfig = PruningConfig(),
@@ -74,6 +75,7 @@ def logs_to_policy(
             and the same when a run is retried.
         test: evaluate: play the policy. estimate: do not. auto: play it if an environment is known.
         importing: The format of the logs, what their columns mean, how rows become episodes.
+        conversion: How a table of steps becomes episodes.
         quality: What the episodes have to meet, lest the run stops.
         split: Which share of the episodes the estimate is made from.
         pruning: Which episodes are learned from.
@@ -85,7 +87,7 @@ def logs_to_policy(
     training = training.model_copy(update=seeded)
     with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
         with crashing(), ray_scope():
-            data, imported, converted = _episodes(stages, source, importing, place)
+            data, imported, converted = _episodes(stages, source, importing, conversion, place)
             checked = stages.run("check", check_dataset, quality, dataset=data.location.uri, version=data.manifest.version)
             environment = evaluation.environment or data.manifest.environment
             sides = None
@@ -153,6 +155,7 @@ def logs_to_policy(
             root=place.uri,
             parameters={
                 "importing": importing,
+                "conversion": conversion,
                 "quality": quality,
                 "split": split,
                 "pruning": pruning,
@@ -165,7 +168,7 @@ def logs_to_policy(
 
 
 def _episodes(
-    stages: Stages, source: str | list[str], importing: ImportConfig, place: Location
+    stages: Stages, source: str | list[str], importing: ImportConfig, conversion: ConversionConfig, place: Location
 ) -> tuple[Dataset, ImportResult | None, ConversionResult | None]:
     """The logs as episodes: imported, converted from a table of ours, or as they are."""
     if isinstance(source, list) or not is_dataset(source):
@@ -177,7 +180,7 @@ def _episodes(
     converted = stages.run(
         "convert to episodes",
         convert_table,
-        ConversionConfig(files=importing.files),
+        conversion,
         dataset=source,
         version=data.manifest.version,
         output=place.child("episodes").uri,

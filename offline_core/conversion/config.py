@@ -8,6 +8,7 @@ import gymnasium as gym
 from pydantic import Field, field_validator
 
 from offline_core.config import Config, EnvironmentSpec
+from offline_core.engine import Engine
 from offline_core.environments import spaces_of
 from offline_core.episodes import space_from_json
 from offline_core.episodes.mapping import check_mapping
@@ -18,6 +19,9 @@ from offline_core.storage.writer import FilesConfig
 
 IdsPer = Literal["source", "file", "folder", "date"]
 Order = Literal["auto", "t", "time", "linked", "stored", "single_step"]
+
+
+ENGINE_DESCRIPTION = "local: one process. ray: all of a Ray cluster. Both write the same bytes."
 
 
 class EpisodesConfig(Config):
@@ -102,9 +106,7 @@ class ImportConfig(Config):
         description="fail: stop at the first row or file that cannot be read. quarantine: list them beside the data, go on.",
     )
     format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    engine: Literal["local", "ray"] = Field(
-        "local", title="Engine", description="local: one process. ray: all of a Ray cluster. Both write the same bytes."
-    )
+    engine: Engine = Field("local", title="Engine", description=ENGINE_DESCRIPTION)
     partitions: int | None = Field(
         None,
         ge=1,
@@ -150,3 +152,4 @@ class ConversionConfig(Config):
 
     format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    engine: Engine = Field("local", title="Engine", description=ENGINE_DESCRIPTION)

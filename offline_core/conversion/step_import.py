@@ -9,9 +9,9 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,9 @@ from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.writing import Written, write
+from offline_core.engine import each
 from offline_core.episodes import Episode, columns
-from offline_core.errors import DataError, OfflineError
+from offline_core.errors import DataError
 from offline_core.progress import progress
 from offline_core.storage.location import Location
 from offline_core.storage.sources.fingerprint import files_of
@@ -110,15 +111,19 @@ class StepImport:
             return [write(self.root, "part", assembled, self.config)]
         groups = [everything[i : i + FILES_PER_TASK] for i in range(0, len(everything), FILES_PER_TASK)]
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
-        for found in _each(read_with, self._scatter, groups, "read"):
-            lost.unreadable += found.unreadable
-            lost.places += found.places
+        with progress(len(groups), what="read", unit="part") as bar:
+            for found in each(read_with, self._scatter, groups):
+                lost.unreadable += found.unreadable
+                lost.places += found.places
+                bar.update(1)
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
-        for part, refused in _each(self.config.engine, functools.partial(self._gather, lost.places), shares, "write"):
-            written.append(part)
-            lost.unreadable += refused
+        with progress(len(shares), what="write", unit="part") as bar:
+            for part, refused in each(self.config.engine, functools.partial(self._gather, lost.places), shares):
+                written.append(part)
+                lost.unreadable += refused
+                bar.update(1)
         return written
 
     def _scatter(self, group: range) -> Lost:
@@ -182,34 +187,6 @@ class StepImport:
             refuse=functools.partial(refuse, rule=self.config.unreadable, listed=lost.unreadable),
             lost=lost.places,
         )
-
-
-def _each(engine: str, function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
-    """The results of `function` in the order of the items, computed here or by Ray Data."""
-    if engine == "local":
-        with progress(len(items), what=what, unit="part") as bar:
-            for item in items:
-                yield function(item)
-                bar.update(1)
-        return
-    import ray.data
-
-    def tried(row: dict[str, int]) -> dict[str, Any]:  # what a task raises arrives in Ray's wrapping, what it returns does not
-        try:
-            return {"number": row["item"], "result": [function(items[row["item"]])]}
-        except OfflineError as error:
-            return {"number": row["item"], "result": [error]}
-
-    numbers = ray.data.from_items(list(range(len(items))), override_num_blocks=len(items))
-    results: dict[int, Result] = {}
-    with progress(len(items), what=what, unit="part") as bar:
-        for row in numbers.map(tried).iter_rows():
-            [result] = row["result"]
-            if isinstance(result, OfflineError):
-                raise result
-            results[row["number"]] = result
-            bar.update(1)
-    yield from (results[number] for number in range(len(items)))
 
 
 def _ends(table: pa.Table) -> np.ndarray:

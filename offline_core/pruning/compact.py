@@ -51,7 +51,7 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
         EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer,
     ):
         copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
-    compacted = commit_copy(output, writer, [source], operation=operation, statistics=source.manifest.statistics)
+    compacted = commit_copy(output, writer.written, [source], operation=operation, statistics=source.manifest.statistics)
     result = _result(compacted, source)
     log.info("Compacted %d files into %d: %s", result.files_before, result.files_after, compacted.ref)
     return result

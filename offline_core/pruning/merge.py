@@ -85,7 +85,7 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
         }
         statistics = statistics.model_copy(update={"columns": known})
     report = {"duplicates": duplicates} | ({"without_time": without_time} if without_time else {})
-    merged = commit_copy(output, writer, sources, operation=operation, statistics=statistics, report=report)
+    merged = commit_copy(output, writer.written, sources, operation=operation, statistics=statistics, report=report)
     if without_time:
         log.warning("Column 'time' is left out of %d episodes: %s has none.", without_time, untimed[0].ref)
     log.info("Merged %d datasets, %d duplicates left out: %s", len(sources), duplicates, merged.ref)

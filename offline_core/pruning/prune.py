@@ -94,7 +94,7 @@ def prune_dataset(
                 dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
         if not writer.files:
             raise _nothing_left(source, index, config)
-    pruned = commit_copy(output, writer, [source], operation=operation, report={"dropped": dropped})
+    pruned = commit_copy(output, writer.written, [source], operation=operation, report={"dropped": dropped})
     result = _result(pruned, source)
     log.info("Kept %s of %s steps: %s", f"{result.after.steps:,}", f"{result.before.steps:,}", pruned.ref)
     return result

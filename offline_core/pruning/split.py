@@ -77,7 +77,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
         copy_episodes(source, index, held_out.astype(int), [train, test], what="split")
     report = {"duplicates": len(index) - len(np.unique(tied(index)))}
     first, second = (
-        commit_copy(place, writer, [source], operation=operation, report=report)
+        commit_copy(place, writer.written, [source], operation=operation, report=report)
         for place, writer, operation in zip(places, (train, test), operations, strict=True)
     )
     log.info("Split into %s and %s", first.ref, second.ref)

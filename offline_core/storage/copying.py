@@ -17,7 +17,7 @@ from offline_core.storage.committing import commit
 from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import indexed_row_groups
 from offline_core.storage.manifest import Operation, Statistics
-from offline_core.storage.writer import EpisodeWriter
+from offline_core.storage.writer import EpisodeWriter, WrittenFiles
 
 GATHER_BYTES = 8 * 2**20
 """Rows out of small row groups are written this many at a time, so that they come to lie in large ones."""
@@ -55,14 +55,14 @@ def copy_episodes(
 
 def commit_copy(
     output: str,
-    writer: EpisodeWriter,
+    written: WrittenFiles,
     sources: Sequence[Dataset],
     *,
     operation: Operation,
     statistics: Statistics | None = None,
     report: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dataset:
-    """Makes what `writer` wrote the next version of `output`, in its format, with the sources as parents.
+    """Makes what was written the next version of `output`, in its format, with the sources as parents.
 
     It has the spaces of the first source, and the environment if it is the same for all.
     """
@@ -70,10 +70,10 @@ def commit_copy(
     environment = first.manifest.environment
     return commit(
         output,
-        writer.files,
-        format=writer.format,
+        written.files,
+        format=written.format,
         operation=operation,
-        statistics=writer.statistics if statistics is None else statistics,
+        statistics=written.statistics if statistics is None else statistics,
         parents=[source.parent_entry for source in sources],
         environment=environment if all(source.manifest.environment == environment for source in sources) else None,
         observation_space=first.observation_space,

@@ -7,7 +7,7 @@ import hashlib
 import io
 import operator
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,14 @@ class FilesConfig(Config):
     )
 
 
+class WrittenFiles(NamedTuple):
+    """Files that no manifest lists yet."""
+
+    format: Format
+    files: list[FileEntry]
+    statistics: Statistics
+
+
 class EpisodeWriter:
     """Writes episodes, in either format, into files `<prefix>-<number>-<hash>.parquet` below `root`.
 
@@ -96,6 +104,11 @@ class EpisodeWriter:
         """Of what was written so far; those of columns are not known if there were rows whose bytes were not opened."""
         columns = None if self._columns is None else self._columns.result()
         return statistics_of(self.metadata).model_copy(update={"columns": columns})
+
+    @property
+    def written(self) -> WrittenFiles:
+        """All files, after a clean end."""
+        return WrittenFiles(self.format, self.files, self.statistics)
 
     def write(self, episodes: Sequence[Episode]) -> None:
         """Appends episodes, whole, in this order.

@@ -5,3 +5,9 @@ from __future__ import annotations
 from deployments.definitions import definitions, flow_of
 
 FLOWS = [flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions())]
+
+DEPLOYMENTS = {f"{flow.name}/{profile}" for flow in FLOWS for profile in ("smoke", "default", "nightly")} | {
+    "expert-to-policy/distributed",
+    "logs-to-policy/distributed",
+}
+"""Flow/profile."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from itertools import product
 from typing import Any
 
 import pytest
@@ -22,11 +21,11 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.utilities.importtools import import_object
 from pydantic import BaseModel, ConfigDict
 
-from deployments.definitions import PREFECT_FILE, PROFILES, definitions, flow_of
+from deployments.definitions import PREFECT_FILE, definitions, flow_of
 from deployments.serve import served
 from offline_core.provenance import provenance
 from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
-from tests.deployments.flows import FLOWS
+from tests.deployments.flows import DEPLOYMENTS, FLOWS
 
 DEFINITIONS = definitions()
 TRAINING = {"expert-to-policy", "logs-to-policy", "train-expert", "train-policy"}
@@ -48,13 +47,19 @@ def definition(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_every_flow_is_there_in_every_profile_and_nothing_twice() -> None:
     names = [full_name(each) for each in DEFINITIONS]
-    assert sorted(names) == sorted(f"{flow.name}/{profile}" for flow, profile in product(FLOWS, PROFILES))
+    assert sorted(names) == sorted(DEPLOYMENTS)
     assert {path.stem for path in (PREFECT_FILE.parents[1] / "flows").glob("*_*.py")} >= {flow.fn.__name__ for flow in FLOWS}
 
 
 def test_every_flow_of_the_house_is_deployed() -> None:
     written = {path.stem for path in (PREFECT_FILE.parents[1] / "flows").glob("*.py") if "@flow(" in path.read_text()}
     assert written == {flow.fn.__name__ for flow in FLOWS}
+
+
+def test_make_demo_distributed_runs_what_is_deployed() -> None:
+    (deployed,) = (each for each in DEFINITIONS if full_name(each) == "expert-to-policy/distributed")
+    example = yaml.safe_load((PREFECT_FILE.parents[1] / "examples" / "distributed.yaml").read_text())
+    assert {name: value for name, value in deployed["parameters"].items() if name != "root"} == example
 
 
 def test_the_file_has_nothing_that_prefect_would_ignore() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import product
-
-from deployments.definitions import PROFILES
 from offline_core.provenance import provenance
 from offline_core.storage.dataset import open_dataset
-from tests.deployments.flows import FLOWS
+from tests.deployments.flows import DEPLOYMENTS
 from tests.e2e.orchestra import Orchestra
 
 
@@ -15,7 +12,7 @@ def test_everything_is_deployed_and_nothing_scheduled(orchestra: Orchestra) -> N
     flows = {flow["id"]: flow["name"] for flow in orchestra.ask("POST", "/flows/filter", {})}
     deployments = orchestra.ask("POST", "/deployments/filter", {})
     names = {f"{flows[each['flow_id']]}/{each['name']}" for each in deployments}
-    assert names == {f"{flow.name}/{profile}" for flow, profile in product(FLOWS, PROFILES)}
+    assert names == DEPLOYMENTS
     assert not [schedule for each in deployments for schedule in each["schedules"] if schedule["active"]]
     git = provenance()["git"].removesuffix("+dirty")
     assert {each["version"].removesuffix("+dirty") for each in deployments} == {git}

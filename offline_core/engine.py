@@ -1,0 +1,44 @@
+"""One function over many items, computed in this process or by tasks of Ray Data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+from offline_core.errors import OfflineError
+
+Engine = Literal["local", "ray"]
+"""local: this process. ray: all CPUs of Ray, which has to be up."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def each(engine: Engine, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """The results of `function` in the order of the items.
+
+    Raises:
+        OfflineError: as `function` raised it, also in another process.
+    """
+    if engine == "local":
+        yield from map(function, items)
+        return
+    import ray.data
+
+    def tried(row: dict[str, int]) -> dict[str, Any]:  # what a task raises arrives in Ray's wrapping, what it returns does not
+        try:
+            return {"number": row["item"], "result": [function(items[row["item"]])]}
+        except OfflineError as error:
+            return {"number": row["item"], "result": [error]}
+
+    numbers = ray.data.from_items(list(range(len(items))), override_num_blocks=len(items))
+    results: dict[int, Result] = {}
+    wanted = 0
+    for row in numbers.map(tried).iter_rows():
+        [result] = row["result"]
+        if isinstance(result, OfflineError):
+            raise result
+        results[row["number"]] = result
+        while wanted in results:
+            yield results.pop(wanted)
+            wanted += 1
