@@ -50,6 +50,9 @@ ConfigFile = Annotated[
 ShowConfig = Annotated[bool, typer.Option("--show-config", help="Print all parameters with what they mean, and stop.")]
 Dataset = Annotated[str, typer.Argument(help="Folder of the dataset to read.", callback=_place)]
 Output = Annotated[str, typer.Argument(help="Folder of the dataset to write.", callback=_place)]
+Planned = Annotated[
+    bool, typer.Option("--plan", help="Only say what would be read and written, and what it would take on this machine.")
+]
 Version = Annotated[int | None, typer.Option(help="Version of the dataset; the latest if none is given.")]
 
 
@@ -114,12 +117,13 @@ def train_expert(
 def record(
     policy: Annotated[str, typer.Argument(help="Checkpoint of the policy to play.", callback=_place)] = "runs/expert/best",
     output: Annotated[str, typer.Argument(help="Folder of the dataset to write.", callback=_place)] = "runs/recording",
+    plan: Planned = False,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
     """Record complete episodes of a policy as the next version of a dataset."""
-    _run("record_episodes", _values(settings, config_file), show_config, policy=policy, output=output)
+    _run("record_episodes", _values(settings, config_file), show_config, plan=plan, policy=policy, output=output)
 
 
 @app.command("import")
@@ -133,12 +137,13 @@ def import_(
     output: Annotated[
         str, typer.Option("--output", "-o", help="Folder of the dataset to write.", callback=_place)
     ] = "runs/imported",
+    plan: Planned = False,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
     """Take experience of any kind into a dataset: -s mapping.obs=o_t -s mapping.dones=d_t, and so on."""
-    _run("import_dataset", _values(settings, config_file), show_config, source=source or ["data"], output=output)
+    _run("import_dataset", _values(settings, config_file), show_config, plan=plan, source=source or ["data"], output=output)
 
 
 @app.command()
@@ -146,12 +151,15 @@ def convert(
     dataset: Dataset = "runs/recording",
     output: Output = "runs/converted",
     version: Version = None,
+    plan: Planned = False,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
     """Write a dataset an episode a row, or with -s format=table a step a row."""
-    _run("convert_table", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+    _run(
+        "convert_table", _values(settings, config_file), show_config, plan=plan, dataset=dataset, output=output, version=version
+    )
 
 
 @app.command()
@@ -196,12 +204,21 @@ def compact(
     dataset: Dataset = "runs/recording",
     output: Output = "runs/compacted",
     version: Version = None,
+    plan: Planned = False,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
     """Copy a dataset into files of another size, such as -s files.max_bytes_per_file=268435456."""
-    _run("compact_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+    _run(
+        "compact_dataset",
+        _values(settings, config_file),
+        show_config,
+        plan=plan,
+        dataset=dataset,
+        output=output,
+        version=version,
+    )
 
 
 @app.command()
@@ -266,12 +283,15 @@ def train(
     ] = "runs/recording",
     output: Annotated[str, typer.Argument(help="Folder for checkpoints and metrics.", callback=_place)] = "runs/policy",
     version: Version = None,
+    plan: Planned = False,
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
     """Learn a policy from recorded experience."""
-    _run("train_policy", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
+    _run(
+        "train_policy", _values(settings, config_file), show_config, plan=plan, dataset=dataset, output=output, version=version
+    )
 
 
 @app.command()
@@ -335,11 +355,16 @@ def verify(
         raise typer.Exit(1)
 
 
-def _run(name: str, values: dict[str, Any], show_config: bool, **arguments: Any) -> None:
+def _run(name: str, values: dict[str, Any], show_config: bool, *, plan: bool = False, **arguments: Any) -> None:
     from flows.settings import arguments_of, print_result
 
     flow = _flow(name)
     config = arguments_of(flow.fn, {"config": values}, show=show_config)
+    if plan:
+        from flows.planning import print_plan_of
+
+        print_plan_of(name, **arguments, **config)
+        return
     print_result(_call(flow, **arguments, **config))
 
 

@@ -53,7 +53,7 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
         DataError: what is there cannot be read, or not be held by the format; the message names file and episode.
     """
     source = open_or_import(dataset, version, output=output)
-    operation = Operation.of("convert_table", config, exclude={"engine"})
+    operation = conversion(config)
     if found := find_version(output, operation, [source.parent_entry]):
         return _result(found, source, reused=True)
     shares = _shares(source, config.files.max_bytes_per_file)
@@ -69,6 +69,11 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
     converted = commit_copy(output, _joined(config.format, written), [source], operation=operation)
     log.info("Converted %s to %s", source.ref, converted.ref)
     return _result(converted, source)
+
+
+def conversion(config: ConversionConfig) -> Operation:
+    """What identifies it: not how fast it is."""
+    return Operation.of("convert_table", config, exclude={"engine"})
 
 
 class _Share(NamedTuple):

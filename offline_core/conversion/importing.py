@@ -26,7 +26,7 @@ from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.manifest import Operation, Parent, Statistics, digest
 from offline_core.storage.preparing import prepared
-from offline_core.storage.sources.fingerprint import changes_show, fingerprint
+from offline_core.storage.sources.fingerprint import changes_show, files_of, fingerprint
 from offline_core.storage.sources.listing import Listing
 from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.storage.sources.ray_reads import RayRead
@@ -134,6 +134,13 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
     log.info("%s has no manifest; importing it to %s", uri, imported)
     result = import_dataset(ImportConfig(), source=uri, output=imported)
     return open_dataset(result.dataset.uri, result.dataset.version)
+
+
+def source_sizes(config: SourceConfig, source: str | Sequence[str]) -> dict[str, int]:
+    """Bytes of each file that an import would read, by URI; none if it is not made of files."""
+    listing = Listing()
+    files, readers = _opened(_listed(source), config, listing)
+    return {uri: size for each in files or readers for uri, size, _ in files_of(each, listing)}
 
 
 def _opened(paths: Sequence[str], config: SourceConfig, listing: Listing) -> tuple[list[Location], list[StepReader]]:

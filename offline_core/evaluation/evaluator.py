@@ -8,6 +8,7 @@ import torch
 from offline_core.config import EnvironmentSpec
 from offline_core.evaluation.rollouts import Rollouts, rollouts
 from offline_core.policies.policy import Policy
+from offline_core.torch_threads import torch_threads
 
 
 class Evaluator:
@@ -23,9 +24,5 @@ class Evaluator:
     def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
         """Greedy episodes, the same starts each time, and the same returns wherever it is: Torch computes with one thread."""
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with torch_threads(1):
             return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed, num_envs=self._num_envs)
-        finally:
-            torch.set_num_threads(threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Feed
 from offline_core.learning.loop import Seconds
-from offline_core.learning.planning import WORTH, Choice, Costs, choices, cpus_and_gpus
+from offline_core.learning.planning import WORTH, Costs, choices, cpus_and_gpus
 
 
 def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int, costs: Costs | None) -> str:
@@ -36,11 +36,11 @@ def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading:
         speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
         rates.insert(0, f"Read and laid out {speed}")
     where = f"{took / max(every, 1e-9):.0%} of all time went into {name}: {remark}"
-    return f"{'; '.join(rates)}. {where}. {_faster(config, costs)}"
+    return f"{'; '.join(rates)}. {where}. {_faster(config, costs, every - seconds.pause)}"
 
 
-def _faster(config: TrainingConfig, costs: Costs | None) -> str:
-    """The choice that would have taken clearly less time."""
+def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) -> str:
+    """The choice that would have taken clearly less time, by what is known of this machine, than it took."""
     if costs is None:
         return "Too little was measured to tell what would be faster."
     (now,) = choices(config, float("inf"), float("inf"))
@@ -51,7 +51,7 @@ def _faster(config: TrainingConfig, costs: Costs | None) -> str:
         }
     )
     best = costs.best(choices(free, *cpus_and_gpus()))
-    if costs.seconds(best) >= WORTH * costs.seconds(now):
+    if best == now or costs.seconds(best) >= WORTH * took_seconds:
         return f"No other number of prelearners or learners would be clearly faster on {costs.cores} CPUs."
     changed = [
         f"{knob}={there}"
@@ -61,8 +61,4 @@ def _faster(config: TrainingConfig, costs: Costs | None) -> str:
         )
         if there != here
     ]
-    return f"{' and '.join(changed)} would take about {_times(best, now, costs)} as long."
-
-
-def _times(best: Choice, now: Choice, costs: Costs) -> str:
-    return f"{costs.seconds(best) / costs.seconds(now):.0%}"
+    return f"{' and '.join(changed)} would take about {costs.seconds(best) / took_seconds:.0%} as long."

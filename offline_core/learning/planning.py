@@ -22,6 +22,7 @@ from offline_core.learning.feed import Part, joined
 from offline_core.learning.learner import Learner
 from offline_core.learning.source import parts_of
 from offline_core.ray_session import own_cpus
+from offline_core.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     from offline_core.learning.run import Run
@@ -131,16 +132,11 @@ def measured(run: Run) -> Costs:
     parts, seconds = _read_some(parts_of(run.source, algorithm))
     steps = joined(parts, run.source.origin.ref.uri)
     alone = config.model_copy(update={"compute": config.compute.model_copy(update={"learners": 0, "compile": False})})
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.compute.threads)
-    try:
-        with torch.random.fork_rng():
-            learner = Learner(algorithm, alone, total_steps=len(steps))
-            learner.load(steps)
-            units = learner.units()[: learner.batch_units]
-            took = _seconds_of(lambda: learner.update(units))
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(config.compute.threads), torch.random.fork_rng():
+        learner = Learner(algorithm, alone, total_steps=len(steps))
+        learner.load(steps)
+        units = learner.units()[: learner.batch_units]
+        took = _seconds_of(lambda: learner.update(units))
     return Costs(
         steps=run.steps,
         epochs=config.optimizer.max_epochs,

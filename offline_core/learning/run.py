@@ -35,6 +35,7 @@ from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
+from offline_core.torch_threads import torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -255,13 +256,8 @@ def first_state(states: States, learner: Learner) -> tuple[TrainingState, dict[s
 @contextlib.contextmanager
 def _torch_of_our_own(threads: int) -> Iterator[None]:
     """Torch's threads and random numbers are afterwards as they were."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(threads), torch.random.fork_rng():
+        yield
 
 
 def _take_statistics(learner: Learner, feed: Feed) -> None:

@@ -120,10 +120,15 @@ def make_feed(
     )
 
 
+def resident_bytes(source: Source, steps: int) -> int:
+    """What so many steps take in memory, while they are put together."""
+    return steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
+
+
 def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
     """So many steps are too large to stay in memory. Logs where they will be, and why."""
     ref = source.origin.ref
-    needed = steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
+    needed = resident_bytes(source, steps)
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
     if needed <= limit:

@@ -61,8 +61,8 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
 
 
 def _trained(config: TrainingConfig, dataset: str, output: str, version: int | None) -> TrainingResult:
-    run = _begun(config, dataset, output, version)
-    if found := _found(run):
+    run = begun(config, dataset, output, version)
+    if found := found_result(run):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
@@ -71,7 +71,7 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
     folder = Location.of(output)
     states = States(folder, run=run.identity)
     with folder.make_folder().locked(), contextlib.ExitStack() as stack:
-        if found := _found(run):
+        if found := found_result(run):
             return found  # another run made it meanwhile
         start = time.time()  # whoever waits for another run does not learn yet
         forget(folder.child(RESULT_FILE))
@@ -105,7 +105,7 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
     return result
 
 
-def _begun(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
+def begun(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """All that decides what is learned, as it is now."""
     remember_code(config)
     source, held_out = _opened(config.data, dataset, version, output), config.evaluation.held_out
@@ -131,7 +131,7 @@ def _begun(config: TrainingConfig, dataset: str, output: str, version: int | Non
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
 
-def _found(run: Run) -> TrainingResult | None:
+def found_result(run: Run) -> TrainingResult | None:
     """What the same run has left, if it can be told that nothing has changed; also if it was this machine's free memory then
     that made it read otherwise."""
     if not run.changes_show:

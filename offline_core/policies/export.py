@@ -30,6 +30,7 @@ from offline_core.seeding import derive_seed
 from offline_core.storage.kept import RESULT_FILE, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
+from offline_core.torch_threads import torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -202,12 +203,8 @@ def _difference(policy: Policy, format: str, run: Run, batch: Observations, tole
 
 
 def _latencies(call: Callable[[Any], object], batches: dict[int, Any], *, calls: int) -> dict[str, Latency]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         return {f"batch_{size}": _latency(call, batch, calls=calls) for size, batch in batches.items()}
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _latency(call: Callable[[Any], object], batch: Any, *, calls: int) -> Latency:

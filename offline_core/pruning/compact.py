@@ -42,7 +42,7 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
         version: of the source, the latest if None.
     """
     source = open_or_import(dataset, version, output=output)
-    operation = Operation.of("compact_dataset", config)
+    operation = compaction(config)
     if found := find_version(output, operation, [source.parent_entry]):
         return _result(found, source, reused=True)
     index = episode_index(source)
@@ -55,6 +55,11 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
     result = _result(compacted, source)
     log.info("Compacted %d files into %d: %s", result.files_before, result.files_after, compacted.ref)
     return result
+
+
+def compaction(config: CompactionConfig) -> Operation:
+    """What identifies it."""
+    return Operation.of("compact_dataset", config)
 
 
 def _result(compacted: Dataset, source: Dataset, *, reused: bool = False) -> CompactionResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.definitions import definitions, flow_of
+from deployments.definitions import PREFECT_FILE, definitions, flow_of
 
 FLOWS = [flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions())]
 
@@ -11,3 +11,5 @@ DEPLOYMENTS = {f"{flow.name}/{profile}" for flow in FLOWS for profile in ("smoke
     "logs-to-policy/distributed",
 }
 """Flow/profile."""
+
+EXAMPLES = PREFECT_FILE.parents[1] / "examples"

@@ -25,7 +25,7 @@ from deployments.definitions import PREFECT_FILE, definitions, flow_of
 from deployments.serve import served
 from offline_core.provenance import provenance
 from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
-from tests.deployments.flows import DEPLOYMENTS, FLOWS
+from tests.deployments.flows import DEPLOYMENTS, EXAMPLES, FLOWS
 
 DEFINITIONS = definitions()
 TRAINING = {"expert-to-policy", "logs-to-policy", "train-expert", "train-policy"}
@@ -58,7 +58,7 @@ def test_every_flow_of_the_house_is_deployed() -> None:
 
 def test_make_demo_distributed_runs_what_is_deployed() -> None:
     (deployed,) = (each for each in DEFINITIONS if full_name(each) == "expert-to-policy/distributed")
-    example = yaml.safe_load((PREFECT_FILE.parents[1] / "examples" / "distributed.yaml").read_text())
+    example = yaml.safe_load((EXAMPLES / "distributed.yaml").read_text())
     assert {name: value for name, value in deployed["parameters"].items() if name != "root"} == example
 
 

@@ -69,7 +69,7 @@ def test_a_pool_for_little_data_is_advised_against(monkeypatch: pytest.MonkeyPat
     """Where this process reads 100 times as fast as a pool has started, more prelearners are no advice."""
     monkeypatch.setenv("OFFLINE_RAY_CPUS", "4")
     line = said(Seconds(update=1.0), loading=6.0, costs=SMALL, data={"prelearners": 1}, compute={"learners": 2})
-    assert "data.prelearners=0 and compute.learners=0 would take about 2% as long." in line
+    assert "data.prelearners=0 and compute.learners=0 would take about 4% as long." in line
     alone = said(Seconds(update=1.0), loading=0.1, costs=SMALL)
     assert alone.endswith("No other number of prelearners or learners would be clearly faster on 4 CPUs.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from offline_core.evaluation.off_policy.trajectories import Model
 from offline_core.policies.policy import Policy
 from offline_core.progress import Bar, progress
 from offline_core.seeding import derive_seed
+from offline_core.torch_threads import torch_threads
 
 UPDATES_BETWEEN_LOOKS = 100
 
@@ -64,7 +64,7 @@ def fit_model(
     folds = _folds(together, config.folds, seed=seed)
     start_values, end_values, errors = np.zeros(len(returns)), np.zeros(len(returns)), np.zeros(len(logged.rewards))
     with (
-        _one_thread(),
+        torch_threads(1),
         torch.random.fork_rng(devices=[]),
         progress(config.updates * len(folds), what="fit", unit="update") as bar,
     ):
@@ -210,13 +210,3 @@ def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(derive_seed(seed, "order"))
     while True:
         yield from steps[torch.randperm(len(steps), generator=generator)].tensor_split(count)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

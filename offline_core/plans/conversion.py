@@ -1,0 +1,100 @@
+"""Plans of conversion and compaction: the first row groups are copied to a temporary folder, the rest is in proportion."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+import numpy as np
+import polars as pl
+
+from offline_core.conversion.config import ConversionConfig
+from offline_core.conversion.converting import conversion
+from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.pruning.compact import compaction
+from offline_core.pruning.config import CompactionConfig
+from offline_core.ray_session import own_cpus
+from offline_core.storage.committing import find_version
+from offline_core.storage.copying import NOWHERE, copy_episodes
+from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.episode_index import episode_index
+from offline_core.storage.location import Location
+from offline_core.storage.manifest import Operation
+from offline_core.storage.reader import row_groups
+from offline_core.storage.writer import EpisodeWriter
+
+SAMPLE_SECONDS = 1.0
+
+
+def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
+    """Of `convert_table`.
+
+    Raises:
+        DataError: the dataset cannot be read.
+    """
+    source = open_dataset(dataset, version)
+    _converted(source, config, seconds=0)  # what is slow the first time is not measured
+    sample = _converted(source, config, seconds=SAMPLE_SECONDS)
+    lanes = min(own_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
+    return _scaled(source, sample, conversion(config), output, config.files.max_bytes_per_file, lanes=lanes)
+
+
+def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
+    """Of `compact_dataset`.
+
+    Raises:
+        DataError: the dataset cannot be read.
+    """
+    source = open_dataset(dataset, version)
+    index = episode_index(source)
+    _copied(source, index, config, episodes=1)
+    sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))
+    return _scaled(source, sample, compaction(config), output, config.files.max_bytes_per_file)
+
+
+def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> Sample:
+    """The first row group, and others for so long."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = EpisodeWriter(Location.of(folder), "part", format=config.format, config=config.files)
+        begin = time.perf_counter()
+        with writer:
+            for group in row_groups(source):
+                writer.write(group.episodes())
+                if time.perf_counter() - begin >= seconds:
+                    break
+        return Sample.of(writer, time.perf_counter() - begin)
+
+
+def _copied(source: Dataset, index: pl.DataFrame, config: CompactionConfig, *, episodes: int) -> Sample:
+    to = np.where(np.arange(len(index)) < episodes, 0, NOWHERE)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = EpisodeWriter(Location.of(folder), "part", format=source.manifest.format, config=config.files)
+        begin = time.perf_counter()
+        with writer:
+            copy_episodes(source, index, to, [writer], what="sample")
+        return Sample.of(writer, time.perf_counter() - begin)
+
+
+def _scaled(source: Dataset, sample: Sample, operation: Operation, output: str, file_bytes: int, *, lanes: int = 1) -> Plan:
+    ref = source.ref
+    times = ref.steps / max(1, sample.steps)
+    written_bytes = round(sample.bytes * times)
+    found = find_version(output, operation, [source.parent_entry])
+    return Plan(
+        reads=[Amount.of(ref, files=len(source.manifest.files))],
+        writes=[
+            Amount(
+                uri=output,
+                files=max(1, -(-written_bytes // file_bytes)),
+                episodes=ref.episodes,
+                steps=ref.steps,
+                bytes=written_bytes,
+            )
+        ],
+        seconds=sample.seconds * times / lanes,
+        memory_bytes=peak_bytes(),
+        measured=[
+            f"{sample.steps:,} steps were copied to a temporary folder in {sample.seconds:.2f} s ({sample.bytes:,} bytes)"
+        ],
+        reused=None if found is None else str(found.ref),
+    )

@@ -1,0 +1,83 @@
+"""Plan of a recording: some episodes are played in this process and written to a temporary folder."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from offline_core.code_permission import recorded_environment, remember_code
+from offline_core.config import EnvironmentSpec
+from offline_core.environments import spaces_of
+from offline_core.errors import ConfigError
+from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.policy import Policy
+from offline_core.ray_session import own_cpus
+from offline_core.recording.config import RecordingConfig
+from offline_core.recording.player import Assignment, play
+from offline_core.storage.location import Location
+from offline_core.storage.writer import EpisodeWriter
+from offline_core.torch_threads import torch_threads
+
+SAMPLE_EPISODES = 16
+START_SECONDS = 6.0
+"""Of Ray and its recorders."""
+
+
+def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan:
+    """Of `record_episodes`.
+
+    Raises:
+        CheckpointError: there is no policy to play.
+        ConfigError: the environment cannot be made, or does not fit the policy.
+    """
+    remember_code(config)
+    manifest = read_policy_manifest(policy)
+    environment = config.environment or recorded_environment(manifest.environment, file=policy)
+    if environment is None:
+        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    player = load_policy(policy, manifest)
+    player.check_spaces(environment.id, spaces_of(environment))
+    _played(player.eval(), environment, config, episodes=1)  # what is slow the first time is not measured
+    sample = _played(player, environment, config, episodes=SAMPLE_EPISODES)
+    episodes_to_play = config.episodes * config.rounds
+    times = episodes_to_play / SAMPLE_EPISODES
+    lanes = max(1, min(config.num_recorders, int(own_cpus() / config.cpus_per_recorder), own_cpus()))
+    return Plan(
+        reads=[Amount(uri=policy)],
+        writes=[
+            Amount(
+                uri=output,
+                files=max(config.num_recorders * config.rounds, round(sample.bytes * times) // config.files.max_bytes_per_file),
+                episodes=episodes_to_play,
+                steps=round(sample.steps * times),
+                bytes=round(sample.bytes * times),
+            )
+        ],
+        seconds=START_SECONDS + sample.seconds * times / lanes,
+        memory_bytes=peak_bytes(),
+        measured=[
+            f"{SAMPLE_EPISODES} episodes ({sample.steps:,} steps, {sample.bytes:,} bytes) were played and written to a "
+            f"temporary folder in {sample.seconds:.2f} s",
+            f"{lanes} recorders play side by side here; Ray and they take about {START_SECONDS:.0f} s to start",
+        ],
+    )
+
+
+def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfig, *, episodes: int) -> Sample:
+    with tempfile.TemporaryDirectory() as folder:
+        writer = EpisodeWriter(Location.of(folder), "part", format=config.format, config=config.files)
+        begin = time.perf_counter()
+        with writer, torch_threads(1):  # as a recorder does it
+            for played in play(
+                policy,
+                environment,
+                Assignment(round=0, recorder=0, episodes=episodes),
+                identity="sample",
+                num_envs=config.envs_per_recorder,
+                seed=config.seed or 0,
+                explore=config.explore,
+                keep_action_distribution=config.keep_action_distribution,
+            ):
+                writer.write(played)
+        return Sample.of(writer, time.perf_counter() - begin)

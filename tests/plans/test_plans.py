@@ -1,0 +1,89 @@
+"""What a plan says, held against what the operation then does; and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offline_core.config import parse
+from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.conversion.converting import convert_table
+from offline_core.conversion.importing import import_dataset
+from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.plans.conversion import plan_compaction, plan_conversion
+from offline_core.plans.importing import plan_import
+from offline_core.plans.plan import Plan
+from offline_core.plans.recording import plan_recording
+from offline_core.plans.training import plan_training
+from offline_core.pruning.compact import compact_dataset
+from offline_core.pruning.config import CompactionConfig
+from offline_core.recording.config import RecordingConfig
+from offline_core.storage.dataset import open_dataset
+from tests.storage.factories import episode, write_dataset
+
+TRAINING = parse(TrainingConfig, {"optimizer": {"max_epochs": 2, "batch_size": 100}, "evaluation": {"play": False}})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Twelve episodes in three files."""
+    write_dataset(
+        tmp_path / "table", [episode(number, steps=100) for number in range(12)], format="table", max_rows_per_file=400
+    )
+    return str(tmp_path / "table")
+
+
+@pytest.mark.parametrize(
+    ("plan", "run"),
+    [
+        (plan_conversion, lambda **places: convert_table(ConversionConfig(), **places)),
+        (plan_compaction, lambda **places: compact_dataset(CompactionConfig(), **places)),
+    ],
+    ids=["convert", "compact"],
+)
+def test_a_copy_is_planned_from_a_part_of_it(table: str, tmp_path: Path, plan: Any, run: Any) -> None:
+    config = ConversionConfig() if plan is plan_conversion else CompactionConfig()
+    before = sorted(tmp_path.rglob("*"))
+    planned: Plan = plan(config, dataset=table, output=str(tmp_path / "out"))
+    assert sorted(tmp_path.rglob("*")) == before and planned.reused is None
+    made = run(dataset=table, output=str(tmp_path / "out")).dataset
+    (reads,), (writes,) = planned.reads, planned.writes
+    assert (reads.files, reads.episodes, reads.steps) == (3, 12, 1_200)
+    assert (writes.files, writes.episodes, writes.steps) == (len(open_dataset(made.uri).manifest.files), 12, 1_200)
+    assert writes.bytes == pytest.approx(made.bytes, rel=0.5)
+    assert 0 < planned.seconds < 10 and planned.memory_bytes > 2**20
+    again = plan(config, dataset=table, output=str(tmp_path / "out"))
+    assert again.reused is not None and again.reused.startswith(f"{made.uri} version 1"), "it would do nothing"
+
+
+def test_an_import_is_planned_from_its_smallest_file(rllib_recordings: Path, tmp_path: Path) -> None:
+    source = str(rllib_recordings / "cartpole_json_packed")
+    planned = plan_import(ImportConfig(), source=source, output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    made = import_dataset(ImportConfig(), source=source, output=str(tmp_path / "out")).dataset
+    (writes,) = planned.writes
+    assert writes.steps == pytest.approx(made.steps, rel=0.3) and writes.bytes == pytest.approx(made.bytes, rel=0.5)
+    with pytest.raises(ConfigError, match="not made of files"):
+        plan_import(parse(ImportConfig, {"source": {"format": "read_sql"}}), source="select 1", output=str(tmp_path / "sql"))
+
+
+def test_a_recording_is_planned_from_a_few_episodes(cartpole_policy: str, tmp_path: Path) -> None:
+    planned = plan_recording(RecordingConfig(episodes=100, rounds=2), policy=cartpole_policy, output=str(tmp_path / "out"))
+    (writes,) = planned.writes
+    assert writes.episodes == 200 and writes.steps and writes.bytes and not (tmp_path / "out").exists()
+    with pytest.raises(CheckpointError):
+        plan_recording(RecordingConfig(), policy=str(tmp_path / "nothing"), output=str(tmp_path / "out"))
+
+
+def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) -> None:
+    planned = plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy"))
+    assert not (tmp_path / "policy").exists() and planned.reused is None
+    assert "24 updates in 2 epochs" in " ".join(planned.measured)
+    train_policy(TRAINING, dataset=table, output=str(tmp_path / "policy"))
+    assert plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy")).reused == str(tmp_path / "policy" / "best")
+    with pytest.raises(DatasetNotFoundError):
+        plan_training(TRAINING, dataset=str(tmp_path / "nothing"), output=str(tmp_path / "policy"))
