@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from offline_core.code_files import file_of
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.errors import UnsafeDataError
-from offline_core.own_code import file_of, texts
+from offline_core.own_code import texts
 
 ALLOW_CODE = "OFFLINE_ALLOW_CODE"
 

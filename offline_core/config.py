@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
 
@@ -32,6 +33,18 @@ class EnvironmentSpec(Config):
         title="Environment arguments",
         description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
     )
+
+    @field_validator("kwargs")
+    @classmethod
+    def _json(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """They are kept with what is recorded, and environments are made again of them."""
+        try:
+            to_jsonable_python(kwargs)
+        except (PydanticSerializationError, ValueError) as error:
+            raise ValueError(
+                f"{error}: numbers, text, lists and dicts can be kept with the data; make the rest there"
+            ) from error
+        return kwargs
 
     @property
     def own_code(self) -> dict[str, Any]:

@@ -7,37 +7,43 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
+from offline_core.code_files import module_digest
 from offline_core.config import Config
 from offline_core.errors import ConfigError, OfflineError
+from offline_core.python_object import Arguments, ImportPath, PythonObject, given
 
 
 class OwnCode(Config):
     """A class or function of yours, and what it is called with."""
 
-    path: str = Field(
-        pattern=r"^[\w.]+:\w+$",
+    path: ImportPath = Field(
         title="Import path",
         description="package.module:Name of a class or function that can be imported wherever this runs.",
     )
-    arguments: dict[str, Any] = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
+    arguments: Arguments = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _object(cls, value: Any) -> Any:
+        """From Python, the class or function alone is enough."""
+        return {"path": value} if isinstance(value, PythonObject) or callable(value) else value
 
     @property
     def own_code(self) -> dict[str, Any]:
-        return {self.path: self.arguments}
+        return {str(self.path): self.arguments}
 
     def __str__(self) -> str:
-        return self.path
+        return str(self.path)
 
-    def make(self, what: str, *given: Any, **named: Any) -> Any:
-        """A class is called with what is given and the arguments; a function is not yet, but has its arguments bound.
+    def make(self, what: str, *values: Any, **named: Any) -> Any:
+        """A class is called with these values and the arguments; a function is not yet, but has its arguments bound.
 
         Arguments:
             what: a word for errors, such as "connector".
@@ -45,32 +51,37 @@ class OwnCode(Config):
         Raises:
             ConfigError: it cannot be imported, is neither, or does not take the arguments.
         """
-        found = imported(self.path, what)
+        found, arguments = imported(self.path, what), given(self.arguments)
         try:
             if inspect.isclass(found):
-                return found(*given, **named, **self.arguments)
-            inspect.signature(found).bind_partial(**self.arguments)
+                return found(*values, **named, **arguments)
+            inspect.signature(found).bind_partial(**arguments)
         except OfflineError:
             raise
         except Exception as error:  # somebody else's code raises what it likes
-            names = ", ".join(self.arguments) or "no arguments"  # whose values may be secret
+            names = ", ".join(arguments) or "no arguments"  # whose values may be secret
             raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
-        return functools.partial(found, **self.arguments) if self.arguments else found
+        return functools.partial(found, **arguments) if arguments else found
 
 
 _IMPORTED: dict[str, str | None] = {}
 """Digests of modules as they were imported by this process."""
 
 
-def imported(path: str, what: str) -> Any:
-    """What `package.module:Name` names.
+def imported(path: str | PythonObject, what: str) -> Any:
+    """What `package.module:Name` names, or the object that the caller gave.
 
     Raises:
         ConfigError: there is no such thing, or its module cannot be imported.
     """
+    if isinstance(path, PythonObject):
+        return path.value
     module, _, name = path.partition(":")
     if module == "__main__":
-        raise ConfigError(f"The {what} {path!r} is in the script that runs: move it to a file that other processes can import.")
+        raise ConfigError(
+            f"The {what} {path!r} is in the script that runs: give the class or function itself from Python, or move it to a "
+            "file that other processes can import."
+        )
     try:
         return getattr(import_module(module), name)
     except Exception as error:  # a module of the user's may raise anything while it is imported
@@ -83,7 +94,7 @@ def import_module(name: str) -> ModuleType:
     """A module of the user's, whose file is remembered as it was; raises whatever the module does."""
     module = importlib.import_module(name)
     if name not in _IMPORTED:
-        _IMPORTED[name] = _digest(name)
+        _IMPORTED[name] = module_digest(name)
     return module
 
 
@@ -102,7 +113,7 @@ def code_digests(config: BaseModel) -> dict[str, str]:
     found = dict[str, str]()
     for path, arguments in _own_code(config):
         module = path.partition(":")[0]
-        if digest := _digest(module):
+        if digest := module_digest(module):
             if module in sys.modules and _IMPORTED.get(module, digest) != digest:
                 raise ConfigError(f"The file of {path} was changed after this process had imported it: start anew.")
             found[path] = digest
@@ -145,34 +156,3 @@ def _files_digest(text: str) -> str | None:
         return None
     seen = sorted(fact for fact in facts if not any(part.startswith(("_", ".")) for part in Path(fact[0]).parts))
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
-
-
-def _digest(module: str) -> str | None:
-    try:
-        origin = file_of(module)
-        return None if origin is None else hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return None
-
-
-def file_of(module: str) -> str | None:
-    """The file that would be imported, found without importing anything; None if there is none.
-
-    `importlib.util.find_spec` imports the packages around it.
-    """
-    path: Sequence[str] | None = None
-    spec: ModuleSpec | None = None
-    parts = module.split(".")
-    try:
-        for end in range(1, len(parts) + 1):
-            name = ".".join(parts[:end])
-            loaded = sys.modules.get(name)
-            spec = getattr(loaded, "__spec__", None) or _found_spec(name, path)
-            path = list(getattr(loaded, "__path__", None) or (spec and spec.submodule_search_locations) or [])
-    except Exception:  # a finder of another package may raise anything
-        return None
-    return spec.origin if spec is not None and spec.has_location else None
-
-
-def _found_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)

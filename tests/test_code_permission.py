@@ -8,12 +8,12 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
+from offline_core.code_files import file_of
 from offline_core.code_permission import check_code, recorded_environment, remember_code
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import UnsafeDataError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
-from offline_core.own_code import file_of
 from offline_core.policies.checkpoint import POLICY_FILE, load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy

@@ -22,6 +22,7 @@ from offline_core.errors import ConfigError, CorruptFileError, DataError, Episod
 from offline_core.progress import progress
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import open_parquet, parquet_errors
+from offline_core.storage.sources.located import FILESYSTEM
 
 
 class Place(NamedTuple):
@@ -40,7 +41,7 @@ def check_for_episodes(config: ImportConfig) -> None:
     of_steps = {
         "source.columns": config.source.columns,
         "source.where": config.source.where,
-        "source.arguments": config.source.arguments,
+        "source.arguments": config.source.arguments.keys() - {FILESYSTEM},
         "mapping": config.mapping,
         "episodes.order": config.episodes.order != "auto",
         "episodes.ids_per: date": config.episodes.ids_per == "date",

@@ -147,8 +147,9 @@ def _opened(paths: Sequence[str], config: SourceConfig, listing: Listing) -> tup
     """(files of episodes, readers of steps); one of the two is empty."""
     format = format_of(paths, config, listing)
     if format == EPISODES:
-        return episode_files(paths, listing), []
-    return [], open_source(paths, config.model_copy(update={"format": format}), listing)
+        return episode_files(paths, config, listing), []
+    chosen = config if config.is_own else config.model_copy(update={"format": format})
+    return [], open_source(paths, chosen, listing)
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

@@ -21,8 +21,8 @@ class OwnMetric:
     """
 
     def __init__(self, own: OwnCode) -> None:
-        self.path = own.path
-        self._what = f"metric {own.path}"
+        self.path = str(own)
+        self._what = f"metric {own}"
         made = own.make("metric")
         if not isinstance(made, Metric):
             raise ConfigError(f"The {self._what} has to be a class with look(step) and result().")

@@ -20,7 +20,8 @@ from offline_core.prelearner.pipeline import Pipeline
 from offline_core.storage.location import Location
 from offline_core.storage.reading import ray_errors
 from offline_core.storage.sources.listing import WILDCARDS
-from offline_core.storage.sources.opening import open_source
+from offline_core.storage.sources.located import FILESYSTEM
+from offline_core.storage.sources.opening import SourceConfig, open_source
 from offline_core.storage.sources.ray_reads import RayRead
 from offline_core.storage.sources.step_reader import StepReader, Unreadable
 
@@ -50,9 +51,10 @@ class RawRows:
             raise ConfigError("Our prelearner cannot know what the rows of data.source mean: name yours by data.prelearner.")
         if config.source.format == "auto":
             raise ConfigError("Name the format of the rows by data.source.format: read_text, say.")
-        uri = place_of(uri)
-        if _is_empty(uri):
-            raise DatasetNotFoundError(f"There is nothing at {uri}. Check the path.")
+        if _is_path(uri, config.source):
+            uri = place_of(uri)
+            if _is_empty(uri):
+                raise DatasetNotFoundError(f"There is nothing at {uri}. Check the path.")
         readers = tuple(open_source([uri], config.source))
         spaces = spaces_made(config.prelearner, "rows", (None, None), where=uri)
         if spaces is None:
@@ -106,6 +108,11 @@ def tables(reader: StepReader) -> Iterator[pa.Table]:
         if isinstance(batch, Unreadable):
             raise type(batch.error)(str(batch)) from batch.error
         yield batch
+
+
+def _is_path(uri: str, source: SourceConfig) -> bool:
+    """And not a place in a filesystem object, a query or the name of a table."""
+    return FILESYSTEM not in source.arguments and (not source.is_rays or RayRead(str(source.format), (uri,)).reads_files)
 
 
 def _is_empty(uri: str) -> bool:

@@ -153,7 +153,7 @@ def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> S
 
 def _reads_by_ray(config: DataConfig) -> bool:
     """Already to look at the data."""
-    return config.data_class is not None or (config.source is not None and config.source.format.startswith("read_"))
+    return config.data_class is not None or (config.source is not None and config.source.is_rays)
 
 
 def _as_it_began(run: Run) -> Run:

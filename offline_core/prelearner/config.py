@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from offline_core.own_code import OwnCode
+from offline_core.python_object import PythonObject
 
 
 class ConnectorConfig(OwnCode):
@@ -28,4 +29,4 @@ class ConnectorConfig(OwnCode):
     @property
     def called(self) -> str:
         """Its name."""
-        return self.name or self.path.partition(":")[2]
+        return self.name or (self.path.name if isinstance(self.path, PythonObject) else self.path.partition(":")[2])

@@ -91,11 +91,11 @@ class OwnConnector:
     """One of the user's own, whose errors get its name, and whose result is checked."""
 
     def __init__(self, config: ConnectorConfig) -> None:
-        self.path = config.path
+        self.path = str(config)
         self._run = config.make("connector")
         if not callable(self._run):
             raise ConfigError(f"The connector {self.path} cannot be called with columns.")
-        found = imported(self.path, "connector")
+        found = imported(config.path, "connector")
         told = self._run if inspect.isclass(found) else found  # a function has its arguments bound
         self.reads = frozenset(getattr(told, "reads", ()))
         self.adds = frozenset(getattr(told, "adds", ()))

@@ -61,7 +61,7 @@ def choose(
     if refusals is not None:
         refused_by = refusals(keep)
         for number, own in enumerate(config.filters):
-            apply(own.path, refused_by != number)
+            apply(str(own), refused_by != number)
     if config.keep_top_fraction is not None:
         candidates = np.flatnonzero(keep)
         count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001

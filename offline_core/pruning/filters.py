@@ -59,7 +59,7 @@ class _Filter:
     """One of them, whose errors name it and the episode."""
 
     def __init__(self, own: OwnCode) -> None:
-        self._what = f"filter {own.path}"
+        self._what = f"filter {own}"
         self._keeps = own.make("filter")
         if not callable(self._keeps):
             raise ConfigError(f"The {self._what} cannot be called with an episode; give it a method __call__(episode).")

@@ -142,7 +142,7 @@ def _nothing_left(source: Dataset, index: pl.DataFrame, config: PruningConfig) -
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
-    rules += ["finite"] * config.drop_non_finite + [own.path for own in config.filters]
+    rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]
     rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
     return EmptyDatasetError(
         f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "

@@ -22,8 +22,8 @@ class OwnRule:
     """
 
     def __init__(self, own: OwnCode, dataset: DatasetRef) -> None:
-        self.path = own.path
-        self._what, self._where = f"quality rule {own.path}", f"on {dataset.uri}"
+        self.path = str(own)
+        self._what, self._where = f"quality rule {own}", f"on {dataset.uri}"
         made = own.make("quality rule")
         if not isinstance(made, Rule):
             raise ConfigError(f"The {self._what} has to be a class with look(steps) and finding(statistics).")

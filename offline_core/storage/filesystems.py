@@ -1,7 +1,7 @@
 """From the scheme of a URI to the store that serves it, as the installation defines it.
 
-`s3://`, `gs://` and `abfs://` work as their clients find themselves configured. Other schemes, or other settings for these,
-are defined in the variable `OFFLINE_FILESYSTEMS`, as JSON:
+`s3://`, `gs://`, `abfs://` and `hdfs://` work as their clients find themselves configured. Other schemes, or other settings
+for these, are defined in the variable `OFFLINE_FILESYSTEMS`, as JSON:
 
     {"archive": {"filesystem": "pyarrow.fs:HadoopFileSystem", "arguments": {"host": "namenode"}, "path": "/rl"},
      "s3": {"filesystem": "s3", "arguments": {"endpoint": "http://minio:9000"}}}
@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from offline_core.config import Config
 from offline_core.errors import ConfigError, LocationError
 from offline_core.storage.filesystem_store import FilesystemStore
+from offline_core.storage.hadoop import MAKER, hadoop_place
 from offline_core.storage.opened import filled_in, place_of
 from offline_core.storage.s3 import S3Settings, S3Store
 from offline_core.storage.stores import Store
@@ -43,8 +44,8 @@ class FilesystemSpec(Config):
     )
 
 
-_BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs", "abfss")}
-_SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "adl": "abfs"}
+_BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs", "abfss", "hdfs")}
+_SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abs": "abfs", "adl": "abfs"}
 _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
@@ -68,6 +69,10 @@ def open_place(scheme: str, rest: str) -> tuple[Store, str]:
     if spec is None:
         known = ", ".join(f"{name}://" for name in ("file", *specs))
         raise LocationError(f"{scheme}:// is none of {known}: use one of them, or define it in {VARIABLE}.")
+    if spec.filesystem == scheme == "hdfs":
+        path, arguments = hadoop_place(f"hdfs://{rest}", spec.arguments)
+        path = "/".join(["", *filter(None, [*spec.path.split("/"), *path.split("/")])]) or "/"
+        return FilesystemStore(MAKER, json.dumps(arguments, sort_keys=True), spec.one_writer), path
     path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
     if spec.filesystem == "s3":
         return S3Store(_s3_settings(scheme, spec.arguments)), path

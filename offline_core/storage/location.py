@@ -21,6 +21,7 @@ from pyarrow import fs
 from offline_core.errors import BusyError, LocationError, VersionExistsError
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError
 from offline_core.storage.filesystems import open_place, schemes
+from offline_core.storage.hadoop import hadoop_uri
 from offline_core.storage.lease import LeaseLostError
 from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY, LocalStore, Store
@@ -81,8 +82,10 @@ class Location:
                     )
                 return cls._local(path)
             case other:
+                if other == "hdfs":
+                    uri = hadoop_uri(uri[len("hdfs:") :])
                 before, _, rest = uri[len(other) + 1 :].rstrip("/").partition("//")
-                if before or not rest or rest.startswith("/"):
+                if other != "hdfs" and (before or not rest or rest.startswith("/")):
                     raise LocationError(f"{uri!r} names no bucket; write {other}://bucket/folder.")
                 if _SETTINGS.search(rest):
                     raise LocationError(
@@ -92,7 +95,8 @@ class Location:
                 if {".", ".."} & set(rest.split("/")):  # one client would follow them, and another look for such a key
                     raise LocationError(f"{uri!r}: a URI cannot go up by '..' or stay by '.'; write where it leads.")
                 store, path = open_place(other, rest)
-                return cls(uri=f"{other}://{'/'.join(filter(None, rest.split('/')))}", store=store, path=path)
+                place = uri if other == "hdfs" else f"{other}://{'/'.join(filter(None, rest.split('/')))}"
+                return cls(uri=place, store=store, path=path)
 
     @classmethod
     def _local(cls, path: str) -> Location:

@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from offline_core.errors import ConfigError, LocationError, first_line
 from offline_core.storage.cloud_errors import RefusedError
+from offline_core.storage.hadoop import NO_CLIENT, is_missing_client
 
 EXCLUSIVE = ("gs", "gcs", "abfs", "abfss", "az")
 """Protocols of fsspec whose `pipe_file(mode="create")` lets exactly one writer win."""
@@ -74,12 +75,19 @@ def opened(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
         if "Must provide either" in str(error):  # adlfs
             raise RefusedError(errno.EACCES, _NO_ACCOUNT) from error
         raise ConfigError(f"The filesystem {maker} cannot be made of its arguments: {first_line(error)}.") from error
+    except OSError as error:
+        if is_missing_client(error):
+            raise RefusedError(errno.ENOENT, NO_CLIENT) from error
+        raise
     _check_account(values.get("account_name"), made)
-    if isinstance(made, fs.FileSystem):
-        return made, made
-    if isinstance(made, fsspec.AbstractFileSystem):
-        return fs.PyFileSystem(_Handler(made)), made
+    if isinstance(made, fs.FileSystem | fsspec.AbstractFileSystem):
+        return as_pyarrow(made), made
     raise ConfigError(f"{maker} makes a {type(made).__name__}, which is neither PyArrow's nor fsspec's filesystem.")
+
+
+def as_pyarrow(filesystem: Any) -> fs.FileSystem:
+    """A filesystem of PyArrow's, or of fsspec's with the face of PyArrow's."""
+    return filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(_Handler(filesystem))
 
 
 def _check_account(asked: str | None, made: Any) -> None:

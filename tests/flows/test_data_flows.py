@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from prefect import Flow
+from prefect.exceptions import ParameterTypeError
+from pyarrow import fs
 
 from flows.check_dataset import check_dataset
 from flows.compact_dataset import compact_dataset
@@ -14,14 +16,16 @@ from flows.export_dataset import export_dataset
 from flows.import_dataset import import_dataset
 from flows.merge_datasets import merge_datasets
 from flows.mix_datasets import mix_datasets
+from flows.prune_dataset import prune_dataset
 from flows.split_dataset import split_dataset
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.episodes import encode
 from offline_core.errors import QualityError
-from offline_core.pruning.config import CompactionConfig, SplitConfig
+from offline_core.pruning.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
 from offline_core.recording.config import MixtureConfig
 from offline_core.storage.dataset import open_dataset
+from offline_core.storage.sources.opening import SourceConfig
 from offline_core.storage.writer import FilesConfig
 from tests.flows.test_flows import artifacts_of, latest_run
 from tests.storage.factories import cut_in_half, episode, write_items
@@ -120,3 +124,21 @@ def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: 
     for uri in (good.uri, bad.uri, str(rllib_recordings / "cartpole_episodes")):
         check_dataset(dataset=uri, config=QualityConfig(stop_on="never"))
     assert told == [(good, "dataset.passed")]
+
+
+def test_objects_from_python_in_a_flow_that_is_called_here(rllib_recordings: Path, tmp_path: Path) -> None:
+    """Prefect's record of the run, the card and the manifest have the text that stands for them."""
+    recordings = fs.SubTreeFileSystem(str(rllib_recordings), fs.LocalFileSystem())
+    source = SourceConfig(arguments={"filesystem": recordings})
+    imported = import_dataset(
+        source="cartpole_json_packed", output=str(tmp_path / "imported"), config=ImportConfig(source=source)
+    ).dataset
+    assert imported.episodes == 40 and "SubTreeFileSystem#" in card_of(import_dataset, "import-card")
+    config = PruningConfig.model_validate({"filters": [lambda episode: len(episode) > 300]})
+    name = str(config.filters[0])
+    pruned = prune_dataset(dataset=imported.uri, output=str(tmp_path / "pruned"), config=config)
+    assert pruned.after.episodes < 40 and "<lambda>#" in name
+    assert latest_run().parameters["config"]["filters"] == [{"path": name, "arguments": {}}]
+    assert name in open_dataset(str(tmp_path / "pruned")).manifest.model_dump_json()
+    with pytest.raises(ParameterTypeError, match="stands for an object of another Python process"):
+        prune_dataset(dataset=imported.uri, output=str(tmp_path / "again"), config=config.model_dump(mode="json"))

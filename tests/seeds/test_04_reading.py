@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.dataset
 import pytest
+from pyarrow import fs
 
 from offline_core.storage.dataset import open_dataset
 from tests.seeds.forms import run_import
@@ -73,6 +77,41 @@ def test_04_any_read_of_ray_data_with_its_arguments(
     _, found = run_import(tmp_path / "in", tmp_path / "out", mapping=mapping, source=source)
     np.testing.assert_array_equal(found["a"].observations, OBSERVATIONS[:4])
     assert found["a"].extras.keys() == extras
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_04_a_filter_expression_and_a_filesystem_object_of_pyarrow(source: Path, tmp_path: Path) -> None:
+    """As the document gives them to `read_parquet`; what is the same is found, another expression is another import."""
+    arguments = {
+        "filter": pyarrow.dataset.field("t") < 2,
+        "filesystem": fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
+    }
+    for given, reused, lengths in [
+        (arguments, False, [2, 2]),
+        (arguments | {"filter": pyarrow.dataset.field("t") < 2}, True, [2, 2]),
+        (arguments | {"filter": pyarrow.dataset.field("t") < 1}, False, [1, 1]),
+    ]:
+        mapping = {canonical: own for canonical, own in MAPPING.items() if canonical != "infos"}
+        asked = {"format": "read_parquet", "arguments": given}
+        result, found = run_import("in/x.parquet", tmp_path / "out", mapping=mapping, source=asked)
+        assert (result.reused, [len(episode) for episode in found.values()]) == (reused, lengths)
+    kept = open_dataset(result.dataset.uri).manifest.operation.config["source"]["arguments"]
+    assert kept["filter"].startswith("python:(t < 1)#")
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_04_a_query_by_read_sql(tmp_path: Path) -> None:
+    """It takes no paths: what is asked for is the source, and what makes the connection is a function."""
+    database = str(tmp_path / "steps.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("CREATE TABLE steps (run, t, x, a, r, d)")
+        rows = [(run, t, 10 * i + t, t % 2, 1.0, t == 2) for i, run in enumerate("ab") for t in range(3)]
+        connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)", rows)
+    asked = {"format": "read_sql", "arguments": {"connection_factory": lambda: sqlite3.connect(database)}}
+    mapping = {"eps_id": "run", "obs": "x", "actions": "a", "rewards": "r", "dones": "d"}
+    query = "SELECT * FROM steps WHERE run = 'b'"
+    _, found = run_import(query, tmp_path / "out", mapping=mapping, source=asked, episodes={"last_new_obs": "repeat"})
+    assert found["b"].observations.ravel().tolist() == [10, 11, 12, 12] and found.keys() == {"b"}
 
 
 @pytest.fixture

@@ -63,10 +63,10 @@ def test_what_names_no_place(uri: str) -> None:
         Location.of(uri)
 
 
-@pytest.mark.parametrize("uri", ["hdfs://h:1/x", "abfs+x://y/z"])
+@pytest.mark.parametrize("uri", ["webhdfs://h:1/x", "abfs+x://y/z"])
 def test_schemes_that_stand_for_nothing(uri: str) -> None:
     with pytest.raises(
-        LocationError, match=r"is none of file://, s3://, gs://, abfs://, abfss://: use one of them, or define it in"
+        LocationError, match=r"is none of file://, s3://, gs://, abfs://, abfss://, hdfs://: use one of them, or define it in"
     ):
         Location.of(uri)
 

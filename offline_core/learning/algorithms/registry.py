@@ -19,6 +19,7 @@ from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.own_code import OwnCode, imported
 from offline_core.own_errors import own_errors
 from offline_core.policies.config import NetworkConfig
+from offline_core.python_object import given
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"bc": BC, "marwil": MARWIL, "dqn": DQN, "iql": IQL, "cql": CQL}
 
@@ -58,7 +59,7 @@ def _own(
     """One of the user's own: its arguments are parameters of its `config_class`."""
     kind = imported(code.path, "algorithm")
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise ConfigError(f"The algorithm {code.path} has to be a subclass of offline_core's Algorithm.")
-    config = parse(kind.config_class, code.arguments)
-    with own_errors(f"algorithm {code.path}", f"with {observation_space} and {action_space}", ConfigError):
+        raise ConfigError(f"The algorithm {code} has to be a subclass of offline_core's Algorithm.")
+    config = parse(kind.config_class, given(code.arguments))
+    with own_errors(f"algorithm {code}", f"with {observation_space} and {action_space}", ConfigError):
         return kind(observation_space, action_space, network, config, seed=seed)

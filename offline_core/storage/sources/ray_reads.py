@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,12 @@ import pyarrow as pa
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
 from offline_core.storage.filesystems import schemes
 from offline_core.storage.location import Location
+from offline_core.storage.sources.located import located
 from offline_core.storage.sources.out_of_reach import raise_if_out_of_reach
+from offline_core.storage.sources.ray_filter import FILTER, read_filtered
 from offline_core.storage.sources.sent_filesystem import sent_filesystem
 
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
 
 
@@ -25,29 +28,54 @@ class RayRead:
 
     method: str
     paths: tuple[str, ...]
+    """Or the one text that a function needs which reads no files: a query, a table, an address."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def uri(self) -> str:
         return ", ".join(self.paths)
 
+    @property
+    def places(self) -> list[Location]:
+        """Where it reads, as far as that is known; Ray alone may know a place, and a query is none.
+
+        Raises:
+            ConfigError: the filesystem among the arguments is none.
+        """
+        return located(self.paths, self.arguments)
+
     def dataset(self) -> Any:
         """The `ray.data.Dataset`, lazily.
 
         Raises:
-            ConfigError: Ray Data has no such function.
+            ConfigError: Ray Data has no such function, or it does not take these arguments.
             UnsafeDataError: pickles are asked for.
         """
-        import ray.data
-
         if _allows_pickles(self.arguments):
             raise UnsafeDataError(f"ray.data.{self.method} may not be called with allow_pickle: {_NO_PICKLES}")
+        arguments = {**self._told(), **self.arguments}
+        try:
+            inspect.signature(self._function).bind(**arguments)
+        except TypeError as error:
+            raise ConfigError(f"ray.data.{self.method} does not take these arguments: {error}.") from error
+        if self.method == "read_parquet" and arguments.get(FILTER) is not None:
+            return read_filtered(self._function, arguments)
+        return self._function(**arguments)
+
+    @property
+    def reads_files(self) -> bool:
+        """It takes paths, and not a query or the name of a table."""
+        return "filesystem" in inspect.signature(self._function).parameters
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        import ray.data
+
         read = getattr(ray.data, self.method, None)
-        if read is None:
-            known = ", ".join(name for name in sorted(dir(ray.data)) if name.startswith("read_"))
-            raise ConfigError(f"Ray Data has no {self.method!r}; it has {known}.")
-        paths, elsewhere = self._places(read)
-        return read(paths, **elsewhere, **self.arguments)
+        if callable(read):
+            return read  # type: ignore[no-any-return]
+        known = ", ".join(name for name in sorted(dir(ray.data)) if callable(getattr(ray.data, name)) and "read_" in name)
+        raise ConfigError(f"Ray Data has no {self.method!r}; it has {known}.")
 
     def batches(self) -> Iterator[pa.Table]:
         """See `StepReader`; in the order of the files.
@@ -81,11 +109,30 @@ class RayRead:
                 ) from error
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
 
-    def _places(self, read: Any) -> tuple[list[str], dict[str, Any]]:
+    def _told(self) -> dict[str, Any]:
+        """What the source is to the function: paths; or else the first of what it asks for and the arguments do not name.
+
+        Raises:
+            ConfigError: it takes one text, and there are several.
+        """
+        parameters = inspect.signature(self._function).parameters.values()
+        asked = [each.name for each in parameters if each.kind not in _MANY]
+        if self.reads_files:
+            if asked[0] in self.arguments:
+                raise ConfigError(f"Name what ray.data.{self.method} reads as the source, and not by its argument {asked[0]}.")
+            paths, elsewhere = self._paths()
+            return {asked[0]: paths if asked[0] == "paths" or len(paths) > 1 else paths[0], **elsewhere}
+        needed = [each.name for each in parameters if each.kind not in _MANY and each.default is inspect.Parameter.empty]
+        unnamed = [name for name in needed if name not in self.arguments]
+        if unnamed and len(self.paths) > 1:
+            raise ConfigError(f"ray.data.{self.method} reads one {unnamed[0]} at a time; import each by itself.")
+        return {unnamed[0]: self.paths[0]} if unnamed else {}
+
+    def _paths(self) -> tuple[list[str], dict[str, Any]]:
         """(paths, arguments that say where these are): Ray would find other settings for the same URI than we do.
 
         Raises:
-            ConfigError: they are not all in one place, or Ray cannot be told where they are.
+            ConfigError: they are not all in one place.
         """
         if "filesystem" in self.arguments or not any("://" in path for path in self.paths):
             return list(self.paths), {}
@@ -96,8 +143,6 @@ class RayRead:
             return [place.path for place in places], {}
         if len({place.store for place in places}) > 1:
             raise ConfigError(f"{self.uri} are not all in one place; import each by itself.")
-        if "filesystem" not in inspect.signature(read).parameters:
-            raise ConfigError(f"ray.data.{self.method} reads local files alone; use another format, or copy {self.uri}.")
         return [place.path for place in places], {"filesystem": sent_filesystem(places[0].store)}
 
     def _check_columns(self, batch: pa.Table) -> None:

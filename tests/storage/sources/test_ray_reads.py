@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 from offline_core.errors import ConfigError, OfflineError, SchemaError, UnsafeDataError
@@ -162,3 +164,98 @@ def test_the_order_that_others_asked_for_is_kept(tmp_path: Path) -> None:
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]
     assert options.preserve_order == before
+
+
+def read_iceberg(*, table_identifier: str, row_filter: Any = None, **kwargs: Any) -> Any:
+    """With the parameters of Ray's, which needs a package that is not here."""
+    raise NotImplementedError
+
+
+def read_mongo(uri: str, database: str, collection: str, *, pipeline: Any = None) -> Any:
+    raise NotImplementedError
+
+
+def read_lance(uri: str | list[str], *, columns: Any = None) -> Any:
+    raise NotImplementedError
+
+
+def read_delta(path: str | list[str], version: int | None = None, *, filesystem: Any = None) -> Any:
+    raise NotImplementedError
+
+
+OF_MONGO = {"uri": "mongodb://host", "database": "d"}
+
+
+@pytest.mark.parametrize(
+    ("function", "source", "arguments", "passed"),
+    [
+        (read_iceberg, "lake.steps", {"row_filter": 1}, {"table_identifier": "lake.steps", "row_filter": 1}),
+        (read_iceberg, "a name", {"table_identifier": "lake.steps"}, {"table_identifier": "lake.steps"}),
+        (read_mongo, "steps", OF_MONGO, OF_MONGO | {"collection": "steps"}),
+        (read_lance, "s3://lake/steps", {}, {"uri": "s3://lake/steps"}),
+        (read_delta, "lake/steps", {"version": 3}, {"path": "lake/steps", "version": 3}),
+    ],
+)
+def test_functions_get_the_source_as_what_they_ask_for(
+    monkeypatch: pytest.MonkeyPatch, function: Any, source: str, arguments: dict[str, Any], passed: dict[str, Any]
+) -> None:
+    """A list of paths, one path, a table, an address; or nothing, if the arguments say all that is needed."""
+    import ray.data
+
+    called: list[dict[str, Any]] = []
+    stub = functools.wraps(function)(lambda **given: called.append(given))
+    monkeypatch.setattr(ray.data, function.__name__, stub)
+    RayRead(function.__name__, (source,), arguments).dataset()
+    assert called == [passed]
+
+
+@pytest.mark.parametrize(
+    ("function", "sources", "arguments", "message"),
+    [
+        (read_mongo, ["a"], {}, "does not take these arguments: missing a required argument: 'database'"),
+        (read_mongo, ["a", "b"], OF_MONGO, "reads one collection at a time"),
+        (read_delta, ["a"], {"path": "b"}, "as the source, and not by its argument path"),
+    ],
+)
+def test_what_does_not_fit_the_function_is_refused(
+    monkeypatch: pytest.MonkeyPatch, function: Any, sources: list[str], arguments: dict[str, Any], message: str
+) -> None:
+    import ray.data
+
+    monkeypatch.setattr(ray.data, function.__name__, function)
+    with pytest.raises(ConfigError, match=message):
+        RayRead(function.__name__, tuple(sources), arguments).dataset()
+
+
+def test_a_connection_that_is_refused_is_told(tmp_path: Path) -> None:
+    def connect() -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    source = {"format": "read_sql", "arguments": {"connection_factory": connect}}
+    with pytest.raises(OfflineError, match=r"SELECT \* FROM steps.*ermission"):
+        imported(tmp_path, "SELECT * FROM steps", source=source)
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.filterwarnings("ignore:`columns=`")
+def test_a_filter_on_a_column_that_is_not_given(tmp_path: Path) -> None:
+    """Also as lists, which forms can hold."""
+    write_steps(tmp_path / "x.parquet", steps())
+    for wanted in (pyarrow.dataset.field("t") < 2, [["t", "<", 2]]):
+        arguments = {"columns": ["a_t", "r_t"], "filter": wanted}
+        found = pa.concat_tables(RayRead("read_parquet", (str(tmp_path / "x.parquet"),), arguments).batches())
+        assert found.to_pydict() == {"a_t": [0, 1, 1, 1], "r_t": [0.5, 1.0, 2.0, 2.5]}
+
+
+def test_what_is_no_filter_is_refused(tmp_path: Path) -> None:
+    write_steps(tmp_path / "x.parquet", steps())
+    with pytest.raises(ConfigError, match=r"filter is no filter: .*pyarrow\.dataset\.field"):
+        RayRead("read_parquet", (str(tmp_path / "x.parquet"),), {"filter": "t < 2"}).dataset()
+
+
+def test_a_filter_that_does_not_fit_the_columns(tmp_path: Path) -> None:
+    write_steps(tmp_path / "x.parquet", steps())
+    source = {"format": "read_parquet", "arguments": {"filter": pyarrow.dataset.field("nope") < 5}}
+    with pytest.raises(OfflineError, match=r"read_parquet cannot read .*x\.parquet.*nope"):
+        imported(tmp_path, tmp_path / "x.parquet", source=source)
+    assert not (tmp_path / "imported").exists()

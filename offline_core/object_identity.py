@@ -1,0 +1,172 @@
+"""What tells one Python object from another across processes: the source text of code, and the state of everything else."""
+
+from __future__ import annotations
+
+import copyreg
+import dis
+import hashlib
+import inspect
+import json
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+from pyarrow import fs
+
+from offline_core.code_files import module_digest
+from offline_core.errors import ConfigError
+
+_SECRETS = ("key", "secret", "token", "password", "credential", "sas", "session")
+"""In the names of a filesystem's arguments: who opens a place does not decide what lies there."""
+
+_LARGEST = 100_000
+"""Parts of an object that are looked at."""
+
+
+def object_digest(value: Any) -> str:
+    """16 hex digits that are the same in another process, for the same code and state.
+
+    Code of `__main__` or of a function's inside counts by its source text and by what that refers to; code that can be
+    imported by its module's file; all other objects by what pickle would take them apart into.
+
+    Raises:
+        ConfigError: something in it has neither source text nor a state that can be told.
+    """
+    text = json.dumps(_Telling(value).told(value), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def importable_path(value: Any) -> str | None:
+    """`package.module:Name` under which another process finds the same class or function; None if it does not."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or not name.isidentifier():
+        return None
+    return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is value else None
+
+
+class _Telling:
+    """One object, as JSON that says what it is."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []
+        """Lest the `id` of something that was looked at is given to something else."""
+
+    def told(self, value: Any) -> Any:
+        if value is None or (isinstance(value, str | bool | int | float) and type(value).__module__ == "builtins"):
+            return value if not isinstance(value, float) else repr(value)
+        if isinstance(value, bytes | bytearray | memoryview | pa.Buffer):
+            return ["bytes", hashlib.sha256(value).hexdigest()]
+        if id(value) in self._numbers:
+            return ["again", self._numbers[id(value)]]
+        self._numbers[id(value)] = len(self._held)
+        self._held.append(value)
+        if len(self._held) > _LARGEST:
+            raise self._refusal(f"it has more than {_LARGEST:,} parts")
+        return self._opened(value)
+
+    def _opened(self, value: Any) -> Any:
+        match value:
+            case list() | tuple() if type(value) in (list, tuple):
+                return ["list", *map(self.told, value)]
+            case set() | frozenset():
+                return ["set", *sorted((self.told(item) for item in value), key=json.dumps)]
+            case dict() if type(value) is dict:
+                return ["dict", *([self.told(key), self.told(item)] for key, item in value.items())]
+            case types.ModuleType():
+                return ["module", value.__name__, module_digest(value.__name__)]
+            case types.MethodType():
+                return ["method", value.__func__.__name__, self.told(value.__self__)]
+            case types.FunctionType() | type():
+                return self._code(value)
+            case fs.FileSystem() | fsspec.AbstractFileSystem():
+                return self._filesystem(value)
+        if name := getattr(value, "__qualname__", None):  # what is written in C
+            return ["name", str(getattr(value, "__module__", None)), str(name)]
+        return self._reduced(value)
+
+    def _code(self, value: Any) -> Any:
+        name = f"{value.__module__}:{value.__qualname__}"
+        if importable_path(value) is not None:
+            return ["name", name, None if value.__module__ == "builtins" else module_digest(value.__module__)]
+        try:
+            source = inspect.getsource(value)
+        except (OSError, TypeError) as error:
+            raise self._refusal(f"the source text of {name} cannot be found") from error
+        if isinstance(value, type):
+            seen = [self._seen_by(function) for function in _functions(value)]
+            return ["class", name, source, [self.told(base) for base in value.__bases__], seen]
+        defaults = [self.told(value.__defaults__), self.told(value.__kwdefaults__)]
+        return ["function", name, source, _place(value.__code__), defaults, self._seen_by(value)]
+
+    def _seen_by(self, function: types.FunctionType) -> Any:
+        """What a function refers to: variables around it, and names of its module."""
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+        around = {name: cell.cell_contents for name, cell in cells if name != "__class__" and _is_filled(cell)}
+        named = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
+        return [[name, self.told(value)] for name, value in sorted({**named, **around}.items())]
+
+    def _filesystem(self, value: Any) -> Any:
+        if isinstance(value, fsspec.AbstractFileSystem):
+            return ["filesystem", _kind(value), self.told([list(value.storage_args), _open(value.storage_options)])]
+        _, arguments, *_ = self._parts(value)
+        parts = [_open(part) if isinstance(part, Mapping) else part for part in arguments]
+        return ["filesystem", _kind(value), self.told(parts)]
+
+    def _reduced(self, value: Any) -> Any:
+        parts = [list(part) if isinstance(part, Iterator) else part for part in self._parts(value)]
+        return ["object", _kind(value), self.told(parts)]
+
+    def _parts(self, value: Any) -> Any:
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            parts = reduce(value) if reduce else value.__reduce_ex__(2)
+        except Exception as error:  # whatever an object says that cannot be pickled
+            raise self._refusal(f"{_kind(value)} has no state that can be told") from error
+        return parts if isinstance(parts, tuple) else (parts,)
+
+    def _refusal(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"Nothing tells {self._whole!r:.200} from another one: {why}. Give it a name that changes with it: "
+            'offline_core.python_object.named(it, "name").'
+        )
+
+
+def _functions(kind: type) -> Iterator[types.FunctionType]:
+    for value in vars(kind).values():
+        for each in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            if isinstance(each, types.FunctionType):
+                yield each
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The global names that it looks up, and those of the functions inside it."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
+
+
+def _place(code: types.CodeType) -> list[int]:
+    """Lines and columns in its source text: two lambdas in one line have the same text."""
+    first = code.co_firstlineno
+    return [number for line, _, column, _ in code.co_positions() if line for number in (line - first, column or 0)]
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _open(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are no secrets."""
+    return {name: value for name, value in arguments.items() if not any(secret in name for secret in _SECRETS)}
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
