@@ -72,7 +72,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     """
     source = open_or_import(dataset, version, output=output)
     location, place = Location.of(output), result_place(config, output)
-    operation = Operation.of("export_dataset", config)
+    operation = Operation.of("export_dataset", config, version=2)
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := kept(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found

@@ -79,6 +79,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
     actions = functools.reduce(ActionCounts.merge, (part.actions for part in written))
     notes = [*notes_on(counts, statistics), *actions.notes()]
+    notes += [note for reader in readers for note in getattr(reader, "notes", ())]
     dataset = commit(
         output,
         [file for part in written for file in part.files],

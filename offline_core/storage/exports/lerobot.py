@@ -2,12 +2,13 @@
 
 Format: LeRobot 0.4, `datasets/utils.py` for paths and features, `lerobot_dataset.py` for the columns of episodes. One row
 group an episode, files of about 100 MB. A frame is a step: `observation.state` (or one feature a part of a dict or tuple),
-`action`, `next.reward`, `next.done`, and what the policy put out besides as `extra.<name>`. Images are stored as arrays of
-numbers, exactly, and not as a camera's PNG or video.
+`action`, `next.reward`, `next.done`, and what the policy put out besides as `extra.<name>`. `next.terminated` and
+`next.truncated` say how an episode ended, for `next.done` is true of both. Images are stored as arrays of numbers, exactly, and
+not as a camera's PNG or video.
 
-LeRobot has no place for the observation after the last step, for infos, and for how an episode ended. They stand in columns
-of our own in `meta/episodes`, which LeRobot passes over: `final_observation.…` beside its `observation.…`, `infos` and
-`custom_data` (msgpack), `eps_id`, `agent_id`, `module_id`, `terminated`, `truncated`.
+LeRobot has no place for the observation after the last step, and for infos. They stand in columns of our own in
+`meta/episodes`, which LeRobot passes over: `final_observation.…` beside its `observation.…`, `infos` and `custom_data`
+(msgpack), `eps_id`, `agent_id`, `module_id`, `terminated`, `truncated`.
 """
 
 from __future__ import annotations

@@ -40,14 +40,16 @@ def frames_of(episode: Episode) -> Frames:
     Raises:
         SpaceError: values that are neither numbers nor text, or two of one name.
     """
-    done = np.zeros(len(episode), bool)
-    done[-1] = episode.is_done
+    flags = {"next.done": episode.is_done, "next.terminated": episode.terminated, "next.truncated": episode.truncated}
+    at_end = np.arange(len(episode)) == len(episode) - 1
     observations = episode.get_observations(slice(0, len(episode)))
     named = [*_named(observations, "observation"), *_named(episode.actions, "action")]
-    named += [("next.reward", episode.rewards), ("next.done", done)]
+    named += [("next.reward", episode.rewards), *((name, at_end & flag) for name, flag in flags.items())]
     named += [part for name, tree in episode.extras.items() for part in _named(tree, f"extra.{name}")]
     frames = dict(named)
-    if len(frames) != 2 + sum(len(nested.leaves(tree)) for tree in (observations, episode.actions, episode.extras)):
+    if len(frames) != 1 + len(flags) + sum(
+        len(nested.leaves(tree)) for tree in (observations, episode.actions, episode.extras)
+    ):
         raise SpaceError(
             f"Episode {episode.eps_id} has two parts that LeRobot would call the same, of {', '.join(sorted(frames))}: "
             "it joins names with dots. Rename one."

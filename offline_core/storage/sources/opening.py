@@ -36,7 +36,10 @@ _SCANNED = ("parquet", "csv", "ndjson", "ipc")
 _NAMED_ARRAYS = ("npz", "d4rl")
 """Of these, columns can be chosen too."""
 _MINARI = {"data/main_data.hdf5", "data/metadata.json"}
-FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", "minari", EPISODES)
+_LEROBOT = {"meta/info.json"}
+_FOLDERS = ("minari", "lerobot")
+"""Formats of which a whole folder is read."""
+FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", *_FOLDERS, EPISODES)
 
 
 class SourceConfig(Config):
@@ -174,9 +177,9 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
     elif config.where is not None:
         raise ConfigError(f"where is not for the format {format}; prune what you imported.")
     make = _factories()[format]
-    places = [location] if format == "minari" else data_files(location, format, listing)
+    places = [location] if format in _FOLDERS else data_files(location, format, listing)
     for place in places:
-        values = {} if format == "minari" else named_values(place, location)
+        values = {} if format in _FOLDERS else named_values(place, location)
         if config.columns is not None:
             arguments = {**arguments, "columns": tuple(name for name in config.columns if name not in values)}
         try:
@@ -188,11 +191,18 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
 @functools.cache
 def _factories() -> dict[str, Callable[..., StepReader]]:
     from offline_core.storage.sources.hdf5 import D4rlFile
+    from offline_core.storage.sources.lerobot import LeRobotDataset
     from offline_core.storage.sources.minari import MinariDataset
     from offline_core.storage.sources.npz import NpzFile
     from offline_core.storage.sources.sample_batch import SampleBatchFile
 
-    return {"sample_batch": SampleBatchFile, "npz": NpzFile, "d4rl": D4rlFile, "minari": MinariDataset}
+    return {
+        "sample_batch": SampleBatchFile,
+        "npz": NpzFile,
+        "d4rl": D4rlFile,
+        "minari": MinariDataset,
+        "lerobot": LeRobotDataset,
+    }
 
 
 def _custom(config: SourceConfig, path: str) -> StepReader:
@@ -224,8 +234,11 @@ def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
 
 def _told(location: Location, listing: Listing) -> str:
     """The format of what lies there, by its names and first bytes."""
-    if listing.is_folder(location) and listing.below(location).keys() & _MINARI:
+    there = listing.below(location).keys() if listing.is_folder(location) else set()
+    if there & _MINARI:
         return "minari"
+    if there & _LEROBOT:
+        return "lerobot"
     first_of_kind: dict[str | None, Location] = {}
     for file in data_files(location, None, listing):
         first_of_kind.setdefault(format_by_name(file.path), file)

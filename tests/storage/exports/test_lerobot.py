@@ -106,6 +106,8 @@ def test_the_layout(tmp_path: Path) -> None:
         "action": ("int64", [1]),
         "next.reward": ("float64", [1]),
         "next.done": ("bool", [1]),
+        "next.terminated": ("bool", [1]),
+        "next.truncated": ("bool", [1]),
         "extra.action_logp": ("float32", [1]),
         "timestamp": ("float32", [1]),
         "frame_index": ("int64", [1]),
