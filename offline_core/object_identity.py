@@ -22,6 +22,9 @@ from offline_core.errors import ConfigError
 _SECRETS = ("key", "secret", "token", "password", "credential", "sas", "session")
 """In the names of a filesystem's arguments: who opens a place does not decide what lies there."""
 
+_NO_STATE = ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__")
+"""Of a class: what says nothing of what it does."""
+
 _LARGEST = 100_000
 """Parts of an object that are looked at."""
 
@@ -29,11 +32,11 @@ _LARGEST = 100_000
 def object_digest(value: Any) -> str:
     """16 hex digits that are the same in another process, for the same code and state.
 
-    Code of `__main__` or of a function's inside counts by its source text and by what that refers to; code that can be
-    imported by its module's file; all other objects by what pickle would take them apart into.
+    Code of `__main__` or of a function's inside counts by its source text, compiled where there is none, and by what that
+    refers to; code that can be imported by its module's file; all other objects by what pickle would take them apart into.
 
     Raises:
-        ConfigError: something in it has neither source text nor a state that can be told.
+        ConfigError: something in it has no state that can be told.
     """
     text = json.dumps(_Telling(value).told(value), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -93,15 +96,18 @@ class _Telling:
         name = f"{value.__module__}:{value.__qualname__}"
         if importable_path(value) is not None:
             return ["name", name, None if value.__module__ == "builtins" else module_digest(value.__module__)]
-        try:
-            source = inspect.getsource(value)
-        except (OSError, TypeError) as error:
-            raise self._refusal(f"the source text of {name} cannot be found") from error
+        source = _source(value)
         if isinstance(value, type):
             seen = [self._seen_by(function) for function in _functions(value)]
-            return ["class", name, source, [self.told(base) for base in value.__bases__], seen]
-        defaults = [self.told(value.__defaults__), self.told(value.__kwdefaults__)]
-        return ["function", name, source, _place(value.__code__), defaults, self._seen_by(value)]
+            typed = [[key, self.told(item)] for key, item in vars(value).items() if source is None and key not in _NO_STATE]
+            return ["class", name, source, typed, [self.told(base) for base in value.__bases__], seen]
+        body = self._compiled(value.__code__) if source is None else [source, _place(value.__code__)]
+        return ["function", name, body, self.told(value.__defaults__), self.told(value.__kwdefaults__), self._seen_by(value)]
+
+    def _compiled(self, code: types.CodeType) -> Any:
+        """Of what was typed, or made of text: there is no source to be found."""
+        inside = [self._compiled(each) if isinstance(each, types.CodeType) else self.told(each) for each in code.co_consts]
+        return [sys.version_info[:2], code.co_code.hex(), code.co_names, code.co_varnames, inside]
 
     def _seen_by(self, function: types.FunctionType) -> Any:
         """What a function refers to: variables around it, and names of its module."""
@@ -134,6 +140,13 @@ class _Telling:
             f"Nothing tells {self._whole!r:.200} from another one: {why}. Give it a name that changes with it: "
             'offline_core.python_object.named(it, "name").'
         )
+
+
+def _source(value: Any) -> str | None:
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        return None
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:

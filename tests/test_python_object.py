@@ -83,6 +83,19 @@ def test_what_differs_has_another_text() -> None:
     assert PythonObject.of(adder(1)) == PythonObject.of(adder(1)) != PythonObject.of(adder(2))
 
 
+TYPED = "class Typed:\n    limit = 1\n    def __call__(self, x): return (lambda y: y + 1)(x)\nmade = Typed"
+
+
+def test_code_that_was_typed_counts_as_it_was_compiled() -> None:
+    def text(typed: str) -> str:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(typed, names)
+        return str(PythonObject.of(names["made"]))
+
+    lines = [TYPED, TYPED.replace("y + 1", "y + 2"), TYPED.replace("limit = 1", "limit = 2"), "made = lambda x: x"]
+    assert len({text(typed) for typed in lines}) == 4 and text(TYPED) == text(f"\n\n{TYPED}")
+
+
 def test_who_opens_a_filesystem_is_no_part_of_its_text() -> None:
     def store(**arguments: str) -> str:
         return str(PythonObject.of(pyarrow.fs.S3FileSystem(region="us-east-1", **arguments)))
@@ -92,7 +105,7 @@ def test_who_opens_a_filesystem_is_no_part_of_its_text() -> None:
     assert mine != store(access_key="me", secret_key="hunter2", endpoint_override="http://b")
 
 
-@pytest.mark.parametrize("value", [sqlite3.connect(":memory:"), threading.Lock(), eval("lambda: 0")])  # noqa: S307
+@pytest.mark.parametrize("value", [sqlite3.connect(":memory:"), threading.Lock()])
 def test_what_cannot_be_told_from_others_needs_a_name(value: Any) -> None:
     with pytest.raises(ValidationError, match=r"Nothing tells .* from another one: .*named\(it, \"name\"\)"):
         OwnCode(path="json:dumps", arguments={"value": [value]})
