@@ -47,7 +47,7 @@ class Mapping:
         """
         import ray.data
 
-        check_can_be_sent(self.pipeline)
+        check_can_be_sent(self._arguments)
         smallest, largest = pool
         mapped = rows.map_batches(
             Mapper,
@@ -71,17 +71,18 @@ class Mapping:
         return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline}
 
 
-def check_can_be_sent(pipeline: Pipeline) -> None:
+def check_can_be_sent(made: object) -> None:
     """To other processes.
 
     Raises:
-        ConfigError: a connector of the user's own cannot.
+        ConfigError: a connector or prelearner of the user's own cannot.
     """
     from ray import cloudpickle
 
     try:
-        cloudpickle.dumps(pipeline)
+        cloudpickle.dumps(made)
     except Exception as error:  # whatever the user's objects hold
         raise ConfigError(
-            f"A connector cannot be sent to other processes: {error!r}. Set data.prelearners and compute.learners to 0."
+            f"A connector or prelearner cannot be sent to other processes: {error!r}. Set data.prelearners and "
+            "compute.learners to 0."
         ) from error

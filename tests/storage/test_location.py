@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +76,28 @@ def test_schemes_that_stand_for_nothing(uri: str) -> None:
 def test_uris_without_a_bucket(uri: str) -> None:
     with pytest.raises(LocationError, match="names no bucket; write s3://bucket/folder"):
         Location.of(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "suggested"),
+    [
+        ("s3:/bucket/runs", "s3://bucket/folder"),
+        ("gs://", "gs://bucket/folder"),
+        ("abfs:///x", "abfs://bucket/folder"),
+        ("hdfs:runs", "hdfs://namenode:8020/folder"),
+        ("hdfs:runs", "hdfs:///folder"),
+        ("file://here/x", "file:///data/runs"),
+        *((f"{scheme}://b/x", "s3://") for scheme in ("s3a", "s3n")),
+        ("gcs://b/x", "gs://"),
+        *((f"{scheme}://b/x", "abfs://") for scheme in ("az", "abs", "adl")),  # abs is RLlib's
+        *(("ftp://b/x", f"{scheme}://") for scheme in ("s3", "gs", "abfs", "abfss", "hdfs")),
+    ],
+)
+def test_uris_that_errors_suggest_are_places(uri: str, suggested: str) -> None:
+    with pytest.raises(LocationError, match=re.escape(suggested)):
+        Location.of(uri)
+    whole = f"{suggested}b/x" if suggested.endswith("://") else suggested
+    assert Location.of(whole).uri == whole.removeprefix("file://")
 
 
 @pytest.mark.parametrize("uri", ["file://server/share", "file://data/runs"])
