@@ -88,8 +88,10 @@ class _Telling:
                 return self._code(value)
             case fs.FileSystem() | fsspec.AbstractFileSystem():
                 return self._filesystem(value)
-        if name := getattr(value, "__qualname__", None):  # what is written in C
-            return ["name", str(getattr(value, "__module__", None)), str(name)]
+        if callable(value) and (name := getattr(value, "__qualname__", None)):  # what is written in C
+            owner = getattr(value, "__self__", None)
+            of = None if isinstance(owner, types.ModuleType) else self.told(owner)
+            return ["name", str(getattr(value, "__module__", None)), str(name), of]
         return self._reduced(value)
 
     def _code(self, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeAlias
 
 import pyarrow.compute as pc
@@ -81,7 +81,7 @@ def _label(value: Any) -> str:
     """What people know it by: a name, the text of an expression, or the class; other texts may hold secrets."""
     if isinstance(value, pc.Expression):
         return _shortened(str(value))
-    named_one = value if hasattr(value, "__qualname__") else type(value)
+    named_one = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     return f"{named_one.__module__}:{named_one.__qualname__}"
 
 
@@ -135,6 +135,8 @@ def _wrapped(value: Any) -> Any:
             return [_wrapped(item) for item in value]
         case tuple():
             return tuple(_wrapped(item) for item in value)
+    if isinstance(value, Iterator):  # which would be used up
+        return PythonObject.of(value)
     try:
         to_jsonable_python(value)
     except (PydanticSerializationError, ValueError, TypeError):

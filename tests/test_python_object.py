@@ -76,7 +76,7 @@ def test_what_differs_has_another_text() -> None:
     many = [first, second, adder(1), adder(2), functools.partial(first, 1), functools.partial(first, 2), field < 50, field < 51]
     many += [field.isin(list(range(1000))), field.isin([*range(500), -1, *range(501, 1000)])]
     many += [np.arange(3), np.arange(3) + 1, np.arange(3.0), pyarrow.fs.SubTreeFileSystem("/a", pyarrow.fs.LocalFileSystem())]
-    many += [fsspec.filesystem("memory"), fsspec.filesystem("local")]
+    many += [fsspec.filesystem("memory"), fsspec.filesystem("local"), {"a": 1}.get, {"a": 2}.get]
     found = [str(PythonObject.of(each)) for each in many]
     assert len(set(found)) == len(many)
     assert found == [str(PythonObject.of(each)) for each in many]
@@ -105,7 +105,7 @@ def test_who_opens_a_filesystem_is_no_part_of_its_text() -> None:
     assert mine != store(access_key="me", secret_key="hunter2", endpoint_override="http://b")
 
 
-@pytest.mark.parametrize("value", [sqlite3.connect(":memory:"), threading.Lock()])
+@pytest.mark.parametrize("value", [sqlite3.connect(":memory:"), threading.Lock(), (i for i in "ab")])
 def test_what_cannot_be_told_from_others_needs_a_name(value: Any) -> None:
     with pytest.raises(ValidationError, match=r"Nothing tells .* from another one: .*named\(it, \"name\"\)"):
         OwnCode(path="json:dumps", arguments={"value": [value]})
