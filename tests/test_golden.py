@@ -17,7 +17,7 @@ from tests.test_reuse import STEPS, write_rows
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)
-    "import": ("import_dataset 5", "03177d7d588c"),
+    "import": ("import_dataset 6", "03177d7d588c"),
     "convert": ("convert_table 1", "971ad5cb1150"),
     "prune": ("prune_dataset 1", "d895b5ea4a29"),
     "compact": ("compact_dataset 1", "971ad5cb1150"),

@@ -97,8 +97,9 @@ class ImportConfig(Config):
     recorded_action_range: tuple[float, float] | None = Field(
         None,
         title="Recorded action range",
-        description="Actions were recorded between these two numbers, (-1, 1) for example, and are scaled to the bounds of "
-        "the action space. None: they are in the units of the environment.",
+        description="Actions were recorded between these two numbers, (-1, 1) for example; they are clipped to them, and "
+        "scaled to the bounds of the action space, as RLlib does. None: in the units of the environment, or told from the "
+        "data if RLlib recorded them.",
     )
     unreadable: Literal["fail", "quarantine"] = Field(
         "fail",

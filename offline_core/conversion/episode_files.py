@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.conversion.action_range import told_range
+from offline_core.conversion.action_units import Range, in_env_units
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_ids import folder_of, unique_id
 from offline_core.conversion.pieces import completed, joined, within_limit
+from offline_core.conversion.recorded_actions import first_steps, steps_of_episode
 from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.unreadable import Unreadable, refuse
-from offline_core.conversion.values import conform, density_scaled, one_a_step, scaled
+from offline_core.conversion.values import conform
 from offline_core.episodes import Episode, columns, decode
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
-from offline_core.progress import progress
+from offline_core.progress import Bar, progress
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import open_parquet, parquet_errors
 from offline_core.storage.sources.located import FILESYSTEM
+
+Row: TypeAlias = "tuple[bytes | None, Place]"
 
 
 class Place(NamedTuple):
@@ -69,6 +76,13 @@ class EpisodeFiles:
     """Content and place of whole episodes, by id."""
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
     """All others, by id, and by first step and content."""
+    recorded_action_range: Range | None = None
+    """Declared, or told from the first steps once they are read."""
+    notes: list[str] = field(default_factory=list)
+    """What was told and not declared."""
+
+    def __post_init__(self) -> None:
+        self.recorded_action_range = self.config.recorded_action_range
 
     def read(self) -> Iterator[tuple[list[Episode], Counts]]:
         """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
@@ -82,17 +96,43 @@ class EpisodeFiles:
                 names file and row.
         """
         with progress(len(self.files), what="read", unit="file") as bar:
-            for file in self.files:
-                row = 0
-                for group, items in enumerate(self._row_groups(file)):
-                    episodes, counts = [], Counts()
-                    for i, item in enumerate(items):
-                        episodes += self._taken(item, Place(file, group, i, row + i), counts)
-                    row += len(items)
-                    yield _counted(episodes, counts)
-                bar.update(1)
+            for rows in self._with_range_told(self._rows(bar)):
+                episodes, counts = [], Counts()
+                for item, place in rows:
+                    episodes += self._taken(item, place, counts)
+                yield _counted(episodes, counts)
         for eps_id, held in self.pieces.items():
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
+
+    def _rows(self, bar: Bar) -> Iterator[list[Row]]:
+        """Those of each row group."""
+        for file in self.files:
+            row = 0
+            for group, items in enumerate(self._row_groups(file)):
+                yield [(item, Place(file, group, i, row + i)) for i, item in enumerate(items)]
+                row += len(items)
+            bar.update(1)
+
+    def _with_range_told(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        """The same groups, once the first of them have told in which range actions were recorded, if that is not declared."""
+        held: list[list[Row]] = []
+        if self.recorded_action_range is None:
+
+            def episodes() -> Iterator[Episode]:
+                for rows in groups:
+                    held.append(rows)
+                    for item, place in rows:
+                        with contextlib.suppress(DataError):  # which is told when it is its turn
+                            yield self._prepared(item, place.file)[0]
+
+            sampled = episodes()
+            if (first := next(sampled, None)) is not None:
+                space = first.action_space
+                steps = first_steps(map(steps_of_episode, itertools.chain([first], sampled)), space)
+                if steps is not None:
+                    self.recorded_action_range, note = told_range(steps, space)
+                    self.notes += [] if note is None else [note]
+        yield from itertools.chain(held, groups)
 
     def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
         """The rows of each row group, as far as the file can be read."""
@@ -111,7 +151,7 @@ class EpisodeFiles:
     def _taken(self, item: bytes | None, place: Place, counts: Counts) -> list[Episode]:
         """The episode, if it is whole and new; takes note of pieces, which are counted when they are put together."""
         try:
-            episode = self._prepared(item, place.file)
+            episode, clipped = self._prepared(item, place.file)
             is_whole, content = episode.t_started == 0 and episode.is_done, content_of(episode)
             if is_whole and self.wholes.setdefault(episode.eps_id, (content, place))[0] != content:
                 raise EpisodeError(
@@ -131,24 +171,24 @@ class EpisodeFiles:
             is_new = self.wholes[episode.eps_id][1] == place
         if not is_new:
             counts.duplicates += len(episode)
+        else:
+            counts.clipped_actions += clipped
         if is_whole or not is_new:
             counts.rows += len(episode)
         return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []
 
-    def _prepared(self, item: bytes | None, file: Location) -> Episode:
-        """The episode under the id, and in the spaces and units, that were declared."""
+    def _prepared(self, item: bytes | None, file: Location) -> tuple[Episode, int]:
+        """(the episode under the id, and in the spaces and units, that were declared; how many of its actions are clipped)."""
         if item is None:
             raise CorruptFileError("There are no bytes where an episode has to be.")
         episode = decode(item).validate()
         observation_space, action_space = self.spaces
-        if self.config.recorded_action_range is not None:
+        clipped = 0
+        if self.recorded_action_range is not None:
             action_space = episode.action_space if action_space is None else action_space
-            actions = scaled(episode.actions, self.config.recorded_action_range, action_space, columns.ACTIONS)
-            episode = replace(episode, actions=actions)
-            if columns.ACTION_LOGP in episode.extras:
-                logs = one_a_step(episode.extras[columns.ACTION_LOGP], columns.ACTION_LOGP)
-                logs = density_scaled(logs, self.config.recorded_action_range, action_space)
-                episode = replace(episode, extras=episode.extras | {columns.ACTION_LOGP: logs})
+            found = in_env_units(episode.actions, episode.extras, self.recorded_action_range, action_space)
+            episode = replace(episode, actions=found.actions, extras=episode.extras | found.extras)
+            clipped = int(found.clipped.sum())
         if action_space is not None:
             actions = conform(episode.actions, action_space, columns.ACTIONS)
             episode = replace(episode, actions=actions, action_space=action_space)
@@ -157,10 +197,10 @@ class EpisodeFiles:
             episode = replace(episode, observations=observations, observation_space=observation_space)
         match self.config.episodes.ids_per:
             case "file":
-                return replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
+                episode = replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
             case "folder":
-                return replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
-        return episode
+                episode = replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
+        return episode, clipped
 
     def _completed(
         self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
@@ -181,7 +221,7 @@ class EpisodeFiles:
         """An episode that was read before."""
         file = place.file
         with parquet_errors(file.uri), open_parquet(file) as parquet:
-            return self._prepared(_items(parquet, place.group)[place.in_group], file)
+            return self._prepared(_items(parquet, place.group)[place.in_group], file)[0]
 
     def _refuse(self, place: Place, error: DataError) -> None:
         refuse(Unreadable(place.file.uri, place.row, 1, error), self.config.unreadable, self.unreadable)

@@ -59,7 +59,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         check_for_episodes(config)
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
     parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
-    operation = Operation.of(IMPORT, config, version=5, exclude=_HOW_FAST)
+    operation = Operation.of(IMPORT, config, version=6, exclude=_HOW_FAST)
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
@@ -67,9 +67,11 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     with prepared(output) as root:
         with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
             if files:
-                written = [write(root, "part", EpisodeFiles(files, config, unreadable, config.spaces()).read(), config)]
+                job = EpisodeFiles(files, config, unreadable, config.spaces())
+                written, told = [write(root, "part", job.read(), config)], job.notes
             else:
-                written = StepImport.of(readers, config, root, folder, listing).run(unreadable)
+                steps = StepImport.of(readers, config, root, folder, listing)
+                written, told = steps.run(unreadable), steps.notes
         counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
         quarantine = list_unreadable(root, unreadable) if unreadable else None
         if counts.episodes == 0:
@@ -78,7 +80,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
     actions = functools.reduce(ActionCounts.merge, (part.actions for part in written))
-    notes = [*notes_on(counts, statistics), *actions.notes()]
+    notes = [*told, *notes_on(counts, statistics), *actions.notes()]
     notes += [note for reader in readers for note in getattr(reader, "notes", ())]
     dataset = commit(
         output,

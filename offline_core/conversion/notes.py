@@ -9,12 +9,13 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import notes_on_ends
 from offline_core.conversion.report import Counts
 from offline_core.conversion.unreadable import Unreadable
+from offline_core.episodes import columns
 from offline_core.storage.manifest import Statistics
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
     """A sentence or two on each; none if there is nothing."""
-    return [*notes_on_ends(counts, statistics), *_notes_on_times(counts)]
+    return [*notes_on_ends(counts, statistics), *_notes_on_times(counts), *_notes_on_clipped(counts, statistics)]
 
 
 def reasons_for_none(
@@ -35,6 +36,23 @@ def reasons_for_none(
             "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut or keep."
         )
     return reasons
+
+
+def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
+    if not counts.clipped_actions:
+        return []
+    share = counts.clipped_actions / max(1, counts.rows)
+    notes = [
+        f"The actions of {counts.clipped_actions:,} steps ({share:.1%}) lay outside the range they were recorded in, and were "
+        "clipped to the action space, as RLlib clips what it plays."
+    ]
+    logs = (statistics.columns or {}).get(columns.ACTION_LOGP)
+    if logs is not None and any(logs.nan):
+        notes.append(
+            f"{columns.ACTION_LOGP} of clipped actions is not known (NaN): it was of the sample before, and no "
+            f"{columns.ACTION_DIST_INPUTS} of a Gaussian say what clipping makes of it. Estimates need 'behaviour' instead."
+        )
+    return notes
 
 
 def _notes_on_times(counts: Counts) -> list[str]:

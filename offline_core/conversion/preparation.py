@@ -12,24 +12,23 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
+from offline_core.conversion.action_units import EnvActions, Range, in_env_units
+from offline_core.conversion.templates import empty_arrays, like
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.unreadable import Unreadable
 from offline_core.conversion.values import (
     conform,
-    density_scaled,
     exact,
     finite,
     flags,
     ids,
-    lost,
     maps,
     nanoseconds,
     one_a_step,
-    scaled,
 )
-from offline_core.episodes import columns, nested
-from offline_core.episodes.arrow import read_column, to_arrow
+from offline_core.episodes import columns
+from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, DataError, SchemaError
@@ -45,6 +44,8 @@ Convert: TypeAlias = Callable[[pa.Table], pa.Table]
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+_CLIPPED = "_clipped_action"
+"""A column beside the others while a table is converted."""
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 
@@ -56,17 +57,20 @@ class Preparation:
     Arguments:
         mapping: canonical names to names in the source.
         spaces: (observation space, action space) whose shapes and dtypes the columns get, where they are declared.
-        recorded_action_range: actions are scaled from this range to the bounds of the action space.
+        recorded_action_range: actions are scaled from this range to the bounds of the action space, and clipped to them.
     """
 
     mapping: ColumnMapping
     spaces: Spaces = (None, None)
-    recorded_action_range: tuple[float, float] | None = None
+    recorded_action_range: Range | None = None
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
 
     clock: str = ""
     """What column t holds, once that is known."""
+
+    clipped_actions: int = 0
+    """Good rows so far whose action lay outside that range."""
 
     def __call__(
         self, table: pa.Table | Unreadable, *, file: int, first_row: int, uri: str
@@ -103,6 +107,9 @@ class Preparation:
         if not parts:
             return None, bad
         good = pa.concat_tables([part for part, _ in parts])
+        if _CLIPPED in good.column_names:
+            self.clipped_actions += int(good[_CLIPPED].to_numpy().sum())
+            good = good.drop_columns([_CLIPPED])
         kept = np.concatenate([numbers for _, numbers in parts])
         good = good.append_column(SOURCE_FILE, pa.array(np.full(len(kept), file, np.int32)))
         return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
@@ -182,8 +189,13 @@ class Preparation:
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
             trees.setdefault(name, pa.nulls(table.num_rows, pa.binary()))
+        found = self._in_env_units(trees)
+        if found is not None:
+            trees |= found.extras | {columns.ACTIONS: conform(found.actions, self.spaces[1], columns.ACTIONS)}
         if self.templates:
-            trees = {name: _like(trees[name], template, name) for name, template in self.templates.items()}
+            trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
+        if found is not None:
+            trees[_CLIPPED] = found.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
         fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
@@ -210,12 +222,13 @@ class Preparation:
                 return conform(finite(tree, name, infinite=True), self.spaces[0], name)
             case columns.ACTIONS:
                 actions = finite(tree, name)
-                if self.recorded_action_range is not None:
-                    actions = scaled(actions, self.recorded_action_range, self.spaces[1], name)
-                return conform(actions, self.spaces[1], name)
-            case columns.ACTION_LOGP if self.recorded_action_range is not None:
-                return density_scaled(one_a_step(tree, name), self.recorded_action_range, self.spaces[1])
+                return conform(actions, self.spaces[1] if self.recorded_action_range is None else None, name)
         return tree
+
+    def _in_env_units(self, trees: Mapping[str, Any]) -> EnvActions | None:
+        if self.recorded_action_range is None:
+            return None
+        return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
 
 
 def _good(
@@ -239,8 +252,9 @@ def _usual(convert: Convert, table: pa.Table) -> dict[str, Nested]:
         good = [convert(table)]
     except DataError:
         good = _probes(convert, table)
+    good = [part.drop_columns([_CLIPPED]) if _CLIPPED in part.column_names else part for part in good]
     kinds = [str(part.schema) for part in good]
-    return _empty(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
+    return empty_arrays(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
 
 
 def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
@@ -250,41 +264,6 @@ def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
         with contextlib.suppress(DataError):
             good.append(convert(table.slice(row, 1)))
     return good
-
-
-def _empty(table: pa.Table) -> dict[str, Nested]:
-    """Templates of a canonical table: arrays without rows, Arrow's for maps and names."""
-    none = table.slice(0, 0)
-    arrow = {*_MAPS, *_NAMES}
-    return {name: none[name].combine_chunks() if name in arrow else read_column(none, name) for name in none.column_names}
-
-
-def _like(tree: Nested, template: Nested, name: str) -> Nested:
-    """The column in the types of the template, if they can be had without loss."""
-    if isinstance(template, pa.Array):
-        return tree
-    now, before = nested.flatten(tree, name), nested.flatten(template, name)
-    if now.keys() != before.keys():
-        raise SchemaError(f"Column {name!r} has the parts {sorted(now)} where earlier rows have {sorted(before)}.")
-    for path, array in now.items():
-        wanted = before[path]
-        if array.shape[1:] != wanted.shape[1:]:
-            raise SchemaError(
-                f"Column {path!r} has steps of shape {array.shape[1:]} where earlier rows have {wanted.shape[1:]}."
-            )
-        if not _fits(array, wanted.dtype):
-            raise SchemaError(
-                f"Column {path!r} is {array.dtype} where earlier rows have {wanted.dtype}; declare the environment or the "
-                "spaces, or import the files separately."
-            )
-    return nested.map_leaves(lambda a, w: a if w.dtype.kind == "U" else a.astype(w.dtype, copy=False), tree, template)
-
-
-def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
-    if array.dtype.kind == dtype.kind == "U" or np.can_cast(array.dtype, dtype, "safe"):
-        return True
-    is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
-    return is_whole and not (lost(array, dtype) | (array.astype(dtype).astype(array.dtype) != array)).any()
 
 
 def _clock(table: pa.Table) -> str:

@@ -41,6 +41,10 @@ class Counts(BaseModel):
     late_starts: int = Field(0, description="Episodes whose first step is missing.")
     restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")
     ambiguous_links: int = Field(0, description="Links between equal observations that could have been others.")
+    clipped_actions: int = Field(
+        0,
+        description="Steps whose action lies outside the range it was recorded in, clipped as RLlib clips it.",
+    )
     time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
 
     def __add__(self, other: Counts) -> Counts:

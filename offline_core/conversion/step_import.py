@@ -9,6 +9,7 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -16,12 +17,14 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from offline_core.conversion.action_range import told_range
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.linking import row_bytes
 from offline_core.conversion.order_choice import order_of
 from offline_core.conversion.ordering import observations
 from offline_core.conversion.preparation import Preparation
+from offline_core.conversion.recorded_actions import first_steps, steps_of_table
 from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.unreadable import Unreadable, refuse
@@ -59,6 +62,8 @@ class Lost:
     unreadable: list[Unreadable] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     """(file, row), ascending, of what could not be read."""
+    clipped_actions: int = 0
+    """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
 
 
 @dataclass
@@ -78,6 +83,8 @@ class StepImport:
     has_ids: bool = False
     may_link: bool = False
     """Rows that turn out not to lie in order are linked."""
+    notes: list[str] = field(default_factory=list)
+    """What was told from the first rows and not declared."""
 
     @classmethod
     def of(
@@ -92,7 +99,10 @@ class StepImport:
         size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader, listing))
         parts = config.partitions or min(MAX_PARTS, max(1, -(-size // PART_BYTES)))
         job = cls(readers, config, root, folder, parts, preparation)
-        if (table := next(job._prepared(range(len(readers)), Lost()), None)) is not None:
+        tables = job._prepared(range(len(readers)), Lost())
+        if (table := next(tables, None)) is not None:
+            if config.recorded_action_range is None:
+                job._tell_range(itertools.chain([table], tables))
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table)
             job.may_link = config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names
@@ -100,9 +110,21 @@ class StepImport:
                 job.order = "stored"
         return job
 
+    def _tell_range(self, tables: Iterable[pa.Table]) -> None:
+        space = self.preparation.spaces[1]
+        if (steps := first_steps(map(steps_of_table, tables), space)) is not None:
+            self.preparation.recorded_action_range, note = told_range(steps, space)
+            self.notes += [] if note is None else [note]
+
     def run(self, unreadable: list[Unreadable]) -> list[Written]:
         """Writes everything, part by part; what cannot be read is added to `unreadable`."""
-        everything, lost = range(len(self.readers)), Lost(unreadable)
+        lost = Lost(unreadable)
+        written = self._written(lost)
+        written[0].counts.clipped_actions = lost.clipped_actions
+        return written
+
+    def _written(self, lost: Lost) -> list[Written]:
+        everything = range(len(self.readers))
         if not self.has_ids and self.order != "linked":
             return [write(self.root, "part", self._in_order(lost), self.config)]
         if not self.has_ids or self.parts == 1:
@@ -115,6 +137,7 @@ class StepImport:
             for found in each(read_with, self._scatter, groups):
                 lost.unreadable += found.unreadable
                 lost.places += found.places
+                lost.clipped_actions += found.clipped_actions
                 bar.update(1)
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
@@ -143,6 +166,7 @@ class StepImport:
         """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
         for number in which:
             reader, row, reached = self.readers[number], 0, 0
+            before = self.preparation.clipped_actions
             try:
                 for batch in reader.batches():
                     table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
@@ -158,6 +182,7 @@ class StepImport:
                     raise
                 lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
                 lost.places.append((number, reached))
+            lost.clipped_actions += self.preparation.clipped_actions - before
 
     def _in_order(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
         """Episodes of rows that lie in order, as soon as an end is there; from where they do not, the rest is linked."""

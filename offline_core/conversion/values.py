@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from offline_core.episodes import nested
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
-from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError
+from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -68,45 +68,6 @@ def lost(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "f":
         return np.isinf(result) & np.isfinite(values)  # type: ignore[no-any-return]
     return result != values  # type: ignore[no-any-return]
-
-
-def scaled(actions: Nested, recorded: tuple[float, float], space: gym.Space[Any] | None, name: str) -> np.ndarray:
-    """Actions between the two `recorded` numbers → between the bounds of `space`, as float64.
-
-    Raises:
-        ConfigError: the space has no bounds.
-        SpaceError: an action is outside the range.
-    """
-    space, (low, high) = _bounded(space), recorded
-    values = conform(actions, gym.spaces.Box(-np.inf, np.inf, space.shape, np.float64), name)
-    share = (values - low) / (high - low)
-    outside = (share < -1e-6) | (share > 1 + 1e-6)  # float32 rounds
-    if outside.any():
-        raise SpaceError(
-            f"An action of {values[outside][0]} is outside the recorded_action_range ({low}, {high}) that was declared."
-        )
-    return space.low + np.clip(share, 0, 1) * (space.high.astype(np.float64) - space.low)  # type: ignore[no-any-return]
-
-
-def density_scaled(logs: np.ndarray, recorded: tuple[float, float], space: gym.Space[Any] | None) -> np.ndarray:
-    """Log-densities of actions between the two `recorded` numbers → of what `scaled` makes of them.
-
-    A component that is stretched to twice its width is half as dense. One whose bounds are equal has no choice, and no part.
-
-    Raises:
-        ConfigError: the space has no bounds.
-    """
-    space, (low, high) = _bounded(space), recorded
-    width = space.high.astype(np.float64) - space.low
-    return logs - float(np.log(width[width > 0] / (high - low)).sum())
-
-
-def _bounded(space: gym.Space[Any] | None) -> gym.spaces.Box:
-    if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
-        raise ConfigError(
-            f"recorded_action_range scales actions to the bounds of the action space, which is {space}; declare a bounded Box."
-        )
-    return space
 
 
 def finite(tree: Nested, name: str, *, infinite: bool = False) -> Nested:

@@ -305,14 +305,6 @@ def test_rounding_is_not_outside_the_range() -> None:
     assert found.tolist() == [[2.0]]
 
 
-def test_actions_outside_the_recorded_range() -> None:
-    space = spaces.Box(-2, 2, (1,), np.float32)
-    good, [bad] = prepare(table(3, actions=[0.5, 1.5, -1.0]), spaces=(None, space), recorded_action_range=(-1, 1))
-    assert good is not None
-    assert (good.num_rows, bad.row) == (2, 101)
-    assert "An action of 1.5 is outside the recorded_action_range (-1, 1) that was declared" in str(bad.error)
-
-
 @pytest.mark.parametrize("space", [None, spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))])
 def test_scaling_needs_bounds(space: Any) -> None:
     with pytest.raises(ConfigError, match="declare a bounded Box"):

@@ -83,7 +83,8 @@ def test_03_rllibs_tables_are_read(
     rllib_recordings: Path, tmp_path: Path, name: str, rows: int, steps: int, count: int
 ) -> None:
     """The first has observations packed into text, the second as tensors; either repeats none of its steps here."""
-    result, found = run_import(rllib_recordings / name, tmp_path)
+    environment = {"id": "Pendulum-v1" if "pendulum" in name else "CartPole-v1"}
+    result, found = run_import(rllib_recordings / name, tmp_path, environment=environment)
     assert (result.counts.rows, result.counts.steps, len(found)) == (rows, steps, count)
     assert all(e.is_done and e.observations.dtype == np.float32 for e in found.values())
 

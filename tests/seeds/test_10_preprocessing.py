@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from offline_core.episodes import Episode
+from offline_core.errors import ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.policy import Policy
 from offline_core.storage.manifest import Operation
 from tests.seeds.forms import by_id, observations, run_import, train
-from tests.storage.sources.factories import write_steps
 
 
 def test_10_frame_stacking_travels_with_the_policy(recording: str, tmp_path: Path) -> None:
@@ -80,16 +84,57 @@ def test_10_actions_are_clipped_or_scaled_to_the_bounds(tmp_path: Path, squash: 
     assert ((actions == low) | (actions == high)).any() is np.bool_(not squash)
 
 
-def test_10_recorded_actions_are_scaled_to_the_units_of_the_environment(tmp_path: Path) -> None:
-    """As RLlib records Box actions: between -1 and 1."""
-    columns = {
-        "eps_id": [1, 1],
-        "obs": [[0.0] * 3] * 2,
-        "actions": [[0.5], [-1.0]],
-        "rewards": [0.0, 0.0],
-        "done": [False, True],
-    }
-    write_steps(tmp_path / "in" / "x.parquet", columns)
-    rules = {"recorded_action_range": (-1, 1), "episodes": {"last_new_obs": "repeat"}, "environment": {"id": "Pendulum-v1"}}
-    found: dict[str, Episode] = run_import(tmp_path / "in", tmp_path / "out", **rules)[1]
-    np.testing.assert_array_equal(found["1"].actions, np.float32([[1.0], [-2.0]]))
+RLLIBS = {"pendulum_episodes": 1508, "pendulum_table": 1308}
+"""Steps whose action RLlib recorded beyond -1 and 1, by recording."""
+
+
+@pytest.mark.parametrize("recording", RLLIBS)
+@pytest.mark.parametrize("declared", [{"recorded_action_range": (-1, 1)}, {}], ids=["declared", "told from the data"])
+def test_10_rllibs_continuous_actions_are_those_the_environment_got(
+    rllib_recordings: Path, tmp_path: Path, recording: str, declared: dict[str, Any]
+) -> None:
+    """The recorded actions replayed through the environment give the recorded observations."""
+    rules = declared | {"environment": {"id": "Pendulum-v1"}}
+    result, found = run_import(rllib_recordings / recording, tmp_path / "out", **rules)
+    assert result.counts.clipped_actions == RLLIBS[recording] and result.counts.steps == 4000
+    assert any("taken as normalised by RLlib" in note for note in result.notes) is not bool(declared)
+    assert f"{RLLIBS[recording]:,} steps" in result.notes[-1]
+    assert max(map(replay_error, found.values())) <= 1e-5
+    logs = np.concatenate([each.extras["action_logp"] for each in found.values()])
+    inputs = np.concatenate([each.extras["action_dist_inputs"] for each in found.values()])
+    actions = np.concatenate([np.asarray(each.actions) for each in found.values()])
+    head = GaussianHead(spaces.Box(-2, 2, (1,)), features=1)
+    own = head.log_prob(torch.from_numpy(inputs), torch.from_numpy(actions)).detach().numpy()
+    np.testing.assert_allclose(logs, own, atol=1e-4)
+
+
+def replay_error(episode: Episode) -> float:
+    """The largest difference between what Pendulum answers to the recorded actions and what was recorded."""
+    env = gym.make("Pendulum-v1").unwrapped
+    observations = np.asarray(episode.observations, np.float64)
+    env.reset()
+    error = 0.0
+    for now, action, after in zip(observations[:-1], np.asarray(episode.actions), observations[1:], strict=True):
+        env.state = np.array([np.arctan2(now[1], now[0]), now[2]])  # type: ignore[attr-defined]
+        error = max(error, float(np.abs(env.step(action)[0] - after).max()))
+    return error
+
+
+@pytest.mark.parametrize("recording", RLLIBS)
+def test_10_a_clone_of_rllibs_recording_acts_in_the_units_of_the_environment(
+    rllib_recordings: Path, tmp_path: Path, recording: str
+) -> None:
+    """It is at the bounds as often as RLlib's policy was."""
+    run_import(rllib_recordings / recording, tmp_path / "data", environment={"id": "Pendulum-v1"})
+    optimizer = {"max_epochs": 20, "updates_per_iteration": 600}
+    result = train(str(tmp_path / "data"), tmp_path / "clone", optimizer=optimizer, evaluation={"play": False})
+    policy = load_policy(result.checkpoint)
+    actions = policy.act(observations(str(tmp_path / "data")), explore=True).actions
+    share = RLLIBS[recording] / 4000
+    assert (np.abs(actions) == 2).mean() == pytest.approx(share, abs=0.03) and np.abs(actions).max() == 2
+
+
+def test_10_rllibs_actions_without_bounds_are_refused(rllib_recordings: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"normalised to \[-1, 1\].*declare them by environment\.id or by action_space"):
+        run_import(rllib_recordings / "pendulum_table", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
