@@ -272,7 +272,7 @@ def export(
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
-    """Write a dataset for Minari, or with -s format=lerobot for LeRobot."""
+    """Write a dataset for Minari, or by -s format=… for LeRobot, RLlib (sample_batch), D4RL or a writer of your own."""
     _run("export_dataset", _values(settings, config_file), show_config, dataset=dataset, output=output, version=version)
 
 

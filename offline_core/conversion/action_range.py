@@ -64,7 +64,7 @@ def told_range(steps: Steps, space: gym.Space[Any] | None) -> tuple[Range | None
     if found == "units" and bounds is not None:
         assert isinstance(space, gym.spaces.Box)
         said += "RLlib records samples before they are clipped; actions are clipped to the action space."
-        return (space.low, space.high), said
+        return (space.low, space.high), said if beyond else None
     if found == "units":
         return None, "Actions have an effect beyond -1 and 1, and are taken as in the units of the environment."
     if found == "normalized":

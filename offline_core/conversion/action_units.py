@@ -57,6 +57,8 @@ def in_env_units(
     outside = ((share < -ROUNDING) | (share > 1 + ROUNDING)).reshape(len(values), -1)
     width = box.high.astype(np.float64) - box.low
     clipped = np.asarray(outside.any(axis=1))
+    in_units = bool((low == box.low).all() and (high == box.high).all())
+    changed = clipped | (not in_units)
     of_width = width.reshape(-1) > 0
     ratio = np.where(of_width, width.reshape(-1) / span.reshape(-1), 1.0)
     found: dict[str, np.ndarray] = {}
@@ -73,10 +75,11 @@ def in_env_units(
             scaled = np.where(is_known, exact, scaled)
             mean = box.low.reshape(-1) + (gaussian.mean - low.reshape(-1)) * np.where(of_width, ratio, 0.0)
             moved = np.concatenate([mean, gaussian.log_std + np.log(ratio)], axis=1)
-            found[columns.ACTION_DIST_INPUTS] = np.where(is_known[:, None], moved, inputs).astype(inputs.dtype)
-        scaled = np.where(clipped & ~is_known, np.nan, scaled)
+            found[columns.ACTION_DIST_INPUTS] = np.where((is_known & changed)[:, None], moved, inputs).astype(inputs.dtype)
+        scaled = np.where(changed, np.where(clipped & ~is_known, np.nan, scaled), logs)
         found[columns.ACTION_LOGP] = scaled.astype(logs.dtype if is_float else np.float64)
-    return EnvActions(box.low + np.clip(share, 0, 1) * width, found, clipped)
+    got = np.clip(values, box.low, box.high) if in_units else box.low + np.clip(share, 0, 1) * width
+    return EnvActions(got, found, clipped)
 
 
 class _Gaussian(NamedTuple):

@@ -23,6 +23,7 @@ from offline_core.storage.reader import row_groups
 
 log = logging.getLogger(__name__)
 
+FORMATS = ("minari", "lerobot", "sample_batch", "d4rl")
 DEFAULT_MINARI_ID = "offline/dataset-v0"
 
 
@@ -32,13 +33,14 @@ class ExportConfig(Config):
     format: str = Field(
         "minari",
         title="Format",
-        description="minari, lerobot, or package.module:Writer, a class of your own that is called with the output and the "
-        "arguments below and has write(episodes), as a context manager.",
+        description="minari, lerobot, sample_batch (RLlib's old JSON), d4rl (HDF5), or package.module:Writer, a class of your "
+        "own that is called with the output and the arguments below and has write(episodes), as a context manager.",
     )
     arguments: dict[str, Any] = Field(
         {},
         title="Arguments",
-        description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}.',
+        description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}; '
+        'sample_batch: {"compress_columns": ["obs", "new_obs"], "max_file_size": 67108864}; d4rl: none.',
     )
 
     @property
@@ -105,7 +107,7 @@ def result_place(config: ExportConfig, output: str) -> Location | None:
     match config.format:
         case "minari":
             return Location.of(output).child(f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/{RESULT_FILE}")
-        case "lerobot":
+        case "lerobot" | "sample_batch" | "d4rl":
             return Location.of(output).child(RESULT_FILE)
     return None
 
@@ -131,10 +133,18 @@ def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable
                 from offline_core.storage.exports.lerobot import LeRobotSink
 
                 return LeRobotSink(output, complete=complete, **config.arguments)
+            case "sample_batch":
+                from offline_core.storage.exports.sample_batch import SampleBatchSink
+
+                return SampleBatchSink(output, complete=complete, **config.arguments)
+            case "d4rl":
+                from offline_core.storage.exports.d4rl import D4rlSink
+
+                return D4rlSink(output, complete=complete, **config.arguments)
             case name if ":" in name:
                 return CustomSink(name, output, config.arguments)
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     raise ConfigError(
-        f"There is no format {config.format!r} to export to; there are minari, lerobot and package.module:Writer."
+        f"There is no format {config.format!r} to export to; there are {', '.join(FORMATS)} and package.module:Writer."
     )

@@ -12,7 +12,6 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +49,6 @@ FILES_PER_TASK = 16
 IN_ORDER_SHARE = 0.9
 """Rows without ids are taken as lying in order, and not held in memory to be linked, as long as this share of those that are
 read together is followed by the row that fits."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass

@@ -8,7 +8,9 @@ than its bytes, reads memory that is not its own.
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
 import pickle
 import pickletools
 import re
@@ -23,6 +25,8 @@ from offline_core.errors import UnsafeDataError
 
 MAX_REPEATED_BYTES = 2**30
 """A pickle can name one array many times; what grows beyond this in that way is refused."""
+MIN_PARTS, PARTS_PER_BYTE = 100_000, 8
+"""Parts that a pickled value of plain containers may unfold to: so many, or so many times its bytes."""
 
 
 def load_array(data: bytes) -> np.ndarray:
@@ -48,6 +52,34 @@ def load_nested(data: bytes) -> Nested:
         if sum(array.nbytes for array in nested.leaves(tree)) > MAX_REPEATED_BYTES:
             raise UnsafeDataError(f"A pickled value unfolds to more than {MAX_REPEATED_BYTES} bytes; refused.")
         return tree
+
+    return _load(data, read)
+
+
+def load_plain(data: bytes) -> Any:
+    """What `data` pickles of dicts, lists, numbers, text and arrays; tuples and arrays of objects are lists.
+
+    Raises:
+        UnsafeDataError: there is anything else in it, or more of it than its bytes can stand for.
+    """
+    left = itertools.repeat(None, max(MIN_PARTS, PARTS_PER_BYTE * len(data)))
+
+    def read(value: Any) -> Any:
+        if next(left, left) is left:
+            raise UnsafeDataError("A pickled value unfolds to far more parts than it has bytes; refused.")
+        if isinstance(value, _Array) and value.objects is not None:
+            if len(value.shape) != 1:
+                raise UnsafeDataError(f"A pickled array of objects has shape {value.shape} and is no list; refused.")
+            value = value.objects
+        if isinstance(value, dict):
+            if not all(isinstance(key, str | int) for key in value):
+                raise UnsafeDataError("A pickled dict has keys that are neither text nor whole numbers; refused.")
+            return {key: read(child) for key, child in value.items()}
+        if isinstance(value, list | tuple):
+            return [read(child) for child in value]
+        if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
+            return value
+        return _plain(value)
 
     return _load(data, read)
 
@@ -144,7 +176,9 @@ class _Dtype:
 class _Array:
     """Stands for an empty array until its state says what is in it: bytes, or a list of objects."""
 
-    values: np.ndarray
+    objects: Any = None
+    """Of an array of objects, before they are joined to numbers."""
+    shape: tuple[int, ...] = ()
 
     def __init__(self, subtype: Any, shape: tuple[int, ...], typecode: bytes) -> None:
         if subtype is not _NDARRAY:
@@ -153,9 +187,13 @@ class _Array:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, shape, dtype, is_fortran, data = state
         if dtype.dtype.hasobject:
-            self.values = _joined(data, shape)
+            self.objects, self.shape = data, shape
         else:
             self.values = dtype.read(data).reshape(shape, order="F" if is_fortran else "C")
+
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        return _joined(self.objects, self.shape)
 
 
 class _Function:

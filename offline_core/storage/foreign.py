@@ -15,7 +15,7 @@ import pyarrow as pa
 from offline_core.episodes import nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
-from offline_core.episodes.unpickle import load_alike, load_array, load_nested
+from offline_core.episodes.unpickle import load_alike, load_array, load_nested, load_plain
 from offline_core.errors import CorruptFileError, SchemaError, UnsafeDataError, within
 
 PACKED = "BCJNGG"
@@ -84,6 +84,17 @@ def unpack_value(text: str) -> np.ndarray:
 def unpack_column(text: str) -> Nested:
     """The whole column that RLlib packed in one: as `unpack_value`, and dicts or tuples of arrays for composite spaces."""
     return load_nested(_unpacked(text))
+
+
+def unpack_infos(text: str) -> Any:
+    """What RLlib packed of infos: a list of dicts, or one dict, of numbers, text and arrays.
+
+    Raises:
+        CorruptFileError: broken base64 or lz4.
+        UnsafeDataError: there is anything else in it, or it unpacks to too much.
+    """
+    with within("Column 'infos'"):
+        return load_plain(_unpacked(text))
 
 
 def _unpacked(text: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -82,6 +83,16 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
         return None
     log.info("Found, and not made again: %s", place.uri)
     return result
+
+
+def is_result(place: Location) -> bool:
+    """Whether it is a file that `keep` wrote, and no data of somebody's."""
+    if posixpath.basename(place.path) != RESULT_FILE:
+        return False
+    try:
+        return bool({"place", "identity", "made", "result"} <= json.loads(place.read()).keys())
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def forget(place: Location) -> None:

@@ -54,6 +54,15 @@ def test_of_what_was_clipped_it_is_not_known_without_its_distribution(beside: st
     assert not more or found.extras["action_dist_inputs"].tolist() == more["action_dist_inputs"].tolist()
 
 
+def test_what_is_in_the_units_of_the_environment_stays_to_the_bit() -> None:
+    """So that what was imported can be imported again."""
+    actions, extras = samples()
+    once = in_env_units(actions, extras, (-1, 1), BOX)
+    again = in_env_units(once.actions, once.extras, (BOX.low, BOX.high), BOX)
+    assert np.array_equal(again.actions, once.actions) and not again.clipped.any()
+    assert all(np.array_equal(again.extras[name], values) for name, values in once.extras.items())
+
+
 def test_a_range_by_component_is_clipped_to_alone() -> None:
     found = in_env_units(np.array([[3.0, -1.0], [1.0, 4.0]]), {}, (BOX.low, BOX.high), BOX)
     assert found.actions.tolist() == [[2.0, 0.0], [1.0, 4.0]] and found.clipped.tolist() == [True, False]

@@ -25,7 +25,7 @@ from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
 from tests.storage.factories import episode, found, write_dataset
 
-FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out"}
+FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out", "sample_batch": "out", "d4rl": "out"}
 """What appears as a whole, in each format."""
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_export_is_made_again(tmp_path: Path, format: str, damage: Cal
     two_versions(tmp_path)
     first = exported(tmp_path, format)
     files = [path for path in (tmp_path / FOLDERS[format]).rglob("*") if path.is_file() and path.name != "result.json"]
-    assert len(files) >= 2
+    assert files
     for file in files:
         size = file.stat().st_size
         damage(file)

@@ -12,6 +12,8 @@ import pytest
 from offline_core.conversion.exporting import ExportConfig, export_dataset
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
+from offline_core.storage.exports.sample_batch import SampleBatchWriter
+from offline_core.storage.exports.sample_batch_builder import SampleBatchBuilder
 from tests.seeds.forms import by_id, run_import
 from tests.storage.sources.test_sample_batch import packed
 
@@ -63,6 +65,81 @@ def test_05_rllibs_sample_batch_json_plain_and_packed(rllib_recordings: Path, tm
     result, found = run_import(rllib_recordings / name, tmp_path)
     assert len(found) == 40 and result.counts.rows == result.counts.steps == sum(map(len, found.values()))
     assert all(e.return_ == len(e) for e in found.values()), "CartPole gives 1 for each step"
+
+
+@pytest.mark.parametrize("compress", [["obs", "new_obs"], []], ids=["packed", "plain"])
+def test_05_rllibs_recording_is_written_as_sample_batches(rllib_recordings: Path, tmp_path: Path, compress: list[str]) -> None:
+    """And read back step by step as it was; `tests/interop/test_sample_batch.py` has RLlib's JsonReader read it."""
+    cartpole = {"environment": {"id": "CartPole-v1"}}
+    result, own = run_import(rllib_recordings / "cartpole_json_packed", tmp_path / "in", **cartpole)
+    config = ExportConfig(format="sample_batch", arguments={"compress_columns": compress, "max_file_size": 2**16})
+    export_dataset(config, dataset=result.dataset.uri, output=str(tmp_path / "json"))
+    files = list((tmp_path / "json" / "batches").glob("output_worker-0_*.json"))
+    assert len(files) > 1
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert all(line["type"] == "SampleBatch" and isinstance(line["obs"], str) is bool(compress) for line in lines)
+    assert run_import(tmp_path / "json", tmp_path / "back", **cartpole)[1] == own
+
+
+def test_05_columns_of_rllibs_batches_are_chosen(rllib_recordings: Path, tmp_path: Path) -> None:
+    place = rllib_recordings / "cartpole_json_packed"
+    line = json.loads(next(place.glob("*.json")).read_text().splitlines()[0])
+    chosen = ["eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"]
+    chosen = [name for name in chosen if name in line] + (["dones"] if "dones" in line else [])
+    _, found = run_import(place, tmp_path / "some", source={"columns": chosen})
+    _, whole = run_import(place, tmp_path / "all")
+    assert found.keys() == whole.keys() and any(each.extras for each in whole.values())
+    for eps_id, each in found.items():
+        assert not each.extras and np.array_equal(each.observations, whole[eps_id].observations)
+
+
+def test_05_a_log_of_ones_own_is_built_step_by_step(rllib_recordings: Path, tmp_path: Path) -> None:
+    """`add_values`, `build_and_reset`, `write`, of the steps of RLlib's recording."""
+    _, own = run_import(rllib_recordings / "cartpole_json_plain", tmp_path / "in")
+    builder = SampleBatchBuilder()
+    with SampleBatchWriter(str(tmp_path / "log")) as writer:
+        for eps_id, each in own.items():
+            for t in range(len(each)):
+                builder.add_values(
+                    t=t,
+                    eps_id=eps_id,
+                    obs=each.get_observations(t),
+                    actions=each.get_actions(t),
+                    rewards=each.get_rewards(t),
+                    terminateds=each.terminated and t == len(each) - 1,
+                    truncateds=each.truncated and t == len(each) - 1,
+                    new_obs=each.get_observations(t + 1),
+                )
+            writer.write(builder.build_and_reset())
+    _, found = run_import(tmp_path / "log", tmp_path / "back")
+    assert found.keys() == own.keys()
+    for eps_id, each in found.items():
+        assert np.array_equal(each.observations, own[eps_id].observations)
+        assert (each.terminated, each.truncated) == (own[eps_id].terminated, own[eps_id].truncated)
+
+
+def test_05_recurrent_batches_are_read(tmp_path: Path) -> None:
+    """Sequences with the state before each."""
+    line = batch([1] * 5, list(range(5)), [False] * 4 + [True])
+    line |= {"seq_lens": [3, 2], "state_in_0": [[0.0], [7.0]], "state_out_0": [[float(i)] for i in range(5)]}
+    [found] = run_import(written(tmp_path / "in", line), tmp_path / "out")[1].values()
+    assert found.extras.keys() == {"state_in_0", "state_out_0"}
+    assert np.asarray(found.extras["state_in_0"]).tolist() == [[0.0], [0.0], [1.0], [7.0], [3.0]]
+
+
+def test_05_packed_infos_are_read(tmp_path: Path) -> None:
+    line = batch([1] * 3, [0, 1, 2], [False, False, True]) | {"infos": packed(np.array([{"n": i} for i in range(3)], object))}
+    [found] = run_import(written(tmp_path / "in", line), tmp_path / "out")[1].values()
+    assert found.get_infos() == [{}, {"n": 0}, {"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("name", ["cartpole_episodes", "pendulum_episodes"])
+def test_05_rllibs_recordings_go_out_as_d4rl_and_come_back(rllib_recordings: Path, tmp_path: Path, name: str) -> None:
+    environment = {"environment": {"id": "CartPole-v1" if "cartpole" in name else "Pendulum-v1"}}
+    result, own = run_import(rllib_recordings / name, tmp_path / "in", **environment)
+    export_dataset(ExportConfig(format="d4rl"), dataset=result.dataset.uri, output=str(tmp_path / "d4rl"))
+    assert any(each.truncated for each in own.values())
+    assert run_import(tmp_path / "d4rl", tmp_path / "back", **environment)[1] == own
 
 
 def test_05_a_reader_and_a_writer_of_ones_own(recording: str, tmp_path: Path) -> None:

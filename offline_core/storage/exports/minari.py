@@ -10,7 +10,7 @@ custom data become attributes of the episode. `sources/minari.py` reads all of i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +23,7 @@ from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.storage.exports.folder import check_whole, new_folder
+from offline_core.storage.exports.info_arrays import info_arrays
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
@@ -169,36 +170,13 @@ def _plain(tree: Nested, what: str) -> Nested:
 
 def _infos(episode: Episode) -> dict[str, Nested]:
     """Infos and extra outputs as arrays of shape (T+1, …)."""
-    columns_ = {} if episode.infos is None else _columns(episode.infos, f"infos of episode {episode.eps_id}")
+    columns_ = {} if episode.infos is None else info_arrays(episode.infos, f"infos of episode {episode.eps_id}")
     for name, tree in episode.extras.items():
         if {name, f"_{name}"} & columns_.keys():
             raise EpisodeError(f"Episode {episode.eps_id} has both infos and an extra output {name!r}; rename one for Minari.")
         columns_[name] = nested.map_leaves(lambda array: np.concatenate([np.zeros_like(array[:1]), array]), tree)
         columns_[f"_{name}"] = np.arange(len(episode) + 1) > 0
     return columns_
-
-
-def _columns(infos: Sequence[Mapping[str, Any]], what: str) -> dict[str, Nested]:
-    """One array per key; of a key that only some dicts have, and a mask of those."""
-    result: dict[str, Nested] = {}
-    for key in dict.fromkeys(key for info in infos for key in info):
-        has = np.array([key in info for info in infos])
-        values = [info[key] for info in infos if key in info]
-        if all(isinstance(value, dict) for value in values):
-            result[key] = _columns([info.get(key, {}) for info in infos], f"{what}/{key}")
-        else:
-            result[key] = nested.map_leaves(lambda array, has=has: _spread(array, has), nested.stack(values, f"{what}/{key}"))
-        if not has.all():
-            result[f"_{key}"] = has
-    if twice := {f"_{key}" for key in result} & {key for info in infos for key in info}:
-        raise EpisodeError(f"In the {what}, {sorted(twice)} would be taken for masks of other keys; rename them for Minari.")
-    return result
-
-
-def _spread(array: np.ndarray, has: np.ndarray) -> np.ndarray:
-    full = np.zeros((len(has), *array.shape[1:]), array.dtype)
-    full[has] = array
-    return full
 
 
 def _attributes(episode: Episode) -> dict[str, Any]:

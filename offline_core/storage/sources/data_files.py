@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError
 from offline_core.storage.dataset import VERSIONS
+from offline_core.storage.kept import is_result
 from offline_core.storage.location import Location
 from offline_core.storage.sources.listing import WILDCARDS, Listing
 
@@ -73,6 +74,7 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
         and name.lower().endswith(suffixes_of(format))
         and not any(map(_is_hidden, name.split("/")))
         and not name.startswith(datasets)
+        and not is_result(folder.child(name))
     ]
 
 

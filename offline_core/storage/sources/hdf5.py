@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import to_arrow
+from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
+from offline_core.storage.exports.d4rl import INFOS_ARE_MAPS
+from offline_core.storage.exports.info_arrays import info_rows
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
 from offline_core.storage.sources.expansion import MAX_EXPANSION, Expansion, check_hdf5
@@ -46,7 +50,8 @@ _METADATA = "metadata"
 class D4rlFile:
     """One HDF5 file, read by ranges of rows, on a local disk or from a copy there.
 
-    `infos/qpos` becomes column `infos_qpos`; a group of observations a struct.
+    `infos/qpos` becomes column `infos_qpos`, but for files that `exports/d4rl.py` wrote, whose infos are infos; a group of
+    observations a struct.
     """
 
     location: Location
@@ -69,7 +74,8 @@ class D4rlFile:
             width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
             step = max(1, BATCH_BYTES // max(1, width))
             for start in range(0, count, step):
-                yield pa.table({name: _read(tree, name, slice(start, start + step)) for name, tree in arrays.items()})
+                rows = slice(start, min(start + step, count))
+                yield pa.table({name: _read(tree, name, rows) for name, tree in arrays.items()})
 
 
 @contextlib.contextmanager
@@ -110,6 +116,9 @@ def _columns(file: Any, chosen: tuple[str, ...] | None, uri: str) -> dict[str, N
         if is_group and NAMES.get(name) in (columns.REWARDS, *_FLAGS):
             raise SchemaError(f"{uri} has a group of arrays as {name!r}, which has to be one array; rename it in the file.")
         whole = chosen is None or name in chosen
+        if name == columns.INFOS and is_group and whole and file.attrs.get(INFOS_ARE_MAPS):
+            found[columns.INFOS] = _tree(value)
+            continue
         if name not in NAMES and is_group:
             paths = nested.flatten(_tree(value), name)
             flat = {p.replace(nested.PATH_SEPARATOR, "_"): leaf for p, leaf in paths.items() if whole or p in (chosen or ())}
@@ -138,8 +147,15 @@ def _common_length(leaves: dict[str, Any], uri: str) -> int:
     return int(next(iter(rows.values()), 0))
 
 
+def _values(leaf: Any, rows: slice) -> np.ndarray:
+    return np.asarray(leaf.asstr()[rows], np.str_) if leaf.dtype.kind == "O" else leaf[rows]
+
+
 def _read(tree: Nested, name: str, rows: slice) -> pa.Array:
-    arrays = nested.map_leaves(lambda leaf: leaf[rows], tree)
+    if name == columns.INFOS and isinstance(tree, dict):
+        infos = nested.map_leaves(lambda leaf: _values(leaf, rows), tree)
+        return pa.array([pack(info, where=name) for info in info_rows(infos, rows.stop - rows.start)], pa.binary())
+    arrays = nested.map_leaves(lambda leaf: _values(leaf, rows), tree)
     if name in (columns.REWARDS, *_FLAGS) and arrays.ndim == 2 and arrays.shape[1] == 1:
         arrays = arrays[:, 0]  # some files keep these as (N, 1), and D4RL itself reads them so
     return to_arrow(arrays, name)

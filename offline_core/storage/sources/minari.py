@@ -23,6 +23,7 @@ from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
+from offline_core.storage.exports.info_arrays import info_rows
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
 from offline_core.storage.sources.expansion import MAX_EXPANSION, Expansion, check_hdf5
@@ -102,7 +103,7 @@ def _episodes(dataset: Any) -> Iterator[tuple[Episode, _Infos]]:
             observations=_arrays(data["observations"]),
             actions=_arrays(data["actions"]),
             rewards=np.asarray(data["rewards"]),
-            infos=_rows(infos, len(data["rewards"]) + 1) if _is_masked(infos) else None,
+            infos=info_rows(infos, len(data["rewards"]) + 1) if _is_masked(infos) else None,
             terminated=_at_end(data["terminations"], eps_id),
             truncated=_at_end(data["truncations"], eps_id),
             observation_space=dataset.observation_space,
@@ -166,19 +167,6 @@ def _is_masked(infos: Any) -> bool:
     if not isinstance(infos, dict):
         return False
     return any(f"_{key}" in infos or _is_masked(child) for key, child in infos.items())
-
-
-def _rows(infos: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """One dict a moment, without the keys that are masked there."""
-    masks = {f"_{key}" for key in infos}
-    rows: list[dict[str, Any]] = [{} for _ in range(count)]
-    for key, tree in infos.items():
-        if key in masks:
-            continue
-        values = _rows(tree, count) if isinstance(tree, dict) else tree
-        for t in np.flatnonzero(infos.get(f"_{key}", np.ones(count, bool))).tolist():
-            rows[t][key] = values[t]
-    return rows
 
 
 def _at_end(flags: Any, eps_id: str) -> bool:

@@ -33,7 +33,7 @@ EPISODES = "episodes"
 
 _SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
 _SCANNED = ("parquet", "csv", "ndjson", "ipc")
-_NAMED_ARRAYS = ("npz", "d4rl")
+_NAMED_ARRAYS = ("npz", "d4rl", "sample_batch")
 """Of these, columns can be chosen too."""
 _MINARI = {"data/main_data.hdf5", "data/metadata.json"}
 _LEROBOT = {"meta/info.json"}

@@ -240,7 +240,7 @@ def test_arguments_that_a_format_does_not_take(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("pushdown", [{"columns": ["x"]}, {"where": "x > 1"}])
-@pytest.mark.parametrize("format", ["sample_batch", "read_parquet", "tests.storage.sources.test_custom:Numbers"])
+@pytest.mark.parametrize("format", ["minari", "read_parquet", "tests.storage.sources.test_custom:Numbers"])
 def test_formats_without_pushdown(tmp_path: Path, format: str, pushdown: dict[str, Any]) -> None:
     touch(tmp_path, "x.json")
     with pytest.raises(ConfigError, match=f"columns and where are not for the format {format}; use"):

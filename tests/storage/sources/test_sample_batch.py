@@ -585,3 +585,77 @@ def test_pickles_that_run_code(tmp_path: Path, wrap: Any, form: str) -> None:
     assert not marker.exists()
     unpacked(bomb)
     assert marker.exists(), "or else this test would show nothing"
+
+
+# Recurrent batches.
+
+SEQUENCES = {"obs": [[1.0], [2.0], [3.0], [4.0], [5.0]], "actions": [0, 1, 0, 1, 0], "rewards": [1.0] * 5}
+
+
+def one_table(tmp_path: Path, **columns: Any) -> pa.Table:
+    [table] = tables_of(SampleBatchFile(Location.of(str(written(tmp_path, batch(**columns))))))
+    return table
+
+
+def test_states_stand_before_the_first_step_of_their_sequence(tmp_path: Path) -> None:
+    table = one_table(tmp_path, **SEQUENCES, seq_lens=[3, 2], state_in_0=[[0.0, 0.5], [1.0, 1.5]])
+    assert table.num_rows == 5 and "seq_lens" not in table.column_names
+    found = read_column(table, "state_in_0")
+    assert found[[0, 3]].tolist() == [[0.0, 0.5], [1.0, 1.5]] and np.isnan(found[[1, 2, 4]]).all()
+
+
+def test_states_go_on_where_those_that_come_out_are_recorded(tmp_path: Path) -> None:
+    out = [[float(i)] for i in range(5)]
+    table = one_table(tmp_path, **SEQUENCES, seq_lens=packed(np.array([3, 2])), state_in_0=[[9.0], [8.0]], state_out_0=out)
+    assert read_column(table, "state_in_0").tolist() == [[9.0], [0.0], [1.0], [8.0], [3.0]]
+
+
+def test_rows_that_fill_up_sequences_are_left_out(tmp_path: Path) -> None:
+    filled = {name: values[:3] + values[3:] + values[:1] for name, values in SEQUENCES.items()}
+    infos = [{"n": i} for i in range(6)]
+    table = one_table(tmp_path, **filled, seq_lens=[2, 3], state_in_0=packed(np.ones((2, 1), np.float32)), infos=infos)
+    assert read_column(table, "obs").tolist() == [[1.0], [2.0], [4.0], [5.0], [1.0]]
+    assert [msgpack.unpackb(cell)["n"] for cell in table["infos"].to_pylist()] == [0, 1, 3, 4, 5]
+    assert read_column(table, "state_in_0")[[0, 2]].tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("lengths", [[3, 1], [-1, 6], [0.5, 4.5], [4, 4]])
+def test_lengths_that_do_not_fit(tmp_path: Path, lengths: list[Any]) -> None:
+    [bad] = SampleBatchFile(Location.of(str(written(tmp_path, batch(**SEQUENCES, seq_lens=lengths))))).batches()
+    assert isinstance(bad, Unreadable) and "line 1: Column 'seq_lens'" in str(bad.error)
+
+
+# Packed infos, and columns chosen.
+
+
+@pytest.mark.parametrize("form", ["list", "array of objects", "one by one"])
+def test_packed_infos(tmp_path: Path, form: str) -> None:
+    infos: list[Any] = [{"n": i, "v": np.arange(2), "s": {"deep": [None, True, "x"]}} for i in range(5)]
+    column: Any = packed(infos) if form == "list" else packed(np.array(infos, object))
+    column = [packed(info) for info in infos] if form == "one by one" else column
+    cells = [msgpack.unpackb(cell) for cell in one_table(tmp_path, **SEQUENCES, infos=column)["infos"].to_pylist()]
+    assert [cell["n"] for cell in cells] == [0, 1, 2, 3, 4] and cells[4]["s"] == {"deep": [None, True, "x"]}
+
+
+def test_packed_infos_run_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    place = written(tmp_path, batch(**SEQUENCES, infos=packed([{"x": Bomb(marker)}] * 5)))
+    [bad] = SampleBatchFile(Location.of(str(place))).batches()
+    assert isinstance(bad, Unreadable) and isinstance(bad.error, UnsafeDataError) and not marker.exists()
+
+
+def test_packed_infos_that_unfold_for_ever(tmp_path: Path) -> None:
+    tree: Any = {"leaf": 1}
+    for _ in range(30):
+        tree = {"a": tree, "b": tree}
+    [bad] = SampleBatchFile(Location.of(str(written(tmp_path, batch(**SEQUENCES, infos=packed([tree] * 5)))))).batches()
+    assert isinstance(bad, Unreadable) and "far more parts than it has bytes" in str(bad.error)
+
+
+def test_columns_are_chosen_and_the_others_not_unpacked(tmp_path: Path) -> None:
+    place = written(tmp_path, batch(**SEQUENCES, broken=packed(np.ones(5))[:40], dones=[False] * 4 + [True]))
+    chosen = SampleBatchFile(Location.of(str(place)), columns=("obs", "actions", "rewards", "dones"))
+    [table] = tables_of(chosen)
+    assert sorted(table.column_names) == ["actions", "obs", "rewards", "terminateds"]
+    [bad] = SampleBatchFile(Location.of(str(place)), columns=("obs", "prob")).batches()
+    assert isinstance(bad, Unreadable) and "The batch has no columns prob, which were chosen" in str(bad.error)

@@ -1,0 +1,156 @@
+"""Episodes → one HDF5 file as D4RL keeps its datasets, `dataset.hdf5`: an array a column, the steps of all episodes in a row.
+
+Format: `d4rl/offline_env.py`. `terminals` and `timeouts` are the two flags, `next_observations` what followed each step.
+Beside them stand `eps_id`, `t` and what the policy put out, by name; infos that followed a step are `infos/<key>`, with a mask
+`infos/_<key>` of the steps that have one, as gymnasium's vector environments write them. `sources/hdf5.py` reads all of it.
+There is no place for the infos of the reset and for custom data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from offline_core.episodes import Episode, columns
+from offline_core.episodes.nested import Nested
+from offline_core.errors import EmptyDatasetError, EpisodeError, SchemaError, SpaceError
+from offline_core.storage.exports.folder import check_whole, new_folder
+from offline_core.storage.exports.info_arrays import info_arrays
+from offline_core.storage.extras import needs
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
+
+FILE = "dataset.hdf5"
+INFOS_ARE_MAPS = "infos_are_maps"
+"""An attribute of the file: its infos come back as infos, and not as further columns."""
+CHUNK_BYTES = 2**18
+
+
+class D4rlSink:
+    """Writes `dataset.hdf5` in the folder `uri`; see `EpisodeSink`."""
+
+    def __init__(self, uri: str, *, complete: Callable[[Location], None] | None = None) -> None:
+        with needs("hdf5"):
+            import h5py
+        self._h5py = h5py
+        self.folder = new_folder(Location.of(uri), finish=self._finish, complete=complete)
+        self._file: Any = None
+        self._rows = 0
+        self._shapes: dict[str, tuple[Any, ...]] = {}
+
+    def __enter__(self) -> D4rlSink:
+        self._root = self.folder.__enter__()
+        with storage_errors("write", self.folder.location.uri):
+            self._file = self._h5py.File(self._root.child(FILE).path, "w")
+        self._file.attrs[INFOS_ARE_MAPS] = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.folder.__exit__(kind, error, trace)
+        finally:
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+    def write(self, episodes: Sequence[Episode]) -> None:
+        """Appends episodes.
+
+        Raises:
+            EpisodeError: one is a piece, or has infos that are no arrays.
+            SchemaError: one differs from those before it in names, types or shapes.
+            SpaceError: observations or actions are tuples, which D4RL has no form for.
+            StorageError: the place cannot be written.
+        """
+        check_whole(episodes, "D4RL")
+        for episode in episodes:
+            arrays = _arrays(episode)
+            found = {path: (array.dtype.kind, array.shape[1:]) for path, array in arrays.items()}
+            self._shapes = self._shapes or found
+            if other := min((p for p in found.keys() | self._shapes if found.get(p) != self._shapes.get(p)), default=None):
+                raise SchemaError(f"Episode {episode.eps_id} and earlier ones differ in {other!r}; D4RL has one form.")
+            infos = _infos(episode)
+            with storage_errors("write", self.folder.location.uri):
+                for path, array in (arrays | infos).items():
+                    self._append(path, array, episode.eps_id)
+                self._rows += len(episode)
+
+    def _append(self, path: str, array: np.ndarray, eps_id: str) -> None:
+        """Rows that a column does not have yet are zeros, and false in a mask."""
+        text = array.dtype.kind == "U"
+        if path not in self._file:
+            row = max(1, array[:1].nbytes)
+            self._file.create_dataset(
+                path,
+                shape=(0, *array.shape[1:]),
+                maxshape=(None, *array.shape[1:]),
+                chunks=(max(1, CHUNK_BYTES // row), *array.shape[1:]),
+                dtype=self._h5py.string_dtype() if text else array.dtype,
+                compression="gzip",
+                compression_opts=1,
+            )
+        place = self._file[path]
+        fits = place.shape[1:] == array.shape[1:] and (text or np.can_cast(array.dtype, place.dtype, "safe"))
+        if not fits or text is not (place.dtype.kind == "O"):
+            raise EpisodeError(
+                f"Episode {eps_id} has {path} as {array.dtype} of shape {array.shape[1:]}, earlier ones as {place.dtype} of "
+                f"{place.shape[1:]}; D4RL has one form."
+            )
+        place.resize(self._rows + len(array), axis=0)
+        place[self._rows :] = array.astype(object) if text else array
+
+    def _finish(self) -> None:
+        if not self._rows:
+            raise EmptyDatasetError(f"No step was written to {self.folder.location.uri}.")
+        with storage_errors("write", self.folder.location.uri):
+            self._file.visititems(lambda _, item: item.resize(self._rows, axis=0) if hasattr(item, "resize") else None)
+            self._file.close()
+
+
+def _arrays(episode: Episode) -> dict[str, np.ndarray]:
+    """What each step has, by its path in the file."""
+    last = np.arange(len(episode)) == len(episode) - 1
+    found = {
+        **_paths(episode.get_observations(slice(0, -1)), "observations"),
+        **_paths(episode.get_actions(), "actions"),
+        "rewards": episode.get_rewards(),
+        "terminals": last & episode.terminated,
+        "timeouts": last & episode.truncated,
+        **_paths(episode.get_observations(slice(1, None)), "next_observations"),
+        columns.EPS_ID: np.full(len(episode), episode.eps_id),
+        columns.T: np.arange(len(episode)),
+    }
+    for name in episode.extras:
+        if name in found or name == columns.INFOS:
+            raise EpisodeError(f"Episode {episode.eps_id} has an output {name!r}, a name of D4RL's own; rename it.")
+        found |= _paths(episode.get_extra(name), name)
+    return found
+
+
+def _infos(episode: Episode) -> dict[str, np.ndarray]:
+    """Those that followed the steps, with a mask of each key."""
+    if episode.infos is None or not any(infos := episode.get_infos(slice(1, None))):
+        return {}
+    arrays = info_arrays(infos, f"infos of episode {episode.eps_id}")
+    return _paths(_with_masks(arrays, len(episode)), columns.INFOS)
+
+
+def _with_masks(arrays: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The same with a mask of every key, for other episodes may lack it."""
+    found: dict[str, Any] = {}
+    for key, tree in arrays.items():
+        if not (key.startswith("_") and key[1:] in arrays):
+            found[key] = _with_masks(tree, steps) if isinstance(tree, dict) else tree
+            found[f"_{key}"] = arrays.get(f"_{key}", np.ones(steps, bool))
+    return found
+
+
+def _paths(tree: Nested, name: str) -> dict[str, np.ndarray]:
+    if isinstance(tree, dict):
+        return {path: leaf for key, child in tree.items() for path, leaf in _paths(child, f"{name}/{key}").items()}
+    if isinstance(tree, tuple):
+        raise SpaceError(f"{name} is a tuple, which D4RL has no form for; export to minari or lerobot.")
+    return {name: tree}

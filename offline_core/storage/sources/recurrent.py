@@ -1,0 +1,58 @@
+"""Columns of recurrent SampleBatches, whose steps lie in sequences, → one value a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offline_core.episodes import nested
+from offline_core.episodes.nested import Nested
+from offline_core.errors import SchemaError
+
+SEQ_LENS = "seq_lens"
+_IN, _OUT = "state_in", "state_out"
+
+
+def rows_of_sequences(lengths: Nested, rows: int) -> np.ndarray:
+    """(steps,) the rows that are steps; the others fill sequences up to one length, as RLlib pads them.
+
+    Raises:
+        SchemaError: `lengths` are no whole numbers, or do not fit so many rows.
+    """
+    if not isinstance(lengths, np.ndarray) or lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+        raise SchemaError(f"Column {SEQ_LENS!r} has to hold the length of each sequence, whole numbers from zero.")
+    total, count = int(lengths.sum()), len(lengths)
+    if total == rows:
+        return np.arange(rows)
+    if not count or rows % count or rows // count < lengths.max():
+        raise SchemaError(
+            f"Column {SEQ_LENS!r} tells of {total} steps in {count} sequences, and there are {rows} rows: neither these steps "
+            "nor sequences filled up to one length."
+        )
+    return np.flatnonzero(np.arange(rows // count) < lengths[:, None])
+
+
+def states_by_step(arrays: dict[str, Nested], lengths: np.ndarray) -> dict[str, Nested]:
+    """The columns with one `state_in_…` a step where there is one a sequence: that before its first step.
+
+    Before the others it is the `state_out_…` of the step before, or NaN where that was not recorded.
+    """
+    steps, lengths = int(lengths.sum()), lengths[lengths > 0]
+    first = np.cumsum(lengths) - lengths
+
+    def spread(starts: np.ndarray, after: np.ndarray | None) -> np.ndarray:
+        if after is None:
+            full = np.full((steps, *starts.shape[1:]), np.nan, np.result_type(starts, np.float32))
+        else:
+            full = np.concatenate([after[:1], after[:-1]])
+        full[first] = starts
+        return full
+
+    found = dict(arrays)
+    for name, tree in arrays.items():
+        if name.startswith(_IN) and nested.length(tree, name) == len(lengths) != steps:
+            after = arrays.get(name.replace(_IN, _OUT))
+            if after is None:
+                found[name] = nested.map_leaves(lambda leaf: spread(leaf, None), tree)
+            else:
+                found[name] = nested.map_leaves(spread, tree, after)
+    return found
