@@ -122,8 +122,19 @@ def record(
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,
 ) -> None:
-    """Record complete episodes of a policy as the next version of a dataset."""
-    _run("record_episodes", _values(settings, config_file), show_config, plan=plan, policy=policy, output=output)
+    """Record complete episodes of a policy as the next version of a dataset, with -s export.format=… and -s export.output=…
+    also in another format."""
+    values = _values(settings, config_file)
+    given = values.pop("export", None)
+    also = {} if given is None or plan else {"export": _export(given)}
+    _run("record_episodes", values, show_config, plan=plan, policy=policy, output=output, **also)
+
+
+def _export(given: Any) -> Any:
+    from offline_core.config import parse
+    from offline_core.recording.config import RecordingExport
+
+    return parse(RecordingExport, given)
 
 
 @app.command("import")

@@ -4,14 +4,17 @@ from prefect import flow
 
 from flows.events import announce
 from flows.seeds import seed_of
-from offline_core.recording.config import RecordingConfig
+from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.result import RecordingResult
 from tasks.record_episodes import record_episodes as record_episodes_task
 
 
 @flow(name="record-episodes", flow_run_name="record-{config.episodes}x{config.rounds}-{config.format}")
 def record_episodes(
-    policy: str = "runs/expert/best", output: str = "runs/recording", config: RecordingConfig = RecordingConfig()
+    policy: str = "runs/expert/best",
+    output: str = "runs/recording",
+    config: RecordingConfig = RecordingConfig(),
+    export: RecordingExport | None = None,
 ) -> RecordingResult:
     """Records complete episodes of a policy as the next version of a dataset, and tells whoever waits for it.
 
@@ -19,8 +22,9 @@ def record_episodes(
         policy: Checkpoint of the policy to play.
         output: Folder of the dataset.
         config: How many episodes, by how many recorders, in which format.
+        export: Also write what is recorded in another format, or by a writer of your own, as export-dataset does.
     """
     config = config.model_copy(update={"seed": seed_of(config.seed)})
-    result = record_episodes_task(config, policy=policy, output=output)
+    result = record_episodes_task(config, policy=policy, output=output, export=export)
     announce(result.dataset, "dataset.recorded")
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offline_core.recording.config import RecordingConfig
+from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.result import RecorderShare, RecordingResult
 from tasks.artifacts import publish_datasets, telling
 from tasks.progress import progress_shown
@@ -10,12 +10,14 @@ from tasks.stage import stage
 
 
 @stage("record-episodes")
-def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> RecordingResult:
+def record_episodes(
+    config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
+) -> RecordingResult:
     """Plays the policy and commits one dataset version; leaves histograms of return and length as an artifact."""
     from offline_core.recording import record as core
 
     with progress_shown():
-        result = core.record_episodes(config, policy=policy, output=output)
+        result = core.record_episodes(config, policy=policy, output=output, export=export)
     with telling():
         ref, statistics = result.dataset, result.statistics
         rows: dict[str, object] = {
@@ -26,6 +28,7 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
             "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
             "Bytes per step": ref.bytes / ref.steps,
             "Seconds": result.seconds,
+            **({} if result.export is None else {"Exported": f"{result.export.output}, as {result.export.format}"}),
             **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
         }
         publish_datasets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from offline_core.code_permission import recorded_environment
 from offline_core.config import Config, EnvironmentSpec, parse
 from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
+from offline_core.own_code import imported
 from offline_core.progress import progress
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.custom import CustomSink
@@ -91,7 +93,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
         keep(temporary.child(RESULT_FILE), identity, result, made=_sizes(temporary), at=place)
 
     with (
-        _sink(config, source, location.uri, complete) as sink,
+        _sink(config, _environment(config, source), location.uri, complete) as sink,
         progress(statistics.episodes, what="export", unit="episode") as bar,
     ):
         for group in row_groups(source):
@@ -112,20 +114,53 @@ def result_place(config: ExportConfig, output: str) -> Location | None:
     return None
 
 
+def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
+    """Refuses at once what `export_dataset` would refuse before it writes.
+
+    Arguments:
+        environment: that of the dataset which will be exported.
+        dataset: where it will be.
+
+    Raises:
+        ConfigError: there is no such format or writer, it does not take the arguments, or it would write over the dataset.
+        LocationError: the output is no one place.
+    """
+    place = Location.of(output)
+    if place.uri == Location.of(dataset).uri:
+        raise ConfigError(f"{output} is recorded to and exported to: choose another output for the export.")
+    if ":" not in config.format:
+        _sink(config, environment, place.uri, lambda _: None)
+        return
+    writer = imported(config.format, "writer")
+    try:
+        inspect.signature(writer).bind(output, **config.arguments)
+    except TypeError as error:
+        raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
+    except ValueError:  # it has no signature to look at
+        return
+
+
 def _sizes(folder: Location) -> dict[str, str]:
     """Bytes of the files, by their names in the folder; none if there is no folder."""
     return {name: str(size) for name, size in folder.sizes().items()} if folder.is_folder() else {}
 
 
-def _sink(config: ExportConfig, source: Dataset, output: str, complete: Callable[[Location], None]) -> EpisodeSink:
+def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | None:
+    """That of the dataset, for a format that names it."""
+    if config.format != "minari" or "environment" in config.arguments:
+        return None
+    return recorded_environment(source.manifest.environment, file=source.location.uri)
+
+
+def _sink(
+    config: ExportConfig, environment: EnvironmentSpec | None, output: str, complete: Callable[[Location], None]
+) -> EpisodeSink:
     try:
         match config.format:
             case "minari":
                 from offline_core.storage.exports.minari import MinariSink
 
-                arguments = {"dataset_id": DEFAULT_MINARI_ID} | config.arguments
-                if "environment" not in arguments:
-                    arguments["environment"] = recorded_environment(source.manifest.environment, file=source.location.uri)
+                arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | config.arguments
                 if isinstance(arguments["environment"], dict):
                     arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
                 return MinariSink(output, complete=complete, **arguments)

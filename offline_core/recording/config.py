@@ -5,8 +5,17 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.config import Config, EnvironmentSpec
+from offline_core.conversion.exporting import ExportConfig
 from offline_core.storage.manifest import Format
 from offline_core.storage.writer import FilesConfig
+
+
+class RecordingExport(ExportConfig):
+    """Where the recording is also written to, and by what."""
+
+    output: str = Field(
+        min_length=1, title="Output", description="Folder or URI for the writer, apart from the folder of the dataset."
+    )
 
 
 class RecordingConfig(Config):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from offline_core.code_permission import recorded_environment, remember_code
 from offline_core.config import EnvironmentSpec
+from offline_core.conversion.exporting import check_export, export_dataset
 from offline_core.environments import spaces_of
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.ray_session import ray_session
-from offline_core.recording.config import RecordingConfig
+from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.player import assignments
 from offline_core.recording.result import RecorderShare, RecordingResult
 from offline_core.storage.committing import commit, find_version
@@ -35,7 +36,9 @@ _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts"}
 """Parameters that do not change what is recorded, and so are no part of what identifies it."""
 
 
-def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> RecordingResult:
+def record_episodes(
+    config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
+) -> RecordingResult:
     """Plays `policy` for `rounds` times `episodes` complete episodes and commits them as the next version of `output`.
 
     The version appears when all rounds are done: whole, or not at all. After a failure the files already written are
@@ -45,12 +48,14 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     Arguments:
         policy: URI of a checkpoint.
         output: URI of the dataset's folder, created if need be.
+        export: where the committed version is then also written to, in another format or by a writer of the user's own.
 
     Raises:
         CheckpointError: there is no policy to play.
         ConfigError: the environment cannot be made or does not fit the policy, or a recorder fits on no node.
         StorageError: the output cannot be written; checked before anything is played.
         ClusterError: there is no Ray at `RAY_ADDRESS`.
+        DataError: the format of `export` cannot hold an episode; the recording is there by then.
         RecorderError: the same work lost its recorder more often than `max_recorder_restarts`, or there is no node left.
     """
     start = time.perf_counter()
@@ -61,10 +66,13 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
     if environment is None:
         raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
     config = config.model_copy(update={"seed": seed, "environment": environment})
+    if export is not None:
+        remember_code(export)
+        check_export(export, environment, output=export.output, dataset=output)
     operation = Operation.of("record_episodes", config, exclude=_HOW_FAST)
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
-        return _result(found, reused=True)
+        return _exported(_result(found, reused=True), export)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
@@ -83,7 +91,15 @@ def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> Rec
         report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
     )
     log.info("Recorded %s", dataset.ref)
-    return _result(dataset)
+    return _exported(_result(dataset), export)
+
+
+def _exported(result: RecordingResult, export: RecordingExport | None) -> RecordingResult:
+    if export is None:
+        return result
+    dataset = result.dataset
+    written = export_dataset(export, dataset=dataset.uri, output=export.output, version=dataset.version)
+    return result.model_copy(update={"export": written})
 
 
 def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:

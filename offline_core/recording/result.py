@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.conversion.exporting import ExportResult
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.manifest import Statistics
 
@@ -30,6 +31,9 @@ class RecordingResult(BaseModel):
     statistics: Statistics
     recorders: list[RecorderShare] = Field(description="One entry a recorder.")
     seconds: float
+    export: ExportResult | None = Field(
+        None, exclude_if=lambda export: export is None, description="What was also written, and where."
+    )
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 

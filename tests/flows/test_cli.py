@@ -8,10 +8,13 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from flows.cli import app
 from flows.settings import read_values
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
@@ -145,3 +148,10 @@ def test_places_are_checked_before_anything_runs(arguments: list[str], told: str
     assert done.returncode == 1 and told in " ".join(said.split())
     assert "hidden" not in said and "flow run" not in said.lower()
     assert not list(tmp_path.rglob("*.db"))
+
+
+def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("flows.cli._run", lambda name, values, show, **more: given.update(values=values, **more))
+    CliRunner().invoke(app, ["record", "-s", "episodes=3", "-s", "export.format=d4rl", "-s", "export.output=out"])
+    assert given["values"] == {"episodes": 3} and (given["export"].format, given["export"].output) == ("d4rl", "out")
