@@ -28,6 +28,17 @@ class Rollouts:
     successes: np.ndarray | None = None
     """Shape (episodes,), bool: see `success_of`, of the info of the last step; None if no episode's says anything."""
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rollouts]) -> Rollouts:
+        """All episodes of these, in this order."""
+        told = [part.successes for part in parts]
+        each = [np.zeros(len(part.returns), bool) if part.successes is None else part.successes for part in parts]
+        return cls(
+            np.concatenate([part.returns for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            None if all(successes is None for successes in told) else np.concatenate(each),
+        )
+
     @property
     def metrics(self) -> dict[str, float]:
         """Mean, standard deviation, minimum and maximum return, mean length, number of episodes; share of successes."""

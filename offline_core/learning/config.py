@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.evaluation.config import NUM_ENVS
 from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
+from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.own_code import OwnCode
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
@@ -28,8 +29,18 @@ class OptimizerConfig(Config):
     warmup_updates: int = Field(0, ge=0, title="Warm-up", description="Updates over which the learning rate rises from zero.")
     batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
-    updates_per_iteration: int = Field(
-        200, ge=1, description="After so many updates: report, evaluate, and write a checkpoint to go on from."
+    updates_per_iteration: int | None = Field(
+        200,
+        ge=1,
+        title="Updates per iteration",
+        description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
+    )
+    keep_every_iterations: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda every: every is None,
+        title="Keep checkpoints",
+        description="Leave the policy of every so many iterations in iterations/<updates>. None: only the best and the last.",
     )
     max_gradient_norm: float | None = Field(
         None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
@@ -67,6 +78,21 @@ class EvaluationDuringTraining(Config):
         description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
         exclude_if=lambda number: number == NUM_ENVS,
     )
+    interval_iterations: int = Field(
+        1,
+        ge=1,
+        le=1_000_000,
+        exclude_if=lambda number: number == 1,
+        title="Interval",
+        description="Iterations between two evaluations, the held-out loss included; each iteration writes a checkpoint.",
+    )
+    actors: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        exclude_if=lambda number: number == 1,
+        description="Actors that share the episodes of each evaluation, from the start. Another number plays other episodes.",
+    )
     location: Literal["auto", "process", "actor"] = Field(
         "auto",
         description="Where the policy is played. process: in the training's own process, which waits for it. actor: in an "
@@ -89,6 +115,30 @@ class EvaluationDuringTraining(Config):
         "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the last epoch.",
     )
 
+    @model_validator(mode="after")
+    def _actors_are_actors(self) -> EvaluationDuringTraining:
+        if self.actors > 1 and self.location == "process":
+            raise ValueError("several actors play in actors of Ray: set location to auto or actor, or actors to 1")
+        return self
+
+
+class PrelearnerOptions(Config):
+    """Options of Ray for each prelearner."""
+
+    memory_bytes: int | None = Field(None, ge=1, title="Memory", description="Heap that Ray reserves. None: it does not.")
+    resources: dict[str, float] = Field(
+        {}, title="Resources", description='Custom resources of nodes, as JSON: {"decoder": 1}; only such nodes run it.'
+    )
+    accelerator_type: str | None = Field(
+        None, title="Accelerator", description="Kind of GPU, by Ray's name for it, such as A100. None: any."
+    )
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Those that are set, by the names that Ray gives them."""
+        options = {"memory": self.memory_bytes, "resources": self.resources, "accelerator_type": self.accelerator_type}
+        return {name: value for name, value in options.items() if value}
+
 
 class DataConfig(Config):
     """How the dataset is read, and where it waits."""
@@ -106,16 +156,28 @@ class DataConfig(Config):
         title="GPUs each",
         description="That Ray reserves for each; for code of your own.",
     )
+    prelearner_options: PrelearnerOptions | None = Field(
+        None,
+        exclude_if=lambda options: options is None,
+        title="Options of Ray",
+        description="What Ray reserves for each prelearner beside CPUs and GPUs. None: nothing.",
+    )
     row_groups_per_read: int = Field(1, ge=1, le=10_000, description="Row groups (about 4 MiB each) that a prelearner takes.")
     prefetch: int = Field(2, ge=0, le=1_000, description="Blocks that are fetched while others are being learned from.")
-    resident_bytes: int | None = Field(
+    resident_bytes: Annotated[int, Field(ge=0)] | Literal["rows"] | None = Field(
         None,
-        ge=0,
         title="Resident bytes",
-        description="Keep the dataset in memory up to this size, beyond it stream. None: a third of the machine's free memory.",
+        description="Keep the steps in memory up to this size, beyond it stream. rows: keep what is stored instead, and map it "
+        "anew each epoch. None: a third of the machine's free memory.",
     )
     window_steps: int = Field(
         262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."
+    )
+    buffer: ReplayBufferConfig | None = Field(
+        None,
+        exclude_if=lambda buffer: buffer is None,
+        title="Replay buffer",
+        description="Draw batches from the episodes that were read last. None: learn from each step once an epoch.",
     )
     allow_lost_terminations: bool = Field(
         False,
@@ -153,6 +215,8 @@ class DataConfig(Config):
             raise ValueError("of two numbers of prelearners the first is the smaller one, and not 0")
         if not self.cpus_per_prelearner and not self.gpus_per_prelearner:
             raise ValueError("a prelearner needs CPUs or GPUs: set cpus_per_prelearner or gpus_per_prelearner")
+        if self.resident_bytes == "rows" and self.data_class is not None:
+            raise ValueError("a data class of your own reads by itself, so its rows cannot be kept: set resident_bytes to 0")
         return self
 
 
@@ -201,3 +265,15 @@ class TrainingConfig(Config):
     )
     data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
     compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")
+
+    @model_validator(mode="after")
+    def _a_buffer_that_holds_a_batch(self) -> TrainingConfig:
+        buffer, batch_size = self.data.buffer, self.optimizer.batch_size
+        if buffer is not None and buffer.capacity_steps < batch_size:
+            raise ValueError(
+                f"data.buffer.capacity_steps is {buffer.capacity_steps:,}, and a batch has {batch_size:,} steps: raise it, or "
+                "lower optimizer.batch_size"
+            )
+        if buffer is not None and buffer.sampling == "prioritized" and self.network.recurrent:
+            raise ValueError("data.buffer.sampling=prioritized draws single steps; network.recurrent learns from sequences")
+        return self

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
+from offline_core.environments import shares
 from offline_core.errors import ClusterError
 from offline_core.evaluation.evaluator import Evaluator
 from offline_core.evaluation.rollouts import Rollouts
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.policies.policy import Policy
 from offline_core.ray_session import fetch, ray_session
+from offline_core.seeding import derive_seed
 
 MAX_PENDING = 2
 GRACE_SECONDS = 10.0
@@ -51,29 +53,43 @@ class Evaluations:
 
     By default they are played in this process as long as that is quick, which saves the start of an actor (and of Ray, if it is
     not up); from the first evaluation that took long, by an actor beside the training, unless Ray cannot start. The returns
-    are the same in both. The actor goes when this object is closed.
+    are the same in both. Several actors share the episodes of an evaluation. Actors go when this object is closed.
 
     Raises:
-        ClusterError: an actor is asked for and Ray cannot start.
+        ClusterError: actors are asked for and Ray cannot start.
     """
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, config: EvaluationDuringTraining, *, seed: int) -> None:
         self._policy = policy
         own = copy.deepcopy(policy).cpu()
-        self._make = partial(Evaluator, own, environment, episodes=config.episodes, num_envs=config.num_envs, seed=seed)
-        self._evaluator = self._make()
-        self._actor: Any = None
+        quotas = shares(config.episodes, min(config.actors, config.episodes)).tolist()
+        self._made = [
+            partial(
+                Evaluator,
+                own,
+                environment,
+                episodes=quota,
+                num_envs=max(1, config.num_envs // len(quotas)),
+                seed=derive_seed(seed, "actor", number) if number else seed,
+            )
+            for number, quota in enumerate(quotas)
+        ]
+        self._evaluator = self._made[0]()
+        self._actors: list[Any] = []
         self._may_move = config.location == "auto"
         self._ray = contextlib.ExitStack()
         self._pending: deque[tuple[int, Weights, Any]] = deque()
-        if config.location == "actor":
-            self._start_actor()
+        if config.location == "actor" or len(quotas) > 1:
+            self._start_actors()
 
     def submit(self, updates: int, weights: Weights | None = None) -> None:
         """Sends weights off, the policy's present ones if none are given."""
         weights = snapshot(self._policy) if weights is None else weights
-        if self._actor is not None:
-            self._pending.append((updates, weights, self._actor.evaluate.remote(weights)))
+        if self._actors:
+            import ray
+
+            stored = ray.put(weights)
+            self._pending.append((updates, weights, [actor.evaluate.remote(stored) for actor in self._actors]))
             return
         begin = time.perf_counter()
         self._pending.append((updates, weights, self._evaluator.evaluate(weights)))
@@ -84,7 +100,7 @@ class Evaluations:
         """To an actor. It is tried once: a Ray that cannot start may take a minute to say so."""
         self._may_move = False
         try:
-            self._start_actor()
+            self._start_actors()
         except ClusterError as error:
             log.warning(
                 "Ray cannot start, so the training plays the policy in its own process and waits for it. Set "
@@ -92,13 +108,13 @@ class Evaluations:
                 error,
             )
 
-    def _start_actor(self) -> None:
+    def _start_actors(self) -> None:
         import ray
 
         self._ray.enter_context(ray_session())
-        # No CPU is reserved: it works in bursts, and on a small machine the data pipeline needs the slots.
+        # No CPU is reserved: they work in bursts, and on a small machine the data pipeline needs the slots.
         remote = ray.remote(num_cpus=0, max_restarts=3, max_task_retries=3)(Evaluator).remote
-        self._actor = remote(*self._make.args, **self._make.keywords)
+        self._actors = [remote(*made.args, **made.keywords) for made in self._made]
 
     @property
     def pending(self) -> list[tuple[int, Weights]]:
@@ -114,18 +130,19 @@ class Evaluations:
             if not isinstance(result, Rollouts):
                 import ray
 
-                if not wait and len(self._pending) <= MAX_PENDING and not ray.wait([result], timeout=0)[0]:
+                done, _ = ray.wait(result, num_returns=len(result), timeout=0)
+                if not wait and len(self._pending) <= MAX_PENDING and len(done) < len(result):
                     return
-                result = fetch(result)
+                result = Rollouts.joined([fetch(part) for part in result])
             self._pending.popleft()
             yield Evaluation(updates, weights, result)
 
     def close(self) -> None:
         """Waits a little for what is still being played, so that the actor does not die in the middle of it."""
-        references = [result for _, _, result in self._pending if not isinstance(result, Rollouts)]
+        references = [part for _, _, result in self._pending if not isinstance(result, Rollouts) for part in result]
         if references:
             import ray
 
             ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS)
-        self._actor = None
+        self._actors = []
         self._ray.close()

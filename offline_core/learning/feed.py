@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
@@ -14,9 +14,10 @@ from torch import Tensor
 from offline_core.ahead import one_ahead
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
 from offline_core.learning.steps import Steps
-from offline_core.prelearner.layout import IS_STEP, STARTS
+from offline_core.prelearner.layout import IS_STEP, PRELEARNER_SECONDS, STARTS
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
+from offline_core.storage.pieces import READ_SECONDS
 
 Part = dict[str, np.ndarray]
 """Flat columns, one episode after the other, as a prelearner makes them; Ray may have cut a large one anywhere."""
@@ -30,6 +31,15 @@ class ReadSoFar:
     bytes: int = 0
     """In memory."""
     seconds: float = 0.0
+    """That whoever asked for it waited."""
+    read_seconds: float = 0.0
+    """Of reading files, in all processes and threads that do."""
+    prelearner_seconds: float = 0.0
+    """Of mapping what was read, in all processes that do."""
+
+    def since(self, other: ReadSoFar) -> ReadSoFar:
+        """What came after `other`."""
+        return ReadSoFar(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
 
     def timed(self, parts: Iterable[Part]) -> Iterator[Part]:
         """The parts, counted."""
@@ -41,8 +51,15 @@ class ReadSoFar:
             if part is None:
                 return
             self.steps += int(part[IS_STEP].sum())
+            part = dict(part)
+            self.read_seconds += _sum(part.pop(READ_SECONDS, None))
+            self.prelearner_seconds += _sum(part.pop(PRELEARNER_SECONDS, None))
             self.bytes += sum(column.nbytes for column in part.values())
             yield part
+
+
+def _sum(seconds: np.ndarray | None) -> float:
+    return 0.0 if seconds is None else float(seconds.sum())
 
 
 class Feed(Protocol):
@@ -72,7 +89,7 @@ class ResidentFeed:
                 found.append(part)
                 bar.to(self.read.steps)
         self._steps = joined(found, where)
-        _check_steps(len(self._steps), expected_steps, where)
+        check_steps(len(self._steps), expected_steps, where)
 
     def chunks(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         if first == 0:
@@ -117,28 +134,31 @@ class StreamingFeed:
             found += sum(int(part[IS_STEP].sum()) for part in window)
             if number >= first:
                 yield joined(window, self._where)
-        _check_steps(found, self._expected_steps, self._where)
+        check_steps(found, self._expected_steps, self._where)
 
 
-def windows(parts: Iterable[Part], steps: int) -> Iterator[list[Part]]:
+def windows(parts: Iterable[Part], size: int, *, of: str = IS_STEP) -> Iterator[list[Part]]:
     """The same rows, cut where the first episode begins after so many steps: however they came in parts.
 
     At least one window, and the last one may be shorter.
+
+    Arguments:
+        of: the flags that are counted; `STARTS` for windows of so many episodes.
     """
     waiting: list[Part] = []
     held = 0
     first = True
     for part in parts:
         starts = np.flatnonzero(part[STARTS])
-        before = (np.cumsum(part[IS_STEP]) - part[IS_STEP])[starts]  # steps of this part before each of its episodes
+        before = (np.cumsum(part[of]) - part[of])[starts]  # steps of this part before each of its episodes
         begin = done = 0
-        while (cut := int(np.searchsorted(before, done + steps - held))) < len(starts):
+        while (cut := int(np.searchsorted(before, done + size - held))) < len(starts):
             waiting.append({name: column[begin : starts[cut]] for name, column in part.items()})
             yield waiting
             first = False
             waiting, held, begin, done = [], 0, int(starts[cut]), int(before[cut])
         waiting.append({name: column[begin:] for name, column in part.items()})
-        held += int(part[IS_STEP][begin:].sum())
+        held += int(part[of][begin:].sum())
     if held or first:
         yield waiting
 
@@ -159,7 +179,12 @@ def joined(parts: list[Part], where: str) -> Steps:
     return Steps.of(tensors)
 
 
-def _check_steps(found: int, expected: int | None, where: str) -> None:
+def check_steps(found: int, expected: int | None, where: str) -> None:
+    """An epoch has brought as many steps as the others.
+
+    Raises:
+        DataError: it has not.
+    """
     if expected not in (None, found):
         raise DataError(
             f"{where} gives {found:,} steps, and {expected:,} when they were counted. Code of your own has to give the same "

@@ -14,8 +14,10 @@ from torch import Tensor
 from offline_core.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
+from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.steps import MASK, Batch, Reading, Steps
 from offline_core.seeding import derive_seed
+from offline_core.torch_threads import torch_threads
 
 REFRESH_SHARE = 0.1
 """Of the time of training, at most, that goes into keeping value targets fresh; but once a chunk in any case."""
@@ -64,6 +66,10 @@ class Learner:
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
+        self.drawing: Drawing | None = None
+        """Of a run that learns from a replay buffer."""
+        if config.data.buffer is not None:
+            self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=config.optimizer.replacement)
         self._refresh_interval = 0
         self._batch: Batch = {}
         self.gather_seconds = 0.0
@@ -75,6 +81,8 @@ class Learner:
         if steps is not self._steps:
             self._steps = steps.to(self.device)
             self.algorithm.prepare(steps, self.reading)
+            if self.drawing is not None:
+                self.drawing.load(steps)
         rows = self.algorithm.refresh_rows(steps, self.reading)
         worth = math.ceil(rows * FORWARD_SHARE / (self.reading_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
@@ -120,10 +128,11 @@ class Learner:
         self._batch = batch = self._steps.batch(units[self.rank :: self.world], self.reading)
         self.gather_seconds += time.perf_counter() - begin
         mask = batch.get(MASK)
+        importance = None if self.drawing is None else self.drawing.importance(units)
         with self._casting():
             terms = self._forward(self.nested(batch, flatten=mask is not None))
         weights = torch.full_like(terms.loss, 1 / total) if mask is None else mask.flatten() / total
-        loss = (terms.loss * weights).sum()
+        loss = (terms.loss * (weights if importance is None else weights * importance[self.rank :: self.world])).sum()
         self.optimizer.zero_grad(set_to_none=True)
         (loss * self.world).backward()  # DDP averages over the learners what is a sum over their shares
         watched = {"loss": terms.loss, **terms.watched}
@@ -135,9 +144,19 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, self.updates, self.steps / max(1, self._total_steps))
         self.optimizer.step()
+        if self.drawing is not None and self.drawing.prioritized:
+            self.drawing.learned(units, self._of_all(terms.errors, len(units)))
         self.updates += 1
         self.steps += total
         return self._watch({name: value.detach() for name, value in watched.items()}, weights)
+
+    def _of_all(self, errors: Tensor, number: int) -> Tensor:
+        """The errors of a whole batch of `number` steps, from those of each learner's share."""
+        found = errors.new_zeros(number)
+        found[self.rank :: self.world] = errors
+        if self.world > 1:
+            torch.distributed.all_reduce(found)
+        return found
 
     def last_batch(self) -> Batch:
         """This learner's share of the last batch, flat."""
@@ -214,11 +233,15 @@ class Learner:
         if self._refresh_interval:
             state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
             state["targets_age_updates"] = torch.tensor(self._targets_age_updates)
+        if self.drawing is not None:
+            state |= self.drawing.state()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor], *, updates: int, steps: int) -> None:
         """Goes back to where `state` was taken."""
         self.algorithm.load_state_dict(_below(state, "algorithm."))
+        if self.drawing is not None:
+            self.drawing.restore(state)
         if "targets_age_updates" in state:
             self._refreshed_by = _below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
@@ -255,3 +278,10 @@ def learning_rate(config: OptimizerConfig, update: int, done: float) -> float:
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+@contextlib.contextmanager
+def torch_of_our_own(threads: int) -> Iterator[None]:
+    """Torch's threads and random numbers are afterwards as they were."""
+    with torch_threads(threads), torch.random.fork_rng():
+        yield

@@ -101,10 +101,14 @@ class TrainingLoop:
                     self.seconds.update += time.perf_counter() - begin - gathering
                     if not finite:
                         return self._went_wrong()
-                    if self.learner.updates % interval == 0:
+                    if interval and self.learner.updates % interval == 0:
                         paused_at = self.learner.updates
                         if self._pause(Position(epoch, chunk, number + 1)):
                             return None
+            if not interval:
+                paused_at = self.learner.updates
+                if self._pause(Position(epoch + 1)):
+                    return None
         if self.learner.updates != paused_at:
             self._pause(Position(self.config.optimizer.max_epochs))
         return None
@@ -121,16 +125,12 @@ class TrainingLoop:
             yield found
 
     def _batches(self, epoch: int, chunk: int) -> Iterator[tuple[int, torch.Tensor]]:
-        optimizer, learner = self.config.optimizer, self.learner
-        order = batches(
-            learner.units(),
-            learner.batch_units,
-            seed=self.config.seed,
-            epoch=epoch,
-            chunk=chunk,
-            replacement=optimizer.replacement,
-        )
+        units, size = self.learner.units(), self.learner.batch_units
         first = self.start.batch if (epoch, chunk) == self.start[:2] else 0
+        if self.learner.drawing is not None:
+            return self.learner.drawing.batches(units, size, epoch=epoch, chunk=chunk, first=first)
+        replacement = self.config.optimizer.replacement
+        order = batches(units, size, seed=self.config.seed, epoch=epoch, chunk=chunk, replacement=replacement)
         return ((number, units) for number, units in enumerate(order) if number >= first)
 
     def _pause(self, position: Position) -> bool:

@@ -58,6 +58,7 @@ class Mapping:
             compute=ray.data.ActorPoolStrategy(min_size=smallest, max_size=largest, initial_size=smallest),
             num_cpus=self.config.cpus_per_prelearner,
             num_gpus=self.config.gpus_per_prelearner or None,
+            **({} if (options := self.config.prelearner_options) is None else options.named),
         )
         mapped.context.execution_options.preserve_order = True  # that of the rows, and not that of their completion
         return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=self.config.prefetch))
@@ -68,7 +69,7 @@ class Mapping:
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline}
+        return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline, "timed": True}
 
 
 def check_can_be_sent(made: object) -> None:

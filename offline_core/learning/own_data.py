@@ -12,6 +12,7 @@ import numpy as np
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError, within
 from offline_core.learning.config import DataConfig
+from offline_core.learning.kept_rows import KeptRows
 from offline_core.learning.mapping import Pool
 from offline_core.learning.origin import Origin, place_of
 from offline_core.own_errors import own_errors
@@ -80,7 +81,13 @@ class OwnData:
         return True
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
+        self,
+        wanted: Sequence[str],
+        *,
+        looks_ahead: bool,
+        pool: Pool | None,
+        order: np.random.Generator | None,
+        rows: KeptRows | None,
     ) -> Iterator[Part]:
         uri, name = self.origin.ref.uri, f"data class {self.config.data_class}"
         with in_order():

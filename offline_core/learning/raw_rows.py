@@ -13,6 +13,7 @@ import pyarrow as pa
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
 from offline_core.learning.config import DataConfig
+from offline_core.learning.kept_rows import KeptRows
 from offline_core.learning.mapping import Mapping, Pool
 from offline_core.learning.origin import Origin, place_of
 from offline_core.prelearner.mapper import spaces_made
@@ -71,13 +72,22 @@ class RawRows:
         return None
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
+        self,
+        wanted: Sequence[str],
+        *,
+        looks_ahead: bool,
+        pool: Pool | None,
+        order: np.random.Generator | None,
+        rows: KeptRows | None,
     ) -> Iterator[Part]:
         where = self.origin.ref.uri
         mapping = Mapping(self.config, "rows", tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=where)
         if pool is not None:
-            return mapping.pooled(self._ray_rows(), pool)
-        return map(mapping.mapper(), (table for reader in self.readers for table in tables(reader)))
+            return mapping.pooled(self._ray_rows() if rows is None else rows.dataset(self._ray_rows), pool)
+        return map(mapping.mapper(), self._tables() if rows is None else rows.tables(self._tables))
+
+    def _tables(self) -> Iterator[pa.Table]:
+        return (table for reader in self.readers for table in tables(reader))
 
     def _ray_rows(self) -> Any:
         import ray.data

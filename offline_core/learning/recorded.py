@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from offline_core.config import EnvironmentSpec
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
+from offline_core.learning.kept_rows import KeptRows
 from offline_core.learning.mapping import Mapping, Pool
 from offline_core.learning.origin import Origin
 from offline_core.prelearner.mapper import spaces_made
@@ -59,22 +61,35 @@ class Recorded:
         return self.dataset.manifest.environment if self.pipeline.spaces == spaces_of(self.dataset) else None
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
+        self,
+        wanted: Sequence[str],
+        *,
+        looks_ahead: bool,
+        pool: Pool | None,
+        order: np.random.Generator | None,
+        rows: KeptRows | None,
     ) -> Iterator[Part]:
         uri, format = self.dataset.location.uri, self.dataset.manifest.format
         mapping = Mapping(self.config, format, tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=uri)
         names = mapping.stored_columns(schema_of(self.dataset).names)
         found = pieces(self.dataset, names)
-        if order is not None:
-            found = [found[number] for number in order.permutation(len(found))]
-        if pool is None:
-            return map(mapping.mapper(), tables_of(found, names, together=self.config.row_groups_per_read))
-        return self._pooled(found, names, mapping, pool)
+        numbers = range(len(found)) if order is None else order.permutation(len(found)).tolist()
+        together = self.config.row_groups_per_read
+        if pool is not None:
+            return mapping.pooled(self._ray_rows(found, names, numbers, rows), pool)
+        if rows is not None:
+            tables = rows.tables(partial(tables_of, found, names, together=1), order=numbers, together=together)
+        else:
+            tables = tables_of([found[number] for number in numbers], names, together=together, timed=True)
+        return map(mapping.mapper(), tables)
 
-    def _pooled(self, order: Sequence[Piece], names: Sequence[str], mapping: Mapping, pool: Pool) -> Iterator[Part]:
+    def _ray_rows(self, found: Sequence[Piece], names: Sequence[str], numbers: Sequence[int], rows: KeptRows | None) -> Any:
         from offline_core.storage.ray_reader import ray_pieces
 
-        return mapping.pooled(ray_pieces(order, names, pieces_per_read=self.config.row_groups_per_read), pool)
+        if rows is not None:
+            return rows.dataset(partial(ray_pieces, found, names), order=numbers)
+        in_order = [found[number] for number in numbers]
+        return ray_pieces(in_order, names, pieces_per_read=self.config.row_groups_per_read, timed=True)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)

@@ -6,14 +6,12 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from offline_core.config import Config, EnvironmentSpec
-from offline_core.episodes import columns
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.registry import ALGORITHMS, make_algorithm
 from offline_core.learning.bottleneck import bottleneck
@@ -22,20 +20,19 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.counting import Counts
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.feed import Feed
-from offline_core.learning.learner import Learner
+from offline_core.learning.learner import Learner, torch_of_our_own
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.observed import take_statistics
 from offline_core.learning.planning import Costs, cpus_and_gpus
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import Source, make_feed
 from offline_core.learning.state import Position, States, TrainingState
-from offline_core.learning.steps import Reading
 from offline_core.learning.supervisor import RunSupervisor, resubmitted
 from offline_core.seeding import derive_seed
 from offline_core.storage.dataset import DatasetRef
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
-from offline_core.torch_threads import torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +41,7 @@ _HOW_FAST = {
         "prelearners",
         "cpus_per_prelearner",
         "gpus_per_prelearner",
+        "prelearner_options",
         "row_groups_per_read",
         "prefetch",
         "resident_bytes",
@@ -104,7 +102,7 @@ class Run:
         settings = self.config.model_dump(mode="json", exclude=_HOW_FAST)
         settings = {name: value for name, value in settings.items() if name == self.config.algorithm or name not in ALGORITHMS}
         settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
-        if not self.streamed:
+        if not self.streamed or self.config.data.buffer is not None:
             settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
@@ -134,8 +132,15 @@ class Run:
     @property
     def total_updates(self) -> int:
         """About as many, if nothing ends it before the last epoch: for progress bars."""
-        optimizer = self.config.optimizer
-        return optimizer.max_epochs * math.ceil(self.steps / optimizer.batch_size)
+        return self.config.optimizer.max_epochs * math.ceil(self.epoch_steps / self.config.optimizer.batch_size)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Learned from in a pass over the data: each once, or as many as are drawn from a replay buffer."""
+        if (buffer := self.config.data.buffer) is None:
+            return self.steps
+        reads = math.ceil(self.dataset.episodes / buffer.read_episodes)
+        return reads * buffer.batches_per_read * self.config.optimizer.batch_size
 
     def algorithm(self) -> Algorithm:
         """A new one.
@@ -171,6 +176,7 @@ def _feed(run: Run, source: Source, *, streamed: bool) -> Feed:
         streamed=streamed,
         seed=run.config.seed,
         taken_cpus=run.config.compute.processes * run.config.compute.cpus_per_learner,
+        optimizer=run.config.optimizer,
     )
 
 
@@ -180,14 +186,14 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
     Arguments:
         start: `time.time()` when the run began.
     """
-    total_steps = run.config.optimizer.max_epochs * run.steps
+    total_steps = run.config.optimizer.max_epochs * run.epoch_steps
     learner = Learner(run.algorithm(), run.config, total_steps=total_steps, rank=rank, world=world)
     folder = Location.of(run.output)
     states = States(folder, run=run.identity)
     found = first_state(states, learner)
     seconds = Seconds()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_torch_of_our_own(run.config.compute.threads))
+        stack.enter_context(torch_of_our_own(run.config.compute.threads))
         supervisor = None
         if rank == 0:
             if found is None:
@@ -224,7 +230,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 resubmitted(supervisor.evaluations, state, tensors)
             log.info("Going on with %s after update %s", run.output, f"{state.updates:,}")
         elif run.config.network.normalize_observations:
-            _take_statistics(learner, feed)
+            take_statistics(learner, feed)
         loaded = time.time()
         begun = learner.steps
         TrainingLoop(run.config, learner, feed, supervisor, seconds=seconds, start=position).run()
@@ -253,21 +259,6 @@ def first_state(states: States, learner: Learner) -> tuple[TrainingState, dict[s
     return told[0]  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def _torch_of_our_own(threads: int) -> Iterator[None]:
-    """Torch's threads and random numbers are afterwards as they were."""
-    with torch_threads(threads), torch.random.fork_rng():
-        yield
-
-
-def _take_statistics(learner: Learner, feed: Feed) -> None:
-    for steps in feed.chunks(0):
-        steps.to(learner.device)
-        for units in steps.rows.split(65_536):
-            batch = learner.nested(steps.batch(units, Reading((columns.OBS,))))
-            learner.algorithm.policy.encoder.update_statistics(batch[columns.OBS])
-
-
 def _result(
     run: Run, supervisor: RunSupervisor, seconds: Seconds, feed: Feed, *, start: float, loaded: float, steps: int
 ) -> TrainingResult:
@@ -280,10 +271,11 @@ def _result(
     result: dict[str, Any] = {
         "checkpoint": best_uri,
         "last_checkpoint": last,
+        "kept_checkpoints": supervisor.kept,
         "dataset": run.dataset,
         "updates": end.updates,
         "steps": end.steps,
-        "epochs": end.steps / run.steps,
+        "epochs": end.steps / run.epoch_steps,
         "metrics": best[1] if best else {},
         "target_return": run.target_return,
         "reached_target": supervisor.reached_target,

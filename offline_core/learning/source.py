@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
@@ -15,12 +15,14 @@ from offline_core.config import EnvironmentSpec
 from offline_core.episodes import columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import ConfigError, SchemaError
-from offline_core.learning.config import DataConfig
+from offline_core.learning.config import DataConfig, OptimizerConfig
+from offline_core.learning.kept_rows import KeptRows
 from offline_core.learning.mapping import Pool
 from offline_core.learning.origin import Origin
-from offline_core.prelearner.layout import IS_STEP, STARTS
+from offline_core.prelearner.layout import IS_STEP, PRELEARNER_SECONDS, STARTS
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.seeding import derive_seed
+from offline_core.storage.pieces import READ_SECONDS
 
 if TYPE_CHECKING:
     from offline_core.learning.algorithms.algorithm import Algorithm
@@ -32,6 +34,9 @@ BYTES_BESIDE = 40
 """A step's reward, end, row numbers, and what an algorithm adds, beside its observation and action."""
 WHILE_JOINING = 2
 """Parts and the whole are both in memory for a moment."""
+
+
+SECONDS = (READ_SECONDS, PRELEARNER_SECONDS)
 
 
 class Source(Protocol):
@@ -54,7 +59,13 @@ class Source(Protocol):
         """What all columns go through; its spaces are those that a policy learns."""
 
     def parts(
-        self, wanted: Sequence[str], *, looks_ahead: bool, pool: Pool | None, order: np.random.Generator | None
+        self,
+        wanted: Sequence[str],
+        *,
+        looks_ahead: bool,
+        pool: Pool | None,
+        order: np.random.Generator | None,
+        rows: KeptRows | None,
     ) -> Iterator[Part]:
         """All of it once, in parts of whole episodes; the same each time.
 
@@ -63,6 +74,7 @@ class Source(Protocol):
             looks_ahead: with the observations after the last steps.
             pool: of actors that map rows; None: this process does.
             order: draws another order, if there is a choice.
+            rows: reads them but once; None: from the files.
         """
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
@@ -75,6 +87,7 @@ def parts_of(
     *,
     pool: Pool | None = None,
     order: np.random.Generator | None = None,
+    rows: KeptRows | None = None,
 ) -> Iterator[Part]:
     """All of it once, with the columns that the algorithm needs; see `Source.parts`.
 
@@ -85,7 +98,7 @@ def parts_of(
     wanted = (*(name for name in algorithm.stored if name not in own.adds), *sorted(own.reads - set(algorithm.stored)))
     # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
     kept = {*algorithm.stored, *algorithm.batch_columns} - ({columns.NEW_OBS} - set(algorithm.stored))
-    made = source.parts(wanted, looks_ahead=algorithm.looks_ahead or own.looks_ahead, pool=pool, order=order)
+    made = source.parts(wanted, looks_ahead=algorithm.looks_ahead or own.looks_ahead, pool=pool, order=order, rows=rows)
     return (_kept(part, algorithm.stored, kept, source.origin.ref.uri) for part in made)
 
 
@@ -98,6 +111,7 @@ def make_feed(
     streamed: bool,
     seed: int,
     taken_cpus: float = 0.0,
+    optimizer: OptimizerConfig = OptimizerConfig(),
 ) -> Feed:
     """The steps of `source` for learners; needs Ray if there are to be prelearners.
 
@@ -105,6 +119,7 @@ def make_feed(
         streamed: read it anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
         taken_cpus: CPUs that Ray reserves for learners.
+        optimizer: whose batches come out of a replay buffer, if there is one.
     """
     from offline_core.learning.feed import ResidentFeed, StreamingFeed
 
@@ -112,8 +127,19 @@ def make_feed(
     uri = source.origin.ref.uri
     if not streamed:
         return ResidentFeed(parts_of(source, algorithm, pool=pool), where=uri, expected_steps=expected_steps)
+
+    rows = KeptRows() if config.resident_bytes == "rows" else None
+
+    def parts(epoch: int) -> Iterator[Part]:
+        order = np.random.default_rng(derive_seed(seed, "pieces", epoch))
+        return parts_of(source, algorithm, pool=pool, order=order, rows=rows)
+
+    if config.buffer is not None:
+        from offline_core.learning.replay.feed import ReplayFeed
+
+        return ReplayFeed.of(parts, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
     return StreamingFeed(
-        lambda epoch: parts_of(source, algorithm, pool=pool, order=np.random.default_rng(derive_seed(seed, "pieces", epoch))),
+        parts,
         where=uri,
         window_steps=config.window_steps,
         expected_steps=expected_steps,
@@ -126,8 +152,14 @@ def resident_bytes(source: Source, steps: int) -> int:
 
 
 def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
-    """So many steps are too large to stay in memory. Logs where they will be, and why."""
+    """So many steps are too large to stay in memory, or go through a buffer. Logs where they will be, and why."""
     ref = source.origin.ref
+    if config.buffer is not None:
+        log.info("%s goes through a buffer of %s steps", ref.uri, f"{config.buffer.capacity_steps:,}")
+        return True
+    if config.resident_bytes == "rows":
+        log.info("%s is streamed, and what is stored stays in memory (data.resident_bytes)", ref.uri)
+        return True
     needed = resident_bytes(source, steps)
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
     sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
@@ -168,7 +200,23 @@ def _pool(config: DataConfig, taken_cpus: float) -> Pool | None:
             f"{smallest} prelearners want {gpus:g} GPUs, but Ray has {there.get('GPU', 0.0):g}: they would never start. Lower "
             "data.prelearners or data.gpus_per_prelearner."
         )
+    _check_options(config, smallest, there)
     return smallest, largest
+
+
+def _check_options(config: DataConfig, actors: int, there: Mapping[str, float]) -> None:
+    """Ray has the resources of its nodes' own that so many prelearners want.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    options = config.prelearner_options
+    for name, each in ({} if options is None else options.resources).items():
+        if (wanted := actors * each) > there.get(name, 0.0):
+            raise ConfigError(
+                f"{actors} prelearners want {wanted:g} {name}, but Ray has {there.get(name, 0.0):g}: they would never start. "
+                "Lower data.prelearners or correct data.prelearner_options.resources."
+            )
 
 
 def _kept(part: Part, stored: Sequence[str], kept: Collection[str], where: str) -> Part:
@@ -177,7 +225,7 @@ def _kept(part: Part, stored: Sequence[str], kept: Collection[str], where: str) 
         raise SchemaError(
             f"{where}: the column {', '.join(sorted(missing))} is missing from what the prelearner and its connectors made."
         )
-    return {path: column for path, column in part.items() if names[path] in kept or path in (STARTS, IS_STEP)}
+    return {path: column for path, column in part.items() if names[path] in kept or path in (STARTS, IS_STEP, *SECONDS)}
 
 
 def bytes_per_step(spaces: Spaces) -> int:

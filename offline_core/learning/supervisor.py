@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import safetensors.torch
@@ -14,7 +15,7 @@ from offline_core.evaluation.result import FOLLOWED
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
-from offline_core.learning.feed import Feed
+from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
@@ -77,6 +78,8 @@ class RunSupervisor:
         self.feed = feed
         self.seconds = seconds
         self._before = Seconds()
+        self._read_before = ReadSoFar()
+        self._iteration = 0
         self._bar = progress(total_updates, what="train", unit="update", began=state.updates)
 
     def pause(self, position: Position, watched: Metrics) -> bool:
@@ -86,11 +89,20 @@ class RunSupervisor:
             self.went_wrong(watched, self.learner.last_batch())
             return True
         self.watched = watched
+        self._iteration = len(self.reports) + 1
         self._report(watched)
         if self.evaluations is not None:
-            self.evaluations.submit(self.learner.updates)
-        elif self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
+            if self._evaluates:
+                self.evaluations.submit(self.learner.updates)
+        elif (
+            self._evaluates
+            and self.held_out
+            and self.learner.algorithm.loss_compares
+            and self._is_best(self.held_out, lowest=True)
+        ):
             self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
+        if (every := self.config.optimizer.keep_every_iterations) and self._iteration % every == 0:
+            self.checkpoints.save(kept_name(self.learner.updates), snapshot(self.learner.algorithm.policy), {})
         self._save(position)
         self._collect(wait=False)
         self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
@@ -113,7 +125,24 @@ class RunSupervisor:
         """After the last epoch: what the policy is now is the last one, and all evaluations are waited for."""
         if not self.ended or self.evaluations is None:
             self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
+            self._submit_last()
             self._collect(wait=True)
+
+    def _submit_last(self) -> None:
+        """Evaluates the last policy, too, where the interval left it out."""
+        updates = self.learner.updates
+        if self.evaluations is not None and updates not in {
+            *(done for done, _ in self.curve),
+            *(pending for pending, _ in self.evaluations.pending),
+        }:
+            self.evaluations.submit(updates)
+
+    @property
+    def kept(self) -> list[str]:
+        """URIs of the policies of every so many iterations."""
+        every = self.config.optimizer.keep_every_iterations
+        reports = self.reports[every - 1 :: every] if every else []
+        return [self.checkpoints.folder.child(kept_name(report.updates)).uri for report in reports]
 
     def close(self) -> None:
         """The run is over, however it ended."""
@@ -130,13 +159,28 @@ class RunSupervisor:
             "data_wait_seconds": seconds.wait,
             "steps_per_second": (self.steps - steps) / (seconds.update + seconds.gather + seconds.wait),
         }
-        if (read := self.feed.read).seconds:
-            record["read_steps_per_second"] = read.steps / read.seconds
-        if self.held_out_loss is not None:
+        record |= self._rates(self.steps - steps, seconds)
+        if self.held_out_loss is not None and self._evaluates:
             record[LOSS] = self.held_out_loss()
             self.held_out.append((self.learner.updates, record[LOSS]))
         self.reports.append(Report(self.learner.updates, self.steps, watched["loss"]))
         self.metrics.add(self.learner.updates, record)
+
+    def _rates(self, steps: int, seconds: Seconds) -> dict[str, float]:
+        """Steps a second of each layer, in the seconds that it worked in this iteration; those that did nothing have none."""
+        now = replace(self.feed.read)  # a thread may be reading on
+        read, self._read_before = now.since(self._read_before), now
+        layers = {
+            "read": (read.steps, read.read_seconds),
+            "prelearner": (read.steps, read.prelearner_seconds),
+            "learner": (steps, seconds.update + seconds.gather),
+        }
+        return {f"{name}_steps_per_second": steps / took for name, (steps, took) in layers.items() if steps and took}
+
+    @property
+    def _evaluates(self) -> bool:
+        """In this iteration."""
+        return self._iteration % self.config.evaluation.interval_iterations == 0
 
     def _save(self, position: Position) -> None:
         tensors = self.learner.state()
@@ -189,6 +233,11 @@ class RunSupervisor:
     def _keep_best(self, weights: Weights, metrics: Metrics, updates: int) -> None:
         self.best = (updates, metrics)
         self.checkpoints.save("best", weights, metrics)
+
+
+def kept_name(updates: int) -> str:
+    """Of the checkpoint of an iteration, below the run's folder."""
+    return f"iterations/{updates:09d}"
 
 
 def resubmitted(evaluations: Evaluations, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:

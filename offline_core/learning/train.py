@@ -24,6 +24,7 @@ from offline_core.learning.own_data import OwnData
 from offline_core.learning.planning import planned
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
+from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
 from offline_core.learning.source import Source, is_streamed, wants_prelearners
@@ -124,6 +125,7 @@ def begun(config: TrainingConfig, dataset: str, output: str, version: int | None
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
     algorithm = run.algorithm()  # which may refuse, before anything is read
+    _check_buffer(run, algorithm)
     _check_patience(run, algorithm)
     _check_terminations(source, algorithm, config.data)
     if not source.origin.ref.steps:
@@ -180,6 +182,23 @@ def _check_patience(run: Run, algorithm: Algorithm) -> None:
         f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
         "or set evaluation.patience to None."
     )
+
+
+def _check_buffer(run: Run, algorithm: Algorithm) -> None:
+    """A replay buffer can be made, and draw for this algorithm.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    buffer = run.config.data.buffer
+    if buffer is None:
+        return
+    make_buffer(buffer, replacement=run.config.optimizer.replacement)
+    if buffer.sampling == "prioritized" and not algorithm.has_errors:
+        raise ConfigError(
+            f"{type(algorithm).__name__} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
+            "uniform, or use marwil, dqn, iql or cql."
+        )
 
 
 def _check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:

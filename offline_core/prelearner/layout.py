@@ -13,6 +13,9 @@ from offline_core.errors import SchemaError
 STARTS, IS_STEP = "_starts", "_is_step"
 """(R,) bool: the row is the first of an episode; it is a step, and not only the observation after the last one."""
 
+PRELEARNER_SECONDS = "_prelearner_seconds"
+"""(R,) float32, beside `READ_SECONDS`: how long a mapper took, in its first row."""
+
 _FLAGS = (STARTS, IS_STEP, columns.TERMINATEDS, columns.TRUNCATEDS)
 
 Columns: TypeAlias = dict[str, Nested]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -13,9 +14,10 @@ import pyarrow as pa
 from offline_core.errors import ConfigError, within
 from offline_core.own_code import OwnCode, imported
 from offline_core.own_errors import own_errors
-from offline_core.prelearner.layout import check_layout
+from offline_core.prelearner.layout import PRELEARNER_SECONDS, STARTS, check_layout
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair
 from offline_core.prelearner.prelearner import PreLearner, Rows
+from offline_core.storage.pieces import READ_SECONDS
 
 
 class Mapper:
@@ -24,9 +26,11 @@ class Mapper:
     Arguments:
         own: the user's prelearner, None for ours.
         given: what a prelearner is made with.
+        timed: add the columns `READ_SECONDS` and `PRELEARNER_SECONDS`, whose sums are how long reading and this took.
     """
 
-    def __init__(self, own: OwnCode | None, given: Mapping[str, Any], pipeline: Pipeline) -> None:
+    def __init__(self, own: OwnCode | None, given: Mapping[str, Any], pipeline: Pipeline, *, timed: bool = False) -> None:
+        self._timed = timed
         self._own = own
         self._given = given
         self._pipeline = pipeline
@@ -37,6 +41,20 @@ class Mapper:
         return make_prelearner(self._own, self._given)
 
     def __call__(self, rows: pa.Table) -> dict[str, np.ndarray]:
+        if not self._timed:
+            return self._made(rows)
+        read = 0.0
+        if READ_SECONDS in rows.column_names:
+            read = rows[READ_SECONDS].to_numpy().sum()
+            rows = rows.drop_columns([READ_SECONDS])
+        begin = time.perf_counter()
+        made = self._made(rows)
+        for name, seconds in ((READ_SECONDS, read), (PRELEARNER_SECONDS, time.perf_counter() - begin)):
+            made[name] = np.zeros(len(made[STARTS]), np.float32)
+            made[name][:1] = seconds
+        return made
+
+    def _made(self, rows: pa.Table) -> dict[str, np.ndarray]:
         with within(self._given["where"]):
             if self._own is None:
                 return self._pipeline(self._prelearner.columns(rows))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,6 +22,9 @@ from offline_core.storage.reader import schema_of
 READERS = 8
 AHEAD_BYTES = 64 * 2**20
 """Of pieces that are read before they are asked for: what a network needs to be kept busy."""
+
+
+READ_SECONDS = "_read_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,22 @@ class Piece:
             return file.read_row_group(self.number, columns=list(names))
 
 
-def read_pieces(pieces: Sequence[Piece], names: Sequence[str]) -> pa.Table:
-    """The rows of all of them with these columns, in this order; see `Piece.read`."""
-    return pa.concat_tables([piece.read(names) for piece in pieces])
+def read_pieces(pieces: Sequence[Piece], names: Sequence[str], *, timed: bool = False) -> pa.Table:
+    """The rows of all of them with these columns, in this order; see `Piece.read`.
+
+    Arguments:
+        timed: with the column `READ_SECONDS`, whose sum is how long it took.
+    """
+    begin = time.perf_counter()
+    table = pa.concat_tables([piece.read(names) for piece in pieces])
+    if not timed:
+        return table
+    seconds = np.zeros(table.num_rows, np.float32)
+    seconds[:1] = time.perf_counter() - begin
+    return table.append_column(READ_SECONDS, pa.array(seconds))
 
 
-def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -> Iterator[pa.Table]:
+def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int, timed: bool = False) -> Iterator[pa.Table]:
     """`read_pieces` of so many at a time; the next ones are being read while the last is looked at.
 
     It ends its threads without waiting for them: an error's traceback may hold this until the garbage collector ends it, and
@@ -60,10 +75,11 @@ def tables_of(pieces: Sequence[Piece], names: Sequence[str], *, together: int) -
     """
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
     pool = ThreadPoolExecutor(READERS)
+    read = functools.partial(read_pieces, timed=True) if timed else read_pieces
     try:
         for start in range(0, len(pieces), together):
             part = pieces[start : start + together]
-            waiting.append((pool.submit(read_pieces, part, names), sum(piece.size_bytes for piece in part)))
+            waiting.append((pool.submit(read, part, names), sum(piece.size_bytes for piece in part)))
             while len(waiting) > 1 and sum(size for _, size in waiting) > AHEAD_BYTES:
                 yield waiting.popleft()[0].result()
         while waiting:

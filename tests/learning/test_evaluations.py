@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.config import EnvironmentSpec
+from offline_core.config import EnvironmentSpec, parse
 from offline_core.environments import spaces_of
-from offline_core.errors import ClusterError
+from offline_core.errors import ClusterError, ConfigError
+from offline_core.evaluation.rollouts import Rollouts
 from offline_core.learning import evaluations
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.evaluations import Evaluation, Evaluations, snapshot
@@ -48,6 +49,31 @@ def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
         assert [e.updates for e in here] == [e.updates for e in elsewhere] == [0, 1, 2, 3]
         for one, other in zip(here, elsewhere, strict=True):
             np.testing.assert_array_equal(one.rollouts.returns, other.rollouts.returns)
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_several_actors_share_the_episodes_from_the_start() -> None:
+    policy = Policy(*spaces_of(CARTPOLE), seed=1)
+    alone, shared, again = played(policy, 2), played(policy, 2, actors=3), played(policy, 2, actors=3)
+    for one, two in zip(shared, again, strict=True):
+        np.testing.assert_array_equal(one.rollouts.returns, two.rollouts.returns)
+        assert len(one.rollouts.returns) == len(one.rollouts.lengths) == 5
+    assert [evaluation.updates for evaluation in shared] == [evaluation.updates for evaluation in alone]
+    many = played(policy, 1, actors=9)
+    assert len(many[0].rollouts.returns) == 5, "no more actors than episodes"
+
+
+def test_several_actors_are_not_this_process() -> None:
+    with pytest.raises(ConfigError, match="several actors play in actors of Ray"):
+        parse(EvaluationDuringTraining, {"actors": 2, "location": "process"})
+
+
+@pytest.mark.parametrize("told", [[None, None], [np.array([True]), None], [np.array([True]), np.array([False])]])
+def test_rollouts_of_several_are_one(told: list[np.ndarray | None]) -> None:
+    parts = [Rollouts(np.array([n + 1.0]), np.array([n + 1]), successes) for n, successes in enumerate(told)]
+    joined = Rollouts.joined(parts)
+    assert joined.returns.tolist() == [1.0, 2.0] and joined.lengths.tolist() == [1, 2]
+    assert (None if joined.successes is None else joined.successes.tolist()) == (None if told[0] is None else [True, False])
 
 
 @pytest.fixture

@@ -61,7 +61,12 @@ def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> Trai
     return train_policy(parse(TrainingConfig, SETTINGS | settings | {"compute": compute}), dataset=dataset, output=str(output))
 
 
-@pytest.mark.parametrize("data", [{}, {"resident_bytes": 0, "window_steps": 600}], ids=["resident", "streaming"])
+BUFFER = {"capacity_steps": 450, "read_episodes": 3, "sampling": "prioritized"}
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"resident_bytes": 0, "window_steps": 600}, {"buffer": BUFFER}], ids=["resident", "streaming", "buffer"]
+)
 def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
     alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data) for n in (0, 2))
     assert alone.updates == two.updates

@@ -89,13 +89,31 @@ def training(data: DataConfig, **more: Any) -> TrainingConfig:
     return parse(TrainingConfig, {"data": data.model_dump(), "optimizer": optimizer, "network": {"hidden_sizes": [4]}} | more)
 
 
-@pytest.mark.parametrize("changes", [{}, {"prelearners": 1, "cpus_per_prelearner": 0.5}, {"window_steps": 4}], ids=str)
+KEPT = {"resident_bytes": "rows", "window_steps": 4}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"prelearners": 1, "cpus_per_prelearner": 0.5},
+        {"window_steps": 4},
+        KEPT,
+        KEPT | {"prelearners": 1, "cpus_per_prelearner": 0.5},
+    ],
+    ids=str,
+)
 def test_rows_become_steps_each_once(text: str, changes: dict[str, Any]) -> None:
     config = lines(**changes)
     source = RawRows.of(text, config)
     assert (*count(source, BC), source.origin.ref.version) == (4, 11, 0)
     found = read(source, config, streamed="window_steps" in changes)
     assert found == OBSERVED
+
+
+def test_rows_that_a_data_class_reads_cannot_be_kept() -> None:
+    with pytest.raises(ConfigError, match="reads by itself, so its rows cannot be kept"):
+        parse(DataConfig, {"data_class": own("Numbers"), "resident_bytes": "rows"})
 
 
 def test_rows_of_another_reader_than_rays(tmp_path: Path) -> None:

@@ -67,7 +67,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes(), rows=5, environment=None)
 
 
-CASES = {"played": SETTINGS, "streamed": ALONE | {"data": {"resident_bytes": 0, "window_steps": 600}}}
+BUFFER = {"capacity_steps": 450, "read_episodes": 3, "batches_per_read": 2, "sampling": "prioritized"}
+CASES = {
+    "played": SETTINGS,
+    "streamed": ALONE | {"data": {"resident_bytes": 0, "window_steps": 600}},
+    "buffer": ALONE | {"data": {"buffer": BUFFER}},
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,7 +80,7 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_bits(tmp_path: Path, data
     settings = CASES[case]
     config = parse(TrainingConfig, settings)
     whole = train_policy(config, dataset=dataset, output=str(tmp_path / "whole"))
-    for at in (24, 51):  # of 64, between the states after 21 and 28, and after 49 and 56
+    for at in (24, 51):  # of 64 (of a buffer 56), between the states after 21 and 28, and after 49 and 56
         killed(dataset, tmp_path / "killed", settings, at=at)
     again = train_policy(config, dataset=dataset, output=str(tmp_path / "killed"))
     assert again.updates == whole.updates

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ import pytest
 from offline_core.evaluation.rollouts import Rollouts
 from offline_core.learning import run
 from offline_core.learning.evaluations import Evaluation, snapshot
+from offline_core.learning.feed import ReadSoFar
+from offline_core.learning.loop import Seconds
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.supervisor import RunSupervisor
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import read_policy_manifest
 from tests.learning.test_train import balancing_episodes, config, dataset_of
@@ -54,6 +59,14 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluat
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
+def test_evaluations_have_an_interval_of_their_own_and_the_last_policy_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, _ = trained(tmp_path, monkeypatch, 0, interval_iterations=3)
+    assert [updates for updates, _ in result.losses] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert [updates for updates, _ in result.curve] == [15, 30, 40]
+
+
 @pytest.mark.parametrize(
     ("evaluation", "updates", "best"),
     [({"patience": 2}, 20, 12.0), ({"target_return": 11.5}, 10, 12.0), ({"target_return": 99.0}, 40, 14.0)],
@@ -69,3 +82,37 @@ def test_how_far_evaluations_are_behind_does_not_matter(
         assert result.curve == results[0].curve
         assert result.losses == results[0].losses
     assert len(set(last)) == 1
+
+
+def test_the_held_out_loss_has_that_interval_too(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes())
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}}
+    evaluation = {"play": False, "held_out": data, "interval_iterations": 2}
+    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
+    assert [updates for updates, _ in result.held_out_losses] == [10, 20]
+
+
+def test_the_policies_of_every_so_many_iterations_are_kept(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}
+    keeping, plain_config = (config(optimizer=optimizer | keep, evaluation={}) for keep in ({"keep_every_iterations": 3}, {}))
+    result = train_policy(keeping, dataset=data, output=str(tmp_path / "out"))
+    assert result.kept_checkpoints == [str(tmp_path / "out" / "iterations" / f"{updates:09d}") for updates in (15, 30)]
+    digests = [read_policy_manifest(uri).weights_sha256 for uri in (*result.kept_checkpoints, result.last_checkpoint)]
+    assert len(set(digests)) == 3
+    plain = train_policy(plain_config, dataset=data, output=str(tmp_path / "plain"))
+    assert not plain.kept_checkpoints and not (tmp_path / "plain" / "iterations").exists()
+    assert read_policy_manifest(plain.last_checkpoint).weights_sha256 == digests[-1]
+
+
+def test_rates_are_of_an_iteration_and_not_of_all() -> None:
+    feed = SimpleNamespace(read=ReadSoFar())
+    supervisor: Any = SimpleNamespace(feed=feed, _read_before=ReadSoFar())
+    told = []
+    for steps, read, mapped in ((1000, 2.0, 4.0), (1000, 0.5, 1.0), (0, 0.0, 0.0)):
+        feed.read.steps += steps
+        feed.read.read_seconds += read
+        feed.read.prelearner_seconds += mapped
+        told.append(RunSupervisor._rates(supervisor, 600, Seconds(update=2.0, gather=1.0, wait=5.0)))
+    rates = [[record.get(f"{layer}_steps_per_second") for layer in ("read", "prelearner", "learner")] for record in told]
+    assert rates == [[500, 250, 200], [2000, 1000, 200], [None, None, 200]]

@@ -12,18 +12,23 @@ import torch
 
 from offline_core.config import parse
 from offline_core.errors import ConfigError
-from offline_core.learning import group
+from offline_core.learning import group, recorded
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.config import ComputeConfig, DataConfig, TrainingConfig
 from offline_core.learning.feed import Feed, batches
+from offline_core.learning.mapping import Mapping
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.run import Run, feed_of
 from offline_core.learning.source import parts_of
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.prelearner.mapper import Mapper
+from offline_core.storage import ray_reader
 from offline_core.storage.dataset import open_dataset
 from tests.seeds.forms import TRAINING, metrics, observations, train, weights
 
 pytestmark = pytest.mark.usefixtures("ray_up")
+
+RLLIB = Path(__file__).parents[1] / "data" / "rllib"
+"""Recordings that RLlib wrote."""
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +169,45 @@ def test_09_buffer_capacity_is_a_window_of_steps(recording: str) -> None:
     assert sizes(feed(recording, streamed=True, window_steps=10**6)) == [total]
 
 
-def test_09_a_replay_buffer_is_drawing_with_replacement(recording: str, tmp_path: Path, alone: str) -> None:
-    """There is no buffer class to replace, but a switch: batches as such a buffer would give them."""
+BUFFER = {"capacity_steps": 640, "read_episodes": 8}
+"""RLlib's default: ten batches."""
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "prioritized"])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_09_a_replay_buffer_between_the_prelearner_and_the_learner(tmp_path: Path, sampling: str, replacement: bool) -> None:
+    """A batch for each read of so many episodes, as RLlib's prelearner draws it, from RLlib's own recording."""
+    result = train(
+        str(RLLIB / "cartpole_episodes"),
+        tmp_path,
+        algorithm="marwil",
+        data={"prelearners": 0, "buffer": BUFFER | {"sampling": sampling}},
+        optimizer={"replacement": replacement},
+    )
+    reads = -(-result.dataset.episodes // 8)
+    assert (result.updates, result.steps) == (2 * reads, 2 * reads * 64)
+
+
+def test_09_a_replay_buffer_behind_a_pool_of_prelearners(recording: str, tmp_path: Path) -> None:
+    """What it holds does not depend on who reads."""
+    found = [
+        weights(
+            train(recording, tmp_path / str(pool), data={"prelearners": pool, "cpus_per_prelearner": 0.2, "buffer": BUFFER})
+        )
+        for pool in (0, 2)
+    ]
+    assert found[0] == found[1]
+
+
+def test_09_a_buffer_class_with_its_arguments(tmp_path: Path) -> None:
+    """Which keeps one episode, the longest, and draws one step of it."""
+    own = {"path": "tests.learning.replay.own:Longest", "arguments": {"episodes": 1}}
+    data = {"prelearners": 0, "buffer": BUFFER | {"buffer_class": own}}
+    result = train(str(RLLIB / "cartpole_episodes"), tmp_path, data=data)
+    assert result.steps == result.updates > 1
+
+
+def test_09_steps_are_drawn_with_replacement_without_a_buffer(recording: str, tmp_path: Path, alone: str) -> None:
     drawn = torch.cat(batches(torch.arange(1000), 10, seed=0, epoch=0, chunk=0, replacement=True))
     assert len(drawn) == 1000 and 550 < len(drawn.unique()) < 700, "1 - 1/e of them"
     result = train(recording, tmp_path, optimizer={"replacement": True})
@@ -181,11 +223,60 @@ def test_09_updates_per_iteration(recording: str, tmp_path: Path, interval: int)
     assert reports == sorted({*range(interval, result.updates + 1, interval), result.updates})
 
 
-def test_09_mapped_data_is_materialised_or_streamed(recording: str, tmp_path: Path) -> None:
-    """There is no keeping of raw rows beside it: mapped steps stay in memory, all of them, or nothing does."""
-    resident = feed(recording, streamed=False)
-    assert resident.resident and sizes(resident, 0) == sizes(resident, 1) == [open_dataset(recording).ref.steps]
-    for data in ({}, {"resident_bytes": 0, "window_steps": 100}):
-        result = train(recording, tmp_path / str(len(data)), data=data)
-        assert read_policy_manifest(result.checkpoint).operation.config["streamed"] is bool(data)
-        assert result.steps == 2 * result.dataset.steps, "every step once an epoch all the same"
+@pytest.mark.parametrize("prelearners", [0, 1])
+@pytest.mark.parametrize(("resident_bytes", "reads"), [(10**9, 1), ("rows", 1), (0, 3)], ids=["mapped", "raw", "neither"])
+def test_09_raw_rows_or_mapped_rows_are_materialised_or_neither(
+    recording: str, monkeypatch: pytest.MonkeyPatch, resident_bytes: Any, reads: int, prelearners: int
+) -> None:
+    """How often three epochs read the files, and map what they read; every step once an epoch all the same."""
+    read, mapped = [], []
+    table_of, ray_rows, pooled = recorded.tables_of, ray_reader.ray_pieces, Mapping.pooled
+    monkeypatch.setattr(recorded, "tables_of", lambda *a, **k: read.append(a) or table_of(*a, **k))
+    monkeypatch.setattr(ray_reader, "ray_pieces", lambda *a, **k: read.append(a) or ray_rows(*a, **k))
+    monkeypatch.setattr(Mapping, "mapper", lambda mapping: mapped.append(1) or Mapper(**mapping._arguments))
+    monkeypatch.setattr(Mapping, "pooled", lambda *a: mapped.append(1) or pooled(*a))
+    data = {"resident_bytes": resident_bytes, "prelearners": prelearners, "cpus_per_prelearner": 0.5, "window_steps": 100}
+    found = feed(recording, streamed=resident_bytes != 10**9, **data)
+    epochs = [torch.cat([steps.columns["obs"] for steps in found.chunks(epoch)]).tolist() for epoch in range(3)]
+    assert len(read) == reads and len(mapped) == (1 if resident_bytes == 10**9 else 3)
+    assert all(sorted(epoch) == sorted(observations(recording).tolist()) for epoch in epochs)
+    assert (epochs[0] == epochs[1]) is (resident_bytes == 10**9), "shuffled by files, where it is streamed"
+
+
+def test_09_what_is_materialised_changes_nothing_but_the_time(recording: str, tmp_path: Path, alone: str) -> None:
+    def learned(**data: Any) -> str:
+        return weights(train(recording, tmp_path / str(len(list(tmp_path.iterdir()))), data={"prelearners": 0} | data))
+
+    assert learned(resident_bytes=10**9) == alone
+    window = {"window_steps": 100}
+    streamed = learned(resident_bytes=0, **window)
+    assert learned(resident_bytes="rows", **window) == streamed != alone
+
+
+def test_09_prelearners_take_options_of_ray(
+    recording: str, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Ray is asked to reserve for each; and what it has, they do get."""
+    pool = {"prelearners": 1, "cpus_per_prelearner": 0.5}
+    asked: list[Any] = []
+    map_batches = ray.data.Dataset.map_batches
+    monkeypatch.setattr(ray.data.Dataset, "map_batches", lambda *a, **k: asked.append(k) or map_batches(*a, **k))
+    options = {"memory_bytes": 10**6}
+    assert weights(train(recording, tmp_path / "pool", data=pool | {"prelearner_options": options})) == alone
+    assert [each["memory"] for each in asked if "memory" in each] == [10**6]
+    options = {"resources": {"decoder": 1}, "accelerator_type": "A100"}
+    assert parse(DataConfig, {"prelearner_options": options}).prelearner_options.named == options  # type: ignore[union-attr]
+
+
+def test_09_prelearners_on_nodes_that_are_not_there_are_refused(recording: str, tmp_path: Path) -> None:
+    """And not waited for."""
+    pool = {"prelearners": 2, "cpus_per_prelearner": 0.5, "prelearner_options": {"resources": {"decoder": 1}}}
+    with pytest.raises(ConfigError, match="2 prelearners want 2 decoder, but Ray has 0"):
+        train(recording, tmp_path, data=pool)
+
+
+def test_09_an_iteration_is_an_epoch_where_no_number_of_updates_is_set(recording: str, tmp_path: Path) -> None:
+    """RLlib's `dataset_num_iters_per_learner=None`."""
+    result = train(recording, tmp_path, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False})
+    reports = [record["updates"] for record in metrics(tmp_path) if "loss" in record]
+    assert reports == [result.updates // 3 * epoch for epoch in (1, 2, 3)]

@@ -38,11 +38,23 @@ def test_11_in_parallel_to_training(recording: str, tmp_path: Path, monkeypatch:
     """By an actor, from the first evaluation that takes long (here: at once); the results are the same."""
     here = train(recording, tmp_path / "here")
     started: list[object] = []
-    start = evaluations.Evaluations._start_actor
+    start = evaluations.Evaluations._start_actors
     monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(evaluations.Evaluations, "_start_actor", lambda self: (started.append(self), start(self)))
+    monkeypatch.setattr(evaluations.Evaluations, "_start_actors", lambda self: (started.append(self), start(self)))
     beside = train(recording, tmp_path / "beside")
     assert len(started) == 1 and beside.curve == here.curve
+    asked = train(recording, tmp_path / "process", evaluation={"location": "process"})
+    assert len(started) == 1 and asked.curve == here.curve, "in this process, however long it takes"
+
+
+@pytest.mark.usefixtures("ray_up")
+def test_11_in_parallel_from_the_start_with_an_interval_and_actors_of_its_own(recording: str, tmp_path: Path) -> None:
+    """Checkpoints come each iteration, evaluations every second one and at the end, by two actors."""
+    evaluation = {"location": "actor", "actors": 2, "interval_iterations": 2, "episodes": 3}
+    result = train(recording, tmp_path, optimizer={"updates_per_iteration": 3}, evaluation=evaluation)
+    reports = [updates for updates, _ in result.losses]
+    assert [updates for updates, _ in result.curve] == sorted({*reports[1::2], reports[-1]})
+    assert result.metrics["episodes"] == 3
 
 
 def test_11_without_an_environment_spaces_are_given(tmp_path: Path) -> None:

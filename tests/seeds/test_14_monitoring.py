@@ -33,12 +33,29 @@ def test_14_update_time_and_data_wait_time(trained: TrainingResult, output: Path
 
 
 def test_14_rows_per_second_of_each_layer(trained: TrainingResult, output: Path) -> None:
-    """Reading with its mapping, and learning; and what to turn."""
+    """Of each iteration: reading and mapping once, for the data then is in memory, and learning; and what to turn."""
     speeds = [float(text.replace(",", "")) for text in re.findall(r"([\d,]+) steps/s", trained.bottleneck)]
     assert re.match(r"Read and laid out .* steps/s \(.* MB/s\); Learned .* steps/s, waiting", trained.bottleneck)
     assert len(speeds) == 2 and speeds[1] == pytest.approx(trained.steps_per_second, abs=1)
     records = [record for record in metrics(output) if "loss" in record]
-    assert all(record["steps_per_second"] > 0 and record["read_steps_per_second"] > 0 for record in records)
+    assert all(record["steps_per_second"] > 0 and record["learner_steps_per_second"] > 0 for record in records)
+    for layer in ("read", "prelearner"):
+        assert [f"{layer}_steps_per_second" in record for record in records] == [True] + [False] * (len(records) - 1)
+        assert records[0][f"{layer}_steps_per_second"] > 0
+
+
+@pytest.mark.parametrize("prelearners", [0, 1])
+def test_14_rates_of_each_layer_in_each_iteration(recording: str, tmp_path: Path, prelearners: int) -> None:
+    """Of a stream, which each epoch reads and maps anew; in this process, or in actors."""
+    data = {"resident_bytes": 0, "prelearners": prelearners, "cpus_per_prelearner": 0.5}
+    train(
+        recording, tmp_path, data=data, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False}
+    )
+    records = [record for record in metrics(tmp_path) if "loss" in record]
+    assert len(records) == 3
+    for layer in ("read", "prelearner", "learner"):
+        rates = [record[f"{layer}_steps_per_second"] for record in records]
+        assert all(rate > 0 for rate in rates) and len(set(rates)) == 3
 
 
 def test_14_tensorboard(trained: TrainingResult, output: Path) -> None:

@@ -27,6 +27,8 @@ class Terms(NamedTuple):
     loss: Tensor
     watched: dict[str, Tensor]
     """Without gradients. Means are taken of them; of names that end in `_min` or `_max`, the smallest or largest."""
+    errors: Tensor | None = None
+    """Without gradients, not negative: how wrong the values of each step were. A prioritised replay buffer draws by them."""
 
 
 class Algorithm(nn.Module):
@@ -57,6 +59,8 @@ class Algorithm(nn.Module):
     loss_compares: ClassVar[bool] = False
     """The loss of the same steps means the same throughout a training: it is measured by nothing that is learned as well. Only
     then a lower one on data that is held out chooses the best policy where nobody plays, and can be waited for."""
+    has_errors: ClassVar[bool] = False
+    """Its `Terms` have errors."""
     config_class: ClassVar[type[Config]] = Config
 
     policy: Policy

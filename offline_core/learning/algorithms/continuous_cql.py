@@ -34,6 +34,7 @@ class ContinuousCQL(Algorithm):
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS)
     looks_ahead = True
+    has_errors = True
     config_class = CQLConfig
 
     def __init__(
@@ -80,7 +81,8 @@ class ContinuousCQL(Algorithm):
             following = self.targets(observed(self.policy, batch[columns.NEW_OBS]), new_actions).min(dim=0).values
             target = batch[N_STEP_REWARDS] + batch[N_STEP_DISCOUNTS] * following
         q = self.critics(encoded, batch[columns.ACTIONS])
-        critic_loss = (q - target).square()
+        errors = q - target
+        critic_loss = errors.square()
         penalty = self.config.alpha * (self.log_integral(encoded, inputs.detach(), new_inputs) - q)
 
         actions, log_probs = self.head.rsample(inputs)
@@ -100,7 +102,7 @@ class ContinuousCQL(Algorithm):
             "target_q": target,
         }
         loss = policy_loss + (critic_loss + penalty).sum(dim=0) + temperature_loss
-        return Terms(loss, {name: term.detach() for name, term in watched.items()})
+        return Terms(loss, {name: term.detach() for name, term in watched.items()}, errors.detach().abs().mean(dim=0))
 
     def log_integral(self, encoded: Tensor, inputs: Tensor, new_inputs: Tensor) -> Tensor:
         """log ∫ exp Q(s, a) da by importance sampling, of each critic: (2, B)."""

@@ -32,6 +32,7 @@ class DQN(Algorithm):
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS)
     looks_ahead = True
+    has_errors = True
     config_class = DQNConfig
 
     def __init__(
@@ -81,7 +82,8 @@ class DQN(Algorithm):
         if penalty is not None:
             watched |= {"td_loss": loss, "penalty": penalty}
             loss = loss + penalty
-        return Terms(loss, {name: term.detach() for name, term in watched.items()})
+        watched = {name: term.detach() for name, term in watched.items()}
+        return Terms(loss, watched, watched["td_error"])
 
     def penalty(self, all_q: Tensor, q: Tensor) -> Tensor | None:
         """Added to the loss of each step: (B, actions), and (B,) of the actions taken, → (B,)."""

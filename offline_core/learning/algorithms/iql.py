@@ -30,6 +30,7 @@ class IQL(Algorithm):
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (*stored, columns.NEW_OBS)
     looks_ahead = True
+    has_errors = True
     config_class = IQLConfig
 
     def __init__(
@@ -57,7 +58,8 @@ class IQL(Algorithm):
             targets = batch[columns.REWARDS].float() + self.config.gamma * following
         advantages = q - values
         value_loss = expectile_loss(advantages, self.config.expectile)
-        critic_loss = (self.critics(encoded, actions) - targets).square().sum(dim=0)
+        errors = self.critics(encoded, actions) - targets
+        critic_loss = errors.square().sum(dim=0)
         weights, watched = advantage_weights(self.config.beta * advantages, self.config.max_weight)
         policy_loss = -weights * self.policy.head.log_prob(inputs, actions)
         watched |= {
@@ -71,7 +73,11 @@ class IQL(Algorithm):
             "q_max": q,
             "advantage": advantages,
         }
-        return Terms(policy_loss + value_loss + critic_loss, {name: term.detach() for name, term in watched.items()})
+        return Terms(
+            policy_loss + value_loss + critic_loss,
+            {name: term.detach() for name, term in watched.items()},
+            errors.detach().abs().mean(dim=0),
+        )
 
     @torch.no_grad()
     def after_update(self, means: dict[str, Tensor]) -> None:

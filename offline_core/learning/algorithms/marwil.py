@@ -43,6 +43,7 @@ class MARWIL(Algorithm):
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (columns.OBS, columns.ACTIONS, VALUE_TARGETS)
     looks_ahead = True
+    has_errors = True
     config_class = MARWILConfig
 
     def __init__(
@@ -116,7 +117,7 @@ class MARWIL(Algorithm):
             "squared_value_target": targets.square(),
         }
         loss = policy_loss + self.config.value_coefficient * value_loss
-        return Terms(loss, {name: term.detach() for name, term in watched.items()})
+        return Terms(loss, {name: term.detach() for name, term in watched.items()}, advantages.detach().abs())
 
     def after_update(self, means: dict[str, Tensor]) -> None:
         self.normalizer.lerp_(means["squared_advantage"], self.config.normalizer_rate)

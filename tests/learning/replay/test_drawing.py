@@ -1,0 +1,103 @@
+"""Batches out of what a buffer holds: uniform or by error, with and without replacement, functions of their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from offline_core.config import parse
+from offline_core.errors import DataError
+from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.replay.drawing import Drawing
+from offline_core.learning.replay.feed import NUMBER
+from offline_core.learning.steps import Steps
+from tests.learning.making import steps_of
+
+
+def held(first: int = 0, rows: int = 100) -> Steps:
+    """One episode of `rows` steps, whose rows came into the buffer as number `first` and on."""
+    return steps_of({"obs": np.zeros((rows, 1), np.float32), NUMBER: np.arange(first, first + rows)})
+
+
+def drawing(steps: Steps, *, replacement: bool = False, seed: int = 0, **config: Any) -> Drawing:
+    made = Drawing(parse(ReplayBufferConfig, {"batches_per_read": 20} | config), seed=seed, replacement=replacement)
+    made.load(steps)
+    return made
+
+
+def drawn(made: Drawing, steps: Steps, *, size: int = 40, chunk: int = 0, first: int = 0) -> list[list[int]]:
+    return [units.tolist() for _, units in made.batches(steps.rows, size, epoch=0, chunk=chunk, first=first)]
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "prioritized"])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_batch_holds_a_step_twice_with_replacement_alone(sampling: str, replacement: bool) -> None:
+    steps = held()
+    found = drawn(drawing(steps, sampling=sampling, replacement=replacement), steps)
+    assert len(found) == 20 and all(len(batch) == 40 for batch in found)
+    assert any(len(set(batch)) < 40 for batch in found) is replacement
+    assert len({step for batch in found for step in batch}) == 100
+    more = drawn(drawing(steps, sampling=sampling, replacement=replacement), steps, size=150)
+    assert {len(batch) for batch in more} == {150 if replacement else 100}
+
+
+def test_a_batch_is_a_function_of_its_numbers() -> None:
+    steps = held()
+    found = drawn(drawing(steps), steps)
+    assert drawn(drawing(steps), steps, first=7) == found[7:]
+    assert drawn(drawing(steps), steps, chunk=1) != found != drawn(drawing(steps, seed=1), steps)
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_steps_with_large_errors_are_drawn_more_often_and_weigh_less(replacement: bool) -> None:
+    """Ten steps have 100 times the error of the others; to the power of a half they are ten times as likely."""
+    steps = held()
+    made = drawing(
+        steps,
+        sampling="prioritized",
+        replacement=replacement,
+        priority_exponent=0.5,
+        importance_exponent=1,
+        batches_per_read=2000,
+    )
+    made.learned(steps.rows, torch.where(steps.rows < 10, 100.0, 1.0))
+    found = np.concatenate(drawn(made, steps, size=5))
+    assert (found < 10).mean() == pytest.approx(100 / 190, abs=0.03)
+    importance = made.importance(steps.rows)
+    assert importance is not None
+    np.testing.assert_allclose(importance, np.where(np.arange(100) < 10, 0.1, 1.0), rtol=1e-4)
+    assert drawing(steps).importance(steps.rows) is None
+
+
+def test_errors_move_with_their_steps_and_new_ones_have_the_largest() -> None:
+    made = drawing(held(), sampling="prioritized", priority_exponent=1)
+    made.learned(torch.arange(100), torch.arange(100) + 1.0)
+    made.load(held(first=60))  # the first 60 rows have left, 60 have come
+    assert made.state()["replay.errors"].tolist() == pytest.approx([*range(61, 101), *[100.0] * 60])
+
+
+def test_a_run_goes_on_with_the_errors_it_had() -> None:
+    steps = held()
+    made = drawing(steps, sampling="prioritized")
+    made.learned(steps.rows, steps.rows + 1.0)
+    after = drawing(held(), sampling="prioritized")
+    after.restore(made.state())
+    again = held(first=1000)  # numbers begin anew in another process
+    after.load(again)
+    assert drawn(after, again) == drawn(made, steps)
+    following = [held(first=50), held(first=1050)]
+    for each, chunk in zip((made, after), following, strict=True):
+        each.load(chunk)
+    assert drawn(after, following[1]) == drawn(made, following[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("Raises", "Raises failed in draw, from 100 .*no idea"), ("DrawsBeyond", "numbers from 0 to 99")]
+)
+def test_a_class_of_ones_own_that_fails_is_named(name: str, message: str) -> None:
+    steps = held()
+    with pytest.raises(DataError, match=message):
+        drawn(drawing(steps, buffer_class={"path": f"tests.learning.replay.own:{name}"}), steps)

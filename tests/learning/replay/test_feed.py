@@ -1,0 +1,110 @@
+"""Episodes come into the buffer read by read, and leave it as the oldest; nothing of it has to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_core.config import parse
+from offline_core.errors import DataError, EmptyDatasetError
+from offline_core.learning.config import OptimizerConfig
+from offline_core.learning.feed import Part
+from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.replay.feed import NUMBER, ReplayFeed
+from tests.learning.making import part
+
+LENGTHS = [5, 1, 7, 3, 2, 6]
+
+
+def parts(epoch: int) -> Iterator[Part]:
+    """One episode each, in an order of the epoch's own; `actions` count the rows of all."""
+    firsts = np.cumsum([0, *(length + 1 for length in LENGTHS[:-1])])
+    for number in np.random.default_rng(epoch).permutation(len(LENGTHS)):
+        yield part([LENGTHS[number]], first=int(firsts[number]))
+
+
+def feed_of(batch_size: int = 1, parts: Any = parts, expected: int = sum(LENGTHS), **config: Any) -> ReplayFeed:
+    buffer, optimizer = parse(ReplayBufferConfig, config), OptimizerConfig(batch_size=batch_size)
+    return ReplayFeed.of(parts, buffer, optimizer, where="here", expected_steps=expected)
+
+
+def contents(feed: ReplayFeed, epoch: int, first: int = 0) -> list[list[int]]:
+    """Of each chunk, the rows that it holds."""
+    return [steps.columns["actions"].tolist() for steps in feed.chunks(epoch, first)]
+
+
+def lengths(feed: ReplayFeed, epoch: int = 0) -> list[list[int]]:
+    return [(steps.last_step - steps.first + 1).tolist() for steps in feed.chunks(epoch)]
+
+
+def in_order(epoch: int) -> Iterator[Part]:
+    yield part(LENGTHS)
+
+
+def test_the_oldest_episodes_leave_first() -> None:
+    found = lengths(feed_of(parts=in_order, capacity_steps=10, read_episodes=1))
+    assert found == [[5], [5, 1], [1, 7], [7, 3], [3, 2], [2, 6]]
+
+
+def test_a_read_batch_is_so_many_episodes_however_they_come() -> None:
+    def cut(epoch: int) -> Iterator[Part]:
+        whole = part(LENGTHS)
+        for begin in range(0, len(whole["actions"]), 4):
+            yield {name: column[begin : begin + 4] for name, column in whole.items()}
+
+    for given in (in_order, cut):
+        found = lengths(feed_of(parts=given, capacity_steps=100, read_episodes=4))
+        assert found == [[5, 1, 7, 3], LENGTHS]
+
+
+def test_an_episode_longer_than_the_buffer_is_there_by_itself() -> None:
+    assert lengths(feed_of(parts=in_order, capacity_steps=4, read_episodes=2)) == [[1], [3], [6]]
+
+
+def test_the_first_chunk_holds_a_batch_or_all_there_is() -> None:
+    assert lengths(feed_of(12, parts=in_order, capacity_steps=100, read_episodes=1))[0] == [5, 1, 7]
+    assert lengths(feed_of(25, parts=in_order, capacity_steps=100, read_episodes=1)) == [LENGTHS]
+
+
+@pytest.mark.parametrize("capacity", [1, 10, 24, 60])
+def test_what_it_holds_is_the_same_where_a_run_goes_on(capacity: int) -> None:
+    """From any chunk of any epoch, with a feed that knows nothing of the ones before; across epochs, too."""
+    config = {"capacity_steps": capacity, "read_episodes": 2}
+    whole = feed_of(**config)
+    epochs = [contents(whole, epoch) for epoch in range(4)]
+    assert epochs[2] != epochs[1]
+    for epoch, first in ((0, 1), (1, 0), (2, 2), (3, 0)):
+        assert contents(feed_of(**config), epoch, first) == epochs[epoch][first:]
+
+
+def test_a_class_of_ones_own_says_what_stays() -> None:
+    own = {"path": "tests.learning.replay.own:Longest", "arguments": {"episodes": 2}}
+    config: dict[str, Any] = {"capacity_steps": 100, "read_episodes": 2, "buffer_class": own}
+    assert lengths(feed_of(parts=in_order, **config)) == [[5, 1], [5, 7], [7, 6]]
+    whole = feed_of(**config)
+    epochs = [contents(whole, epoch) for epoch in range(3)]
+    assert contents(feed_of(**config), 2) == epochs[2], "what it keeps for ever is read again from the first epoch on"
+
+
+def test_a_row_keeps_its_number() -> None:
+    named: dict[int, int] = {}
+    feed = feed_of(capacity_steps=10, read_episodes=1)
+    for epoch in range(2):
+        for steps in feed.chunks(epoch):
+            numbers = steps.columns[NUMBER].tolist()
+            assert numbers == sorted(numbers)
+            for number, row in zip(numbers, steps.columns["actions"].tolist(), strict=True):
+                assert named.setdefault(number, row) == row
+
+
+def test_bad_data_and_a_bad_class_are_said() -> None:
+    with pytest.raises(DataError, match="gives 24 steps, and 25 when they were counted"):
+        contents(feed_of(expected=25), 0)
+    with pytest.raises(EmptyDatasetError):
+        contents(feed_of(parts=lambda epoch: iter([]), expected=0), 0)
+    own = {"path": "tests.learning.replay.own:KeepsNone"}
+    with pytest.raises(DataError, match=r"own:KeepsNone gives bool of shape .*one of them has to stay"):
+        contents(feed_of(buffer_class=own), 0)
