@@ -27,7 +27,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
             "Target reached": result.reached_target,
             "Environment steps": result.env_steps,
             "Seconds": result.seconds,
-        }
+        } | ({} if result.recording is None else {"Recording": str(result.recording)})
         publish(
             expert_card(rows=rows, curve=result.curve, target=result.target_return),
             key="expert-card",

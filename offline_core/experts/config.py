@@ -6,6 +6,8 @@ from pydantic import Field
 
 from offline_core.config import Config, EnvironmentSpec
 from offline_core.policies.config import NetworkConfig
+from offline_core.storage.manifest import Format
+from offline_core.storage.writer import FilesConfig
 
 
 class PPOConfig(Config):
@@ -29,6 +31,17 @@ class PPOConfig(Config):
         description="Weight of the value function's loss. Small, or its gradients alone use up max_gradient_norm.",
     )
     max_gradient_norm: float = Field(0.5, ge=1e-8, le=1e8, description="Longer gradients are scaled down to this length.")
+
+
+class ExpertRecording(Config):
+    """Episodes of the policy while it learns, for a dataset from beginner to expert."""
+
+    every_rollouts: int = Field(10, ge=1, le=1_000_000, title="Every", description="Rollouts between two recordings.")
+    episodes: int = Field(
+        16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; none of them is learned from."
+    )
+    format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
+    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
 
 
 class ExpertConfig(Config):
@@ -62,6 +75,12 @@ class ExpertConfig(Config):
     )
     num_envs: int = Field(64, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
     rollout_steps: int = Field(64, ge=2, le=1_000_000, description="Steps of each copy between two updates of the policy.")
+    recording: ExpertRecording | None = Field(
+        None,
+        exclude_if=lambda recording: recording is None,
+        title="Recording",
+        description="Record the policy while it learns, as a dataset in the folder recording below the output. None: do not.",
+    )
     evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")
     evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Greedy episodes of an evaluation.")
     torch_threads: int = Field(1, ge=1, le=1024, description="Threads that Torch computes with; small networks want one.")

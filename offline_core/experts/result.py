@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.storage.dataset import DatasetRef
+
 
 class ExpertResult(BaseModel):
     """What became of a training."""
@@ -21,4 +23,6 @@ class ExpertResult(BaseModel):
     seconds: float
     curve: list[tuple[int, float]]
     """(environment steps, mean greedy return) of each evaluation."""
+    recording: DatasetRef | None = None
+    """Of the policy while it learned, if that was asked for."""
     reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

@@ -13,10 +13,12 @@ from gymnasium.vector import VectorEnv
 
 from offline_core.code_permission import remember_code
 from offline_core.environments import make_vector_env, reward_threshold
+from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from offline_core.evaluation.result import FOLLOWED
 from offline_core.evaluation.rollouts import rollouts
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import PPO
+from offline_core.experts.recording import recorder_of
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.rollout import Player
 from offline_core.experts.start import first_policy, fit_values
@@ -24,6 +26,7 @@ from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifes
 from offline_core.policies.policy import Policy
 from offline_core.progress import progress
 from offline_core.seeding import derive_seed
+from offline_core.storage.dataset import open_dataset
 from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent, identity_of
@@ -40,6 +43,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     worse. The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.
 
         <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
+        <output>/recording       a dataset of how it played on the way, if `config.recording` says so
         <output>/metrics.jsonl   one line an evaluation
         <output>/result.json     what is returned, and found by the next call for the same
 
@@ -55,24 +59,29 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     parents, location = _parents(config), Location.of(output)
     operation = Operation.of("train_expert", config, version=2, exclude={"initial_policy"})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
-    if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
+    if found := _found(place, identity):
         return found
     torch.set_num_threads(config.torch_threads)
     env = make_vector_env(config.environment, min(config.num_envs, config.total_steps))
     with contextlib.closing(env), contextlib.ExitStack() as stack:
         policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
         stack.enter_context(location.make_folder().locked())
-        if found := kept(place, identity, ExpertResult, fingerprint=fingerprint_of):
+        if found := _found(place, identity):
             return found  # another run made it meanwhile
         started = time.perf_counter()
         forget(place)
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []
-        with progress(config.total_steps, what="train expert", unit="step") as bar:
+        with (
+            recorder_of(policy, config, location, operation, parents) as recorder,
+            progress(config.total_steps, what="train expert", unit="step") as bar,
+        ):
             learning = _learn(policy, env, config, fresh_values=fresh_values)
             for number, (env_steps, losses) in enumerate(learning, start=0 if parents else 1):
                 bar.to(env_steps)
+                if recorder is not None:
+                    recorder.after(number)
                 if number % config.evaluation_interval and _has_steps_left(env, env_steps, config):
                     continue
                 metrics = _evaluate(policy, config)
@@ -99,6 +108,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
             target_return=target,
             metrics=best,
             env_steps=env_steps,
+            recording=recorder and recorder.dataset,
             seconds=time.perf_counter() - started,
             curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
         )
@@ -136,6 +146,18 @@ def _has_steps_left(env: VectorEnv, env_steps: int, config: ExpertConfig) -> boo
 def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
     seed = derive_seed(config.seed, "evaluation")
     return rollouts(policy, config.environment, episodes=config.evaluation_episodes, seed=seed).metrics
+
+
+def _found(place: Location, identity: str) -> ExpertResult | None:
+    """What the same call has left, with its recording."""
+    found = kept(place, identity, ExpertResult, fingerprint=fingerprint_of)
+    if found is None or found.recording is None:
+        return found
+    try:
+        open_dataset(found.recording.uri, found.recording.version)
+    except (DatasetNotFoundError, VersionNotFoundError):
+        return None
+    return found
 
 
 def _parents(config: ExpertConfig) -> list[Parent]:

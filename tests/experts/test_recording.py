@@ -1,0 +1,90 @@
+"""What an expert played on its way: a dataset from beginner to expert, which has no say in how it learns."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_core.config import parse
+from offline_core.errors import ConfigError
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.result import ExpertResult
+from offline_core.experts.train import train_expert
+from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.mixing import mix_datasets
+from offline_core.storage.dataset import open_dataset
+from offline_core.storage.reader import episodes
+
+TINY: dict[str, Any] = {
+    "total_steps": 2_000,
+    "num_envs": 8,
+    "rollout_steps": 32,
+    "evaluation_episodes": 5,
+    "evaluation_interval": 4,
+    "target_return": 500,
+    "network": {"hidden_sizes": [8]},
+}
+
+
+def train(output: Path, **settings: Any) -> ExpertResult:
+    return train_expert(parse(ExpertConfig, TINY | settings), output=str(output))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpertResult]:
+    output = tmp_path_factory.mktemp("expert")
+    return output, train(output, recording={"every_rollouts": 3, "episodes": 4})
+
+
+def test_every_so_many_rollouts_the_policy_as_it_is_plays(trained: tuple[Path, ExpertResult]) -> None:
+    _, result = trained
+    assert result.recording is not None
+    found = list(episodes(open_dataset(result.recording.uri)))
+    players = [episode.custom_data["policy_id"] for episode in found]
+    assert len(found) == result.recording.episodes == 4 * len(set(players)) == 12, "after rollouts 3, 6 and 9"
+    assert players == sorted(players, key=players.index)
+    assert len({episode.eps_id for episode in found}) == len(found)
+    assert all((episode.terminated or episode.truncated) and "action_logp" in episode.extras for episode in found)
+
+
+def test_it_has_no_say_in_how_the_expert_learns(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
+    plain = train(tmp_path)
+    assert plain.recording is None and plain.curve == trained[1].curve
+    one, other = (read_policy_manifest(result.checkpoint).weights_sha256 for result in (plain, trained[1]))
+    assert one == other
+
+
+def test_it_is_found_again_unless_the_recording_is_gone(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
+    output = tmp_path / "copy"
+    settings = {"recording": {"every_rollouts": 3, "episodes": 4}}
+    first = train(output, **settings)
+    again = train(output, **settings)
+    assert again.reused and again.recording == first.recording
+    shutil.rmtree(output / "recording")
+    made = train(output, **settings)
+    assert not made.reused and made.recording == first.recording
+
+
+def test_a_training_that_ends_before_records_its_last_policy(tmp_path: Path) -> None:
+    recording = {"every_rollouts": 1000, "episodes": 3, "format": "table"}
+    result = train(tmp_path, target_return=1, recording=recording)
+    assert result.reached_target and result.recording is not None and result.recording.episodes == 3
+
+
+def test_it_is_a_live_source_of_a_mixture(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
+    _, result = trained
+    assert result.recording is not None
+    config = parse(MixtureConfig, {"datasets": {result.recording.uri: 0.5}, "policies": {result.checkpoint: 0.5}, "steps": 200})
+    mixed = mix_datasets(config, output=str(tmp_path))
+    assert all(steps > 0 for steps in mixed.steps.values()) and np.sum(list(mixed.steps.values())) >= 200
+
+
+@pytest.mark.parametrize("recording", [{"every_rollouts": 0}, {"episodes": 0}, {"format": "csv"}], ids=str)
+def test_what_cannot_be_is_refused(recording: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"recording.{next(iter(recording))}"):
+        parse(ExpertConfig, {"recording": recording})
