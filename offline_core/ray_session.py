@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 CPUS_VARIABLE = "OFFLINE_RAY_CPUS"
 OBJECT_STORE_VARIABLE = "OFFLINE_RAY_OBJECT_STORE_BYTES"
+DASHBOARD_VARIABLE = "OFFLINE_RAY_DASHBOARD"
 
 PLACES = (
     "AWS_ENDPOINT_URL",
@@ -74,9 +75,9 @@ def ray_session() -> Iterator[None]:
     """Ray is up inside the block. Nested blocks share the outermost session, which ends with its block or its `ray_scope`.
 
     Joins the cluster named by `RAY_ADDRESS`, else starts a local Ray with the CPUs of `OFFLINE_RAY_CPUS` (all of this machine
-    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it). A
-    local Ray listens on loopback only. What runs there has our environment: all of it on this machine, and the variables of
-    `PLACES` on a cluster.
+    if not set) and the object store of `OFFLINE_RAY_OBJECT_STORE_BYTES` (a third of the free memory, if /dev/shm has it), with
+    Ray's dashboard if `OFFLINE_RAY_DASHBOARD` is 1. A local Ray listens on loopback only. What runs there has our environment:
+    all of it on this machine, and the variables of `PLACES` on a cluster.
 
     Raises:
         ConfigError: one of these variables is no number that could be meant.
@@ -112,6 +113,8 @@ def _connected() -> Iterator[None]:
         try:
             with bound:
                 node = keeper.submit(_init, where).result()
+            if url := node.address_info.get("webui_url"):
+                log.info("Ray's dashboard is at http://%s", url)
             with watched(None if joins else node.all_processes["raylet"][0].process.pid):
                 yield
         finally:
@@ -196,8 +199,30 @@ def _own_ray() -> dict[str, Any]:
         "address": "local",
         "num_cpus": own_cpus(),
         "object_store_memory": own_object_store_bytes(),
-        "include_dashboard": False,
+        "include_dashboard": own_dashboard(),
+        "dashboard_host": "127.0.0.1",
     }
+
+
+def own_dashboard() -> bool:
+    """Whether a Ray that is started here brings its dashboard.
+
+    Raises:
+        ConfigError: `OFFLINE_RAY_DASHBOARD` is neither 0 nor 1, or Ray is installed without its dashboard.
+    """
+    text = os.environ.get(DASHBOARD_VARIABLE) or "0"
+    if text not in ("0", "1"):
+        raise ConfigError(f"{DASHBOARD_VARIABLE} has to be 0 or 1, found {text!r}. Correct or unset it.")
+    if text == "0":
+        return False
+    try:
+        import ray.dashboard.optional_deps  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"{DASHBOARD_VARIABLE} is 1, and Ray is installed without its dashboard ({error}): pip install 'ray[default]', or "
+            "unset the variable."
+        ) from error
+    return True
 
 
 def own_cpus() -> int:

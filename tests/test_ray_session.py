@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 
 import psutil
 import pytest
 
 from offline_core import ray_address
+from offline_core import ray_session as ray_session_module
 from offline_core.errors import ClusterError, ConfigError
-from offline_core.ray_session import own_cpus, own_object_store_bytes, ray_session
+from offline_core.ray_session import DASHBOARD_VARIABLE, own_cpus, own_dashboard, own_object_store_bytes, ray_session
 
 GONE_WITHIN_SECONDS = 20.0
 AGENTS_GONE_WITHIN_SECONDS = 100.0
@@ -232,6 +234,21 @@ def test_without_settings_there_is_room_for_a_reader_and_others_keep_memory(monk
         monkeypatch.delenv(variable, raising=False)
     assert own_cpus() >= 2
     assert 75 * 2**20 <= own_object_store_bytes() <= psutil.virtual_memory().total / 3
+
+
+def test_rays_dashboard_comes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, asked in (("", False), ("0", False)):
+        monkeypatch.setenv(DASHBOARD_VARIABLE, value)
+        assert own_dashboard() is asked
+    monkeypatch.setenv(DASHBOARD_VARIABLE, "yes")
+    with pytest.raises(ConfigError, match="has to be 0 or 1, found 'yes'"):
+        own_dashboard()
+    monkeypatch.setenv(DASHBOARD_VARIABLE, "1")
+    monkeypatch.setitem(sys.modules, "ray.dashboard.optional_deps", ModuleType("optional_deps"))
+    assert own_dashboard() and ray_session_module._own_ray()["dashboard_host"] == "127.0.0.1"
+    monkeypatch.setitem(sys.modules, "ray.dashboard.optional_deps", None)  # it cannot be imported
+    with pytest.raises(ConfigError, match=r"pip install 'ray\[default\]'"):
+        own_dashboard()
 
 
 @contextmanager
