@@ -68,7 +68,7 @@ def test_14_tensorboard(trained: TrainingResult, output: Path) -> None:
 
 @pytest.mark.usefixtures("ray_up")
 def test_14_rays_dashboard_is_that_of_a_cluster_one_joins() -> None:
-    """A Ray that is started here, for one run, has none; the numbers above do not need it."""
+    """A Ray that is started here, for one run, has none unless `OFFLINE_RAY_DASHBOARD` is set (see `test_ray_session`)."""
     import ray
 
     assert not ray.get_runtime_context().worker.node.address_info["webui_url"]
