@@ -30,7 +30,7 @@ class ReplayFeed:
     Arguments:
         parts: epoch → the dataset's parts, in an order that only depends on the epoch.
         forgets: what the buffer holds depends on nothing that was read more than its capacity ago.
-        first_steps: it holds so many before the first batch is drawn.
+        first_steps: it holds so many before the first batch is drawn, if it can.
         where: named in errors.
         expected_steps: of each epoch, if that is known.
     """
@@ -88,13 +88,17 @@ class ReplayFeed:
         number, held = 0, self._held_before(epoch)
         for content in self._contents(epoch, held):
             held = content
-            if number or int(held[IS_STEP].sum()) >= self._first_steps:
+            if number or self._is_filled(held):
                 if number >= first:
                     yield joined([held], self._where)
                 number += 1
         if held is None or (not number and not first):
             yield joined([] if held is None else [held], self._where)  # all there is; nothing is an error
         self._held = (epoch, held)
+
+    def _is_filled(self, held: Part) -> bool:
+        """It holds a batch, or as much as it ever will: something had to leave."""
+        return int(held[IS_STEP].sum()) >= self._first_steps or len(held[NUMBER]) <= held[NUMBER][-1]
 
     def _held_before(self, epoch: int) -> Part | None:
         """What the buffer held at the end of the epoch before."""
