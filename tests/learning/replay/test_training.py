@@ -49,6 +49,14 @@ def test_errors_of_values_are_what_steps_are_drawn_by(tmp_path: Path, dataset: s
     assert one != other and results[0].updates == results[1].updates
 
 
+def test_errors_of_continuous_actions_too(tmp_path: Path) -> None:
+    """On RLlib's own recording of Pendulum."""
+    recording = Path(__file__).parents[2] / "data" / "rllib" / "pendulum_episodes"
+    buffer = {"capacity_steps": 1000, "read_episodes": 10, "sampling": "prioritized"}
+    result = train(str(recording), tmp_path, buffer, algorithm="cql", network={"hidden_sizes": [8], "squash": True})
+    assert result.updates == 4 and np.isfinite(result.losses).all()
+
+
 def test_memories_learn_from_sequences_of_a_buffer(tmp_path: Path, dataset: str) -> None:
     network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}
     result = train(dataset, tmp_path, {"capacity_steps": 200, "read_episodes": 4}, network=network)
