@@ -1,4 +1,4 @@
-"""Point 14: what can be watched; Prefect's pictures and tables are proven elsewhere, see `test_documented_forms`."""
+"""Point 14: what can be watched; pictures and tables in Prefect are proven in `tests/tasks/test_artifacts.py`."""
 
 from __future__ import annotations
 
