@@ -57,7 +57,7 @@ class _Telling:
         self._whole = whole
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []
-        """Lest the `id` of something that was looked at is given to something else."""
+        """Keeps what was looked at alive: its `id` may not become that of something else."""
 
     def told(self, value: Any) -> Any:
         if value is None or (isinstance(value, str | bool | int | float) and type(value).__module__ == "builtins"):

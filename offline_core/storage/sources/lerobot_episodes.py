@@ -19,7 +19,7 @@ from offline_core.storage.parquet_files import open_parquet, parquet_errors
 from offline_core.storage.sources.lerobot_frames import Frames, Spaces, observations_of
 
 _FINAL = "final_"
-_OURS = {columns.EPS_ID, columns.TERMINATED, columns.TRUNCATED}
+_ADDED = {columns.EPS_ID, columns.TERMINATED, columns.TRUNCATED}
 _OPTIONAL = (columns.AGENT_ID, columns.MODULE_ID, columns.INFOS, columns.CUSTOM_DATA)
 
 
@@ -33,7 +33,7 @@ class EpisodeRows:
 
     @classmethod
     def of(cls, dataset: Location) -> EpisodeRows | None:
-        """None if somebody else wrote it."""
+        """None if another program wrote it."""
         folder = dataset.child("meta/episodes")
         tables = [_read(folder.child(name)) for name in folder.files() if name.endswith(".parquet")]
         if not tables or any(table is None for table in tables):
@@ -49,7 +49,7 @@ class EpisodeRows:
         """
         if number not in self.numbers:
             raise CorruptFileError(f"meta/episodes has no row for episode {number}: fetch the files again.")
-        return self.rows.select([*_OURS, *_OPTIONAL]).slice(self.numbers[number], 1).to_pylist()[0]  # type: ignore[no-any-return]
+        return self.rows.select([*_ADDED, *_OPTIONAL]).slice(self.numbers[number], 1).to_pylist()[0]  # type: ignore[no-any-return]
 
     def final_observations(self, numbers: list[int], spaces: Spaces) -> Any:
         """(E, …) what these episodes observed after their last step."""
@@ -90,13 +90,13 @@ def exported_episodes(frames: Frames, known: EpisodeRows, spaces: Spaces) -> lis
 
 
 def _read(file: Location) -> pa.Table | None:
-    """The columns of ours in it, None if they are not all there."""
+    """The columns that an export adds, None if they are not all there."""
     with parquet_errors(file.uri), open_parquet(file) as parquet:
         names = parquet.schema_arrow.names
         final = [name for name in names if name.startswith(f"{_FINAL}observation")]
-        if not final or not {*_OURS, *_OPTIONAL, "episode_index"} <= set(names):
+        if not final or not {*_ADDED, *_OPTIONAL, "episode_index"} <= set(names):
             return None
-        return _columns(parquet, ["episode_index", *_OURS, *_OPTIONAL, *final])
+        return _columns(parquet, ["episode_index", *_ADDED, *_OPTIONAL, *final])
 
 
 def _columns(parquet: pq.ParquetFile, names: list[str]) -> pa.Table:
