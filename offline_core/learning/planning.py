@@ -131,7 +131,12 @@ def measured(run: Run) -> Costs:
     algorithm = run.algorithm()
     parts, seconds = _read_some(parts_of(run.source, algorithm))
     steps = joined(parts, run.source.origin.ref.uri)
-    alone = config.model_copy(update={"compute": config.compute.model_copy(update={"learners": 0, "compile": False})})
+    alone = config.model_copy(
+        update={
+            "compute": config.compute.model_copy(update={"learners": 0, "compile": False}),
+            "data": config.data.model_copy(update={"buffer": None}),  # how steps are drawn is not measured
+        }
+    )
     with torch_threads(config.compute.threads), torch.random.fork_rng():
         learner = Learner(algorithm, alone, total_steps=len(steps))
         learner.load(steps)
