@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,6 +99,7 @@ class StepImport:
         if (table := next(tables, None)) is not None:
             if config.recorded_action_range is None:
                 job._tell_range(itertools.chain([table], tables))
+            tables.close()  # or what reads for it, Ray's tasks among them, goes on
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table)
             job.may_link = config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names
@@ -158,7 +159,7 @@ class StepImport:
         assembled = (self._assemble(table, lost) for table in tables if table is not None)
         return write(self.root, f"part-{parts.start:05d}", assembled, self.config), lost.unreadable
 
-    def _prepared(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
+    def _prepared(self, which: Iterable[int], lost: Lost) -> Generator[pa.Table]:
         """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
         for number in which:
             reader, row, reached = self.readers[number], 0, 0

@@ -55,12 +55,6 @@ def test_04_columns_under_other_names(rllib_recordings: Path, pendulum: str, tmp
     assert run_import(tmp_path / "in", tmp_path / "out", **rules)[1] == by_id(pendulum)
 
 
-@pytest.mark.usefixtures("ray_up")
-def test_04_ray_data_reads_it(rllib_recordings: Path, pendulum: str, tmp_path: Path) -> None:
-    source = {"format": "read_parquet"}
-    assert run_import(rllib_recordings / "pendulum_table", tmp_path, source=source, **PENDULUM)[1] == by_id(pendulum)
-
-
 def test_06_scrambled_rows_become_the_same_trajectories(rllib_recordings: Path, pendulum: str, tmp_path: Path) -> None:
     """RLlib writes no step numbers: rows are linked by what they observe."""
     table = pa.concat_tables([pq.read_table(file) for file in sorted((rllib_recordings / "pendulum_table").rglob("*.parquet"))])
