@@ -12,10 +12,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from benchmarks.figure import figure, median_seconds, seconds
 
 EPISODES = 500
+DISTRIBUTED = str(Path(__file__).parents[1] / "examples" / "distributed.yaml")
 
 
 def main() -> None:
@@ -32,19 +34,22 @@ def main() -> None:
 
 
 def flow(root: str, seed: int) -> None:
-    """The local call as a user makes it: a process of its own, with its embedded Prefect server."""
-    command = [
-        sys.executable,
-        "-c",
-        "from flows.cli import main; main()",
-        "expert-to-policy",
-        f"{root}/flow",
-        "--seed",
-        str(seed),
-    ]
-    env = os.environ | {"PREFECT_HOME": f"{root}/prefect"}
-    took = seconds(lambda: subprocess.run(command, env=env, check=True, stdout=sys.stderr))
-    figure("flow.seconds", took, "s")
+    """The chain as a user calls it, in one process and distributed; each with a Prefect server of its own."""
+    took = {
+        name: chain(f"{root}/{name}", seed, *more)
+        for name, more in {"flow": (), "distributed.flow": ("-c", DISTRIBUTED)}.items()
+    }
+    for name, found in took.items():
+        figure(f"{name}.seconds", found, "s")
+    figure("distributed.overhead.seconds", took["distributed.flow"] - took["flow"], "s")
+
+
+def chain(root: str, seed: int, *more: str) -> float:
+    """Seconds of the whole command."""
+    main = [sys.executable, "-c", "from flows.cli import main; main()"]
+    command = [*main, "expert-to-policy", root, "--seed", str(seed), *more]
+    env = os.environ | {"PREFECT_HOME": f"{root}-prefect"}
+    return seconds(lambda: subprocess.run(command, env=env, check=True, stdout=sys.stderr))
 
 
 def expert(root: str, seed: int) -> str:
