@@ -8,6 +8,7 @@ from flows.seeds import seed_of
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.report import ImportResult
+from offline_core.errors import ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.off_policy.config import OffPolicyConfig
 from offline_core.evaluation.off_policy.result import OffPolicyResult
@@ -89,7 +90,11 @@ def logs_to_policy(
         with crashing(), ray_scope():
             data, imported, converted = _episodes(stages, source, importing, conversion, place)
             checked = stages.run("check", check_dataset, quality, dataset=data.location.uri, version=data.manifest.version)
-            environment = evaluation.environment or data.manifest.environment
+            environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
+            if test == "evaluate" and environment is None:
+                raise ConfigError(
+                    f"{data.ref.uri} does not say where it was recorded: set evaluation.environment, or another test."
+                )
             sides = None
             if test == "estimate" or (test == "auto" and environment is None):
                 sides = stages.run(
@@ -199,7 +204,13 @@ def _behaviour(
     return stages.run(
         "clone behaviour",
         train_policy,
-        training.model_copy(update={"algorithm": "bc", "evaluation": EvaluationDuringTraining(play=False)}),
+        training.model_copy(
+            update={
+                "algorithm": "bc",
+                "data": training.data.model_copy(update={"buffer": None}),
+                "evaluation": EvaluationDuringTraining(play=False),
+            }
+        ),
         dataset=sides.train.uri,
         version=sides.train.version,
         output=place.child("behaviour").uri,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
 
 
 def module_digest(module: str) -> str | None:
@@ -16,6 +18,27 @@ def module_digest(module: str) -> str | None:
         return None if origin is None else hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]
     except OSError:
         return None
+
+
+def is_as_loaded(value: Any) -> bool:
+    """Whether the code of a class or function is that of its file as it is now; True where it is not Python's own loader's."""
+    module = sys.modules[value.__module__]
+    if type(getattr(module, "__loader__", None)) is not SourceFileLoader or module.__file__ is None:
+        return True
+    found = [value, *vars(value).values()] if isinstance(value, type) else [value]
+    codes = [each.__code__ for each in found if isinstance(each, FunctionType) and each.__code__.co_filename == module.__file__]
+    try:
+        now = set(_inside(compile(Path(module.__file__).read_bytes(), module.__file__, "exec", dont_inherit=True)))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return now.issuperset(codes)
+
+
+def _inside(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _inside(each)
 
 
 def file_of(module: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import dis
+import functools
 import hashlib
 import inspect
 import json
@@ -24,6 +25,23 @@ _SECRETS = ("key", "secret", "token", "password", "credential", "sas", "session"
 
 _NO_STATE = ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__")
 """Of a class: what says nothing of what it does."""
+
+_WRITTEN_IN_C = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+_CACHED = type(functools.cache(lambda: None))
+_TOLD_BY_TEXT = (
+    types.FunctionType,
+    staticmethod,
+    classmethod,
+    property,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+)
 
 _LARGEST = 100_000
 """Parts of an object that are looked at."""
@@ -88,10 +106,16 @@ class _Telling:
                 return self._code(value)
             case fs.FileSystem() | fsspec.AbstractFileSystem():
                 return self._filesystem(value)
-        if callable(value) and (name := getattr(value, "__qualname__", None)):  # what is written in C
+        if isinstance(value, _WRITTEN_IN_C):
             owner = getattr(value, "__self__", None)
             of = None if isinstance(owner, types.ModuleType) else self.told(owner)
-            return ["name", str(getattr(value, "__module__", None)), str(name), of]
+            return ["name", str(getattr(value, "__module__", None)), value.__qualname__, of]
+        if isinstance(value, _CACHED):
+            return ["cached", self.told(value.cache_parameters()), self.told(value.__wrapped__)]
+        if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):  # pickle has an address in it
+            tensor = value.detach().cpu().contiguous()
+            flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor
+            return ["tensor", str(tensor.dtype), list(tensor.shape), self.told(flat.numpy().tobytes())]
         return self._reduced(value)
 
     def _code(self, value: Any) -> Any:
@@ -100,11 +124,15 @@ class _Telling:
             return ["name", name, None if value.__module__ == "builtins" else module_digest(value.__module__)]
         source = _source(value)
         if isinstance(value, type):
-            seen = [self._seen_by(function) for function in _functions(value)]
-            typed = [[key, self.told(item)] for key, item in vars(value).items() if source is None and key not in _NO_STATE]
-            return ["class", name, source, typed, [self.told(base) for base in value.__bases__], seen]
+            seen = [self._around(function) for function in _functions(value)]
+            state = [[key, self.told(item)] for key, item in vars(value).items() if _is_state(key, item, source)]
+            return ["class", name, source, state, [self.told(base) for base in value.__bases__], seen]
         body = self._compiled(value.__code__) if source is None else [source, _place(value.__code__)]
-        return ["function", name, body, self.told(value.__defaults__), self.told(value.__kwdefaults__), self._seen_by(value)]
+        return ["function", name, body, *self._around(value)]
+
+    def _around(self, function: types.FunctionType) -> list[Any]:
+        """What its text does not say: values of its defaults, and what it refers to."""
+        return [self.told(function.__defaults__), self.told(function.__kwdefaults__), self._seen_by(function)]
 
     def _compiled(self, code: types.CodeType) -> Any:
         """Of what was typed, or made of text: there is no source to be found."""
@@ -146,9 +174,16 @@ class _Telling:
 
 def _source(value: Any) -> str | None:
     try:
-        return inspect.getsource(value)
+        return inspect.getsource(getattr(value, "__code__", value))  # of a function itself, and not of what it wraps
     except (OSError, TypeError):
         return None
+
+
+def _is_state(name: str, value: Any, source: str | None) -> bool:
+    """Of a class; its text has its functions, but of what it computes only how."""
+    if name in _NO_STATE or name == "_abc_impl":
+        return False
+    return source is None or not (name.startswith("__") or isinstance(value, _TOLD_BY_TEXT))
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
@@ -136,6 +136,8 @@ def texts(value: Any) -> Iterator[str]:
     match value:
         case str():
             yield value
+        case PurePath():
+            yield str(value)
         case dict():
             for item in value.values():
                 yield from texts(item)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
 import pyarrow.compute as pc
 from pydantic import GetCoreSchemaHandler, PlainSerializer, WrapValidator
-from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
+from pydantic_core import core_schema, to_jsonable_python
 
+from offline_core.code_files import is_as_loaded
 from offline_core.object_identity import importable_path, object_digest
 
 _IDENTITY = re.compile(r"python:.+#[0-9a-f]{16}|python:.+ \(named\)", re.DOTALL)
@@ -118,30 +120,27 @@ def _code(value: Any, as_text: Any) -> str | PythonObject:
     if isinstance(value, str):
         _refuse_identity(value)
     elif isinstance(value, PythonObject) or callable(value):
-        return importable_path(value) or PythonObject.of(value)
+        path = importable_path(value)
+        if path is None:
+            return PythonObject.of(value)
+        if not is_as_loaded(value):
+            raise ValueError(f"the file of {path} was changed after this process had imported it: start anew")
+        return path
     return as_text(value)  # type: ignore[no-any-return]
 
 
 def _wrapped(value: Any) -> Any:
     """The same with all that JSON cannot hold as a `PythonObject`."""
-    match value:
-        case str():
-            return _refuse_identity(value)
-        case PythonObject():
-            return value
-        case dict():
-            return {name: _wrapped(item) for name, item in value.items()}
-        case list():
-            return [_wrapped(item) for item in value]
-        case tuple():
-            return tuple(_wrapped(item) for item in value)
-    if isinstance(value, Iterator):  # which would be used up
-        return PythonObject.of(value)
-    try:
-        to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError, TypeError):
-        return PythonObject.of(value)
-    return value
+    kind = type(value)  # and no subclass, whose name JSON would lose
+    if kind is str:
+        return _refuse_identity(value)
+    if kind is dict:
+        return {name: _wrapped(item) for name, item in value.items()}
+    if kind in (list, tuple):
+        return kind(_wrapped(item) for item in value)
+    if value is None or kind in (bool, int, float) or isinstance(value, PythonObject | PurePath):
+        return value
+    return PythonObject.of(value)
 
 
 def _arguments(value: Any, as_dict: Any) -> dict[str, Any]:

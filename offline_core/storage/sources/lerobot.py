@@ -69,12 +69,13 @@ class LeRobotDataset:
         features = self._features()
         names = [name for name, feature in features.items() if feature["dtype"] not in _PICTURES]
         known, steps = EpisodeRows.of(self.location), 0
+        several_tasks = self._info().get("total_tasks", 1) > 1
         for file in self._files():
             spaces = spaces_of(read_footer(file).schema.to_arrow_schema())
             for rows in self._whole_episodes(file, names):
                 steps += rows.num_rows
                 with within(self.uri):
-                    yield _table(Frames.of(rows, spaces), known, spaces)
+                    yield _table(Frames.of(rows, spaces, several_tasks=several_tasks), known, spaces)
         if steps != (told := self._info().get("total_frames", steps)):
             raise CorruptFileError(f"{self.uri} has {steps:,} frames, and {INFO} says {told:,}: fetch its files again.")
 

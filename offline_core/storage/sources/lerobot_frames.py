@@ -19,7 +19,8 @@ from offline_core.storage.foreign import read_foreign_column
 REWARD, DONE, SUCCESS = "next.reward", "next.done", "next.success"
 TERMINATED, TRUNCATED = "next.terminated", "next.truncated"
 _OBSERVATION, _STATE, _ACTION, _EXTRA = "observation", "observation.state", "action", "extra."
-_NUMBERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_NUMBERS = ("timestamp", "frame_index", "episode_index", "index")
+TASK = "task_index"
 _ENDS = (DONE, TERMINATED, TRUNCATED)
 
 Spaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
@@ -42,7 +43,7 @@ class Frames:
     extras: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, rows: pa.Table, spaces: Spaces) -> Frames:
+    def of(cls, rows: pa.Table, spaces: Spaces, *, several_tasks: bool = False) -> Frames:
         """Of the rows of a file, and the spaces that its metadata has if we wrote it.
 
         Raises:
@@ -52,7 +53,7 @@ class Frames:
         if missing := {"episode_index", "frame_index"} - arrays.keys():
             raise SchemaError(f"There is no feature {', '.join(sorted(missing))}, which LeRobot gives to every dataset.")
         parts = [name for name in arrays if name.split(".")[0] in (_OBSERVATION, _ACTION)]
-        others = {*parts, *_NUMBERS, *_ENDS, REWARD}
+        others = {*parts, *_NUMBERS, *_ENDS, REWARD} | ({TASK} if not several_tasks else set())
         terminated, truncated = _ends(arrays)
         return cls(
             episode=arrays["episode_index"],

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from offline_core.config import Config
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, OfflineError
-from offline_core.own_code import imported
+from offline_core.own_code import imported, texts
 from offline_core.python_object import Arguments, Code, PythonObject, given
 from offline_core.storage.location import Location, refuse_credentials
 from offline_core.storage.parquet_files import read_footer
@@ -74,6 +74,14 @@ class SourceConfig(Config):
         description="A file that unpacks to more than so many times its size, and to more than 64 MiB, is refused, lest it "
         "fill the memory; ten times that for parquet and ipc.",
     )
+
+    @field_validator("arguments")
+    @classmethod
+    def _without_credentials(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """They would be written down. From Python, `named` keeps such a text out of all that is."""
+        for text in texts(arguments):
+            refuse_credentials(text)
+        return arguments
 
     @property
     def own_code(self) -> dict[str, Any]:

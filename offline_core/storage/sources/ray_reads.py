@@ -42,7 +42,7 @@ class RayRead:
         Raises:
             ConfigError: the filesystem among the arguments is none.
         """
-        return located(self.paths, self.arguments)
+        return located(self.paths, self.arguments) if self.reads_files else []
 
     def dataset(self) -> Any:
         """The `ray.data.Dataset`, lazily.
@@ -105,7 +105,7 @@ class RayRead:
                 raise ConfigError(f"ray.data.{self.method} does not take these arguments: {reason}.") from error
             if isinstance(cause, ValueError) and not isinstance(cause, pa.ArrowException):
                 raise ConfigError(
-                    f"ray.data.{self.method} cannot read {self.uri} with the arguments {dict(self.arguments)}: {reason}."
+                    f"ray.data.{self.method} cannot read {self.uri} with the arguments {', '.join(self.arguments)}: {reason}."
                 ) from error
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
 

@@ -52,7 +52,8 @@ def test_rllibs_recordings_come_back_from_an_export(tmp_path: Path, rllib_record
     export_dataset(ExportConfig(format="lerobot"), dataset=first.uri, output=str(tmp_path / "set"))
     again = imported(tmp_path / "2", tmp_path / "set", mapping={})
     before, after = ({one.eps_id: one for one in episodes(open_dataset(uri))} for uri in (first.uri, again.dataset.uri))
-    assert before == after and again.notes == []
+    assert before == after
+    assert not [note for note in again.notes if "Actions have an effect" not in note]
     first_kinds, kinds = (open_dataset(uri).manifest.statistics for uri in (first.uri, again.dataset.uri))
     assert (first_kinds.terminated, first_kinds.truncated) == (kinds.terminated, kinds.truncated)
 
