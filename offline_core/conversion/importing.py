@@ -140,10 +140,11 @@ def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
 
 
 def source_sizes(config: SourceConfig, source: str | Sequence[str]) -> dict[str, int]:
-    """Bytes of each file that an import would read, by URI; none if it is not made of files."""
+    """Bytes of each thing that an import reads by itself, a file or a folder, by URI; none if it is not made of files."""
     listing = Listing()
     files, readers = _opened(_listed(source), config, listing)
-    return {uri: size for each in files or readers for uri, size, _ in files_of(each, listing)}
+    sizes = {each.uri: sum(size for _, size, _ in files_of(each, listing)) for each in files or readers}
+    return {uri: size for uri, size in sizes.items() if size}
 
 
 def _opened(paths: Sequence[str], config: SourceConfig, listing: Listing) -> tuple[list[Location], list[StepReader]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Feed
 from offline_core.learning.loop import Seconds
-from offline_core.learning.planning import WORTH, Costs, choices, cpus_and_gpus
+from offline_core.learning.planning import WORTH, Costs, choices, chosen_before, ray_resources
 
 
 def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int, costs: Costs | None) -> str:
@@ -43,14 +43,14 @@ def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) ->
     """The choice that would have taken clearly less time, by what is known of this machine, than it took."""
     if costs is None:
         return "Too little was measured to tell what would be faster."
-    (now,) = choices(config, float("inf"), float("inf"))
+    now = chosen_before(config)
     free = config.model_copy(
         update={
             "data": config.data.model_copy(update={"prelearners": "auto"}),
             "compute": config.compute.model_copy(update={"learners": "auto"}),
         }
     )
-    best = costs.best(choices(free, *cpus_and_gpus()))
+    best = costs.best(choices(free, ray_resources()))
     if best == now or costs.seconds(best) >= WORTH * took_seconds:
         return f"No other number of prelearners or learners would be clearly faster on {costs.cores} CPUs."
     changed = [

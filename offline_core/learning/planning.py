@@ -10,17 +10,19 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Part, joined
 from offline_core.learning.learner import Learner
 from offline_core.learning.source import parts_of
+from offline_core.prelearner.layout import IS_STEP
 from offline_core.ray_session import own_cpus
 from offline_core.torch_threads import torch_threads
 
@@ -60,6 +62,8 @@ class Costs:
     steps: int
     """Of an epoch."""
     epochs: int
+    epoch_steps: int
+    """Learned from in an epoch: others than `steps` where a replay buffer is drawn from."""
     batch_steps: int
     streamed: bool
     """Each epoch is read anew, while the one process or the others learn."""
@@ -71,6 +75,11 @@ class Costs:
     cores: int
     ray_is_up: bool
 
+    @property
+    def updates(self) -> float:
+        """All of them."""
+        return self.epochs * max(1.0, self.epoch_steps / self.batch_steps)
+
     def seconds(self, choice: Choice) -> float:
         """What a training would take, to its last epoch."""
         prelearners, learners = choice
@@ -78,7 +87,7 @@ class Costs:
         pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else 1.0
         work = passes * self.steps * self.read_seconds_per_step  # seconds of one core
         read = work / pool + passes * POOL_SECONDS * bool(prelearners)
-        updates = self.epochs * max(1.0, self.steps / self.batch_steps)
+        updates = self.updates
         share = min(learners, self.cores) if learners else 1
         sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
         update = updates * (self.update_seconds / share + sync)
@@ -95,11 +104,13 @@ class Costs:
         return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
 
 
-def choices(config: TrainingConfig, cpus: float, gpus: float) -> list[Choice]:
-    """What `auto` chooses from, as far as there are CPUs and GPUs for it; what the parameters say otherwise is fixed."""
+def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choice]:
+    """What `auto` chooses from, as far as Ray has these resources for it; what the parameters say otherwise is fixed."""
     data, compute = config.data, config.compute
     own = data.data_class is not None  # it maps by itself
     prelearners, learners = data.prelearners, compute.learners
+    cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+    wanted = {} if data.prelearner_options is None else data.prelearner_options.resources
     read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
     learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
     fit = [
@@ -107,8 +118,15 @@ def choices(config: TrainingConfig, cpus: float, gpus: float) -> list[Choice]:
         for each in product(read, learn)
         if each[0] * data.cpus_per_prelearner + bool(each[0]) + each[1] * compute.cpus_per_learner <= cpus
         and each[0] * data.gpus_per_prelearner + each[1] * compute.gpus_per_learner <= gpus
+        and all(each[0] * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
     ]
     return fit or [Choice(read[0], learn[0])]
+
+
+def chosen_before(config: TrainingConfig) -> Choice:
+    """By the parameters of a run that has begun, in which nothing is `auto` any more."""
+    assert config.data.prelearners != "auto"
+    return Choice(_least(config.data.prelearners), config.compute.processes)
 
 
 def _least(prelearners: int | tuple[int, int]) -> int:
@@ -137,20 +155,23 @@ def measured(run: Run) -> Costs:
             "data": config.data.model_copy(update={"buffer": None}),  # how steps are drawn is not measured
         }
     )
-    with torch_threads(config.compute.threads), torch.random.fork_rng():
-        learner = Learner(algorithm, alone, total_steps=len(steps))
-        learner.load(steps)
-        units = learner.units()[: learner.batch_units]
-        took = _seconds_of(lambda: learner.update(units))
+    update_seconds = 0.0  # of a GPU that other nodes have, and this process has not
+    if not config.compute.gpus_per_learner or torch.cuda.is_available():
+        with torch_threads(config.compute.threads), torch.random.fork_rng():
+            learner = Learner(algorithm, alone, total_steps=len(steps))
+            learner.load(steps)
+            units = learner.units()[: learner.batch_units]
+            update_seconds = _seconds_of(lambda: learner.update(units)) * learner.batch_units / len(units)
     return Costs(
         steps=run.steps,
         epochs=config.optimizer.max_epochs,
+        epoch_steps=run.epoch_steps,
         batch_steps=config.optimizer.batch_size,
         streamed=run.streamed,
         read_seconds_per_step=seconds / len(steps),
-        update_seconds=took * learner.batch_units / len(units),
+        update_seconds=update_seconds,
         parameter_bytes=sum(each.numel() * each.element_size() for each in algorithm.parameters()),
-        cores=int(cpus_and_gpus()[0]),
+        cores=int(ray_resources()["CPU"]),
         ray_is_up=_ray_is_up(),
     )
 
@@ -161,7 +182,7 @@ def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
     begin = time.perf_counter()
     for part in parts:
         found.append(part)
-        if time.perf_counter() - begin > READ_SECONDS:
+        if time.perf_counter() - begin > READ_SECONDS and any(part[IS_STEP].any() for part in found):
             break
     return found, time.perf_counter() - begin
 
@@ -177,14 +198,13 @@ def _seconds_of(update: Callable[[], object]) -> float:
     return statistics.median(took)
 
 
-def cpus_and_gpus() -> tuple[float, float]:
-    """Of the Ray that is up, else of the one that would be started here."""
+def ray_resources() -> dict[str, float]:
+    """Of the Ray that is up, else of the one that would be started here, by name."""
     if _ray_is_up():
         import ray
 
-        there = ray.cluster_resources()
-        return there.get("CPU", 0.0), there.get("GPU", 0.0)
-    return own_cpus(), torch.cuda.device_count()
+        return {"CPU": 0.0, **ray.cluster_resources()}
+    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count()}
 
 
 def _ray_is_up() -> bool:
@@ -196,15 +216,20 @@ def planned(run: Run) -> Run:
     """The run with numbers where its parameters say `auto`; a line in the log says why.
 
     Nothing is measured for a run that is told to read and learn in this process.
+
+    Raises:
+        ConfigError: learners with GPUs cannot be measured, for this process sees none.
     """
     config = run.config
+    if config.compute.learners == "auto" and config.compute.gpus_per_learner and not torch.cuda.is_available():
+        raise ConfigError("compute.learners=auto is measured in this process, which sees no GPU: set a number.")
     if (config.data.prelearners, config.compute.learners) == (0, 0) or config.data.data_class is not None:
         return run if config.compute.learners != "auto" else replace(run, config=_chosen(config, Choice(0, 0)))
     costs = measured(run)
     run = replace(run, costs=costs)
     if "auto" not in (config.data.prelearners, config.compute.learners):
         return run
-    chosen = costs.best(choices(config, *cpus_and_gpus()))
+    chosen = costs.best(choices(config, ray_resources()))
     log.info(
         "%s: %s. Measured here: reading %s steps/s, an update of %s steps in %.1f ms; in one process all epochs would take "
         "about %.0f s, so %.0f s",

@@ -24,7 +24,7 @@ from offline_core.learning.learner import Learner, torch_of_our_own
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.observed import take_statistics
-from offline_core.learning.planning import Costs, cpus_and_gpus
+from offline_core.learning.planning import Costs, ray_resources
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.source import Source, make_feed
 from offline_core.learning.state import Position, States, TrainingState
@@ -298,21 +298,21 @@ def _result(
 
 def _costs(run: Run, seconds: Seconds, feed: Feed, steps: int) -> Costs | None:
     """For as many epochs as there were; None where too little was seen."""
-    epochs = max(1, math.ceil(steps / run.steps))
+    epochs = max(1, math.ceil(steps / run.epoch_steps))
     if run.costs is not None:
         return replace(run.costs, epochs=epochs)
     if not feed.read.steps or not steps:
         return None
-    cpus, _ = cpus_and_gpus()
     batch = run.config.optimizer.batch_size
     return Costs(
         steps=run.steps,
         epochs=epochs,
+        epoch_steps=run.epoch_steps,
         batch_steps=batch,
         streamed=run.streamed,
         read_seconds_per_step=feed.read.seconds / feed.read.steps,
         update_seconds=seconds.update / max(1, steps / batch),
         parameter_bytes=0,
-        cores=int(cpus),
+        cores=int(ray_resources()["CPU"]),
         ray_is_up=False,
     )

@@ -57,7 +57,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         StorageError: the output cannot be written; checked before anything is trained.
         BusyError: another run is writing there.
     """
-    with ray_session() if _reads_by_ray(config.data) else contextlib.nullcontext():
+    with ray_session() if reads_by_ray(config.data) else contextlib.nullcontext():
         return _trained(config, dataset, output, version)
 
 
@@ -84,7 +84,7 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
         run = _as_it_began(run)
         for read in run.read:
             stack.enter_context(read.reading())
-        if os.environ.get("RAY_ADDRESS"):
+        if os.environ.get("RAY_ADDRESS") and "auto" in (config.data.prelearners, config.compute.learners):
             stack.enter_context(ray_session())  # whose CPUs are planned with
         run = planned(run)
         config = run.config
@@ -153,7 +153,7 @@ def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> S
     return RawRows.of(uri, config) if config.data_class is None else OwnData.of(uri, config)
 
 
-def _reads_by_ray(config: DataConfig) -> bool:
+def reads_by_ray(config: DataConfig) -> bool:
     """Already to look at the data."""
     return config.data_class is not None or (config.source is not None and config.source.is_rays)
 

@@ -10,13 +10,13 @@ import polars as pl
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import conversion
-from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.plans.plan import Amount, Plan, Sample, dataset_of, peak_bytes
 from offline_core.pruning.compact import compaction
 from offline_core.pruning.config import CompactionConfig
 from offline_core.ray_session import own_cpus
 from offline_core.storage.committing import find_version
 from offline_core.storage.copying import NOWHERE, copy_episodes
-from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.storage.dataset import Dataset
 from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation
@@ -32,7 +32,7 @@ def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, vers
     Raises:
         DataError: the dataset cannot be read.
     """
-    source = open_dataset(dataset, version)
+    source = dataset_of(dataset, version)
     _converted(source, config, seconds=0)  # what is slow the first time is not measured
     sample = _converted(source, config, seconds=SAMPLE_SECONDS)
     lanes = min(own_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
@@ -45,7 +45,7 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
     Raises:
         DataError: the dataset cannot be read.
     """
-    source = open_dataset(dataset, version)
+    source = dataset_of(dataset, version)
     index = episode_index(source)
     _copied(source, index, config, episodes=1)
     sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))

@@ -14,6 +14,8 @@ from offline_core.plans.plan import Amount, Plan, peak_bytes
 from offline_core.ray_session import own_cpus
 from offline_core.storage.dataset import open_dataset
 
+LARGEST_SAMPLE_BYTES = 256 * 2**20
+
 
 def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> Plan:
     """Of `import_dataset`.
@@ -26,6 +28,11 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     if not sizes:
         raise ConfigError(f"{source} is not made of files: what importing it takes cannot be told before it is read.")
     smallest = min(sizes, key=lambda uri: sizes[uri])
+    if sizes[smallest] > LARGEST_SAMPLE_BYTES:
+        raise ConfigError(
+            f"The smallest file, {smallest}, has {sizes[smallest]:,} bytes: too many to import for a plan. Put a part of it "
+            f"into a file of at most {LARGEST_SAMPLE_BYTES:,} bytes, and plan the import of that."
+        )
     _imported(config, smallest)  # what is slow the first time is not measured
     begin = time.perf_counter()
     made, files = _imported(config, smallest)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.storage.dataset import DatasetRef
+from offline_core.errors import ConfigError
+from offline_core.storage.dataset import Dataset, DatasetRef, is_dataset, open_dataset
 from offline_core.storage.writer import EpisodeWriter
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
@@ -55,6 +56,21 @@ class Plan(BaseModel):
     memory_bytes: int = Field(description="Of the process that needs most.")
     measured: list[str] = Field(description="What the numbers are made from.")
     reused: str | None = Field(None, description="It is there already, and would be reused: nothing would be written.")
+
+
+def dataset_of(uri: str, version: int | None = None) -> Dataset:
+    """A version of a dataset.
+
+    Raises:
+        ConfigError: it is not a dataset yet, and would be imported first.
+        DatasetNotFoundError: there is nothing.
+    """
+    found = open_dataset(uri, version)
+    if not is_dataset(uri):
+        raise ConfigError(
+            f"{uri} is not a dataset yet, and would be imported first: plan that by 'offline import {uri} --plan'."
+        )
+    return found
 
 
 def peak_bytes() -> int:

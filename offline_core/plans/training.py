@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.planning import choices, cpus_and_gpus, measured
+from offline_core.learning.planning import choices, measured, ray_resources
+from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
-from offline_core.learning.train import begun, found_result
-from offline_core.plans.plan import Amount, Plan, peak_bytes
+from offline_core.learning.train import begun, found_result, reads_by_ray
+from offline_core.plans.plan import Amount, Plan, dataset_of, peak_bytes
+from offline_core.ray_session import ray_session
 
 
 def plan_training(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
@@ -18,10 +21,18 @@ def plan_training(config: TrainingConfig, *, dataset: str, output: str, version:
         ConfigError: the algorithm cannot learn from this.
         DataError: the dataset cannot be read.
     """
-    run = begun(config, dataset, output, version)
-    costs = measured(run)
-    choice = costs.best(choices(config, *cpus_and_gpus()))
-    held = config.data.window_steps if run.streamed else run.steps
+    if config.data.data_class is None and config.data.source is None:
+        for uri in filter(None, (dataset, config.evaluation.held_out)):
+            dataset_of(uri)
+    with contextlib.ExitStack() as stack:
+        if reads_by_ray(config.data):
+            stack.enter_context(ray_session())
+        run = begun(config, dataset, output, version)
+        for read in run.read:
+            stack.enter_context(read.reading())
+        costs = measured(run)
+    choice = costs.best(choices(config, ray_resources()))
+    held = _held_steps(run)
     done = found_result(run)
     policy_bytes = 2 * costs.parameter_bytes  # best and last
     return Plan(
@@ -32,10 +43,17 @@ def plan_training(config: TrainingConfig, *, dataset: str, output: str, version:
         measured=[
             f"reading {1 / max(costs.read_seconds_per_step, 1e-12):,.0f} steps/s, an update of {costs.batch_steps:,} steps in "
             f"{1e3 * costs.update_seconds:.2f} ms, each in one process",
-            f"{math.ceil(costs.epochs * costs.steps / costs.batch_steps):,} updates in {costs.epochs:,} epochs, by "
+            f"{math.ceil(costs.updates):,} updates in {costs.epochs:,} epochs, by "
             f"{choice.prelearners} prelearners and {choice.learners} learners; without evaluations, and without an earlier "
             "end at the target return",
             f"the data {'is streamed' if run.streamed else 'stays in memory'}",
         ],
         reused=None if done is None else done.checkpoint,
     )
+
+
+def _held_steps(run: Run) -> int:
+    """In memory at once; a buffer is copied as it is drawn from."""
+    if (buffer := run.config.data.buffer) is not None:
+        return 2 * buffer.capacity_steps
+    return run.config.data.window_steps if run.streamed else run.steps

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from offline_core.config import parse
+from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
 from offline_core.learning.train import train_policy
@@ -19,6 +20,7 @@ from tests.learning.test_train import balancing_episodes
 SMALL = Costs(
     steps=100_000,
     epochs=2,
+    epoch_steps=100_000,
     batch_steps=1_000,
     streamed=False,
     read_seconds_per_step=1e-6,
@@ -32,7 +34,7 @@ AUTO = parse(TrainingConfig, {"compute": {"learners": "auto"}})
 
 def chosen(**changes: Any) -> Choice:
     costs = replace(SMALL, **changes)
-    return costs.best(choices(AUTO, costs.cores, 0))
+    return costs.best(choices(AUTO, {"CPU": costs.cores}))
 
 
 def test_seconds_are_added_up_by_hand() -> None:
@@ -63,10 +65,27 @@ def test_a_stream_is_read_beside_the_learner() -> None:
 
 def test_what_is_fixed_stays_and_what_does_not_fit_is_left_out() -> None:
     fixed = parse(TrainingConfig, {"data": {"prelearners": [2, 4]}, "compute": {"learners": "auto"}})
-    assert {choice.prelearners for choice in choices(fixed, 8, 0)} == {2}
-    assert max(choice.learners for choice in choices(fixed, 8, 0)) == 4
+    assert {choice.prelearners for choice in choices(fixed, {"CPU": 8})} == {2}
+    assert max(choice.learners for choice in choices(fixed, {"CPU": 8})) == 4
     gpus = parse(TrainingConfig, {"compute": {"learners": "auto", "gpus_per_learner": 1}})
-    assert {choice.learners for choice in choices(gpus, 8, 2)} == {0, 2}
+    assert {choice.learners for choice in choices(gpus, {"CPU": 8, "GPU": 2})} == {0, 2}
+
+
+def test_prelearners_that_want_what_a_node_has_are_as_many_as_there_is_for_them() -> None:
+    wanting = parse(TrainingConfig, {"data": {"prelearner_options": {"resources": {"decoder": 1}}}})
+    assert {choice.prelearners for choice in choices(wanting, {"CPU": 8})} == {0}
+    assert {choice.prelearners for choice in choices(wanting, {"CPU": 8, "decoder": 1})} == {0, 1}
+
+
+def test_a_buffer_makes_the_updates_that_are_drawn_from_it() -> None:
+    assert replace(SMALL, epoch_steps=10 * SMALL.steps).seconds(Choice(0, 0)) == pytest.approx(0.1 + 2.0)
+
+
+def test_learners_on_gpus_of_other_nodes_are_not_measured(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(2))
+    config = parse(TrainingConfig, {"evaluation": {"play": False}, "compute": {"learners": "auto", "gpus_per_learner": 1}})
+    with pytest.raises(ConfigError, match="sees no GPU"):
+        train_policy(config, dataset=data, output=str(tmp_path / "policy"))
 
 
 def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

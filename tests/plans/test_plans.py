@@ -87,3 +87,11 @@ def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) ->
     assert plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy")).reused == str(tmp_path / "policy" / "best")
     with pytest.raises(DatasetNotFoundError):
         plan_training(TRAINING, dataset=str(tmp_path / "nothing"), output=str(tmp_path / "policy"))
+
+
+@pytest.mark.parametrize("plan", [plan_training, plan_conversion], ids=["train", "convert"])
+def test_what_would_be_imported_first_is_not_planned(rllib_recordings: Path, tmp_path: Path, plan: Any) -> None:
+    config = TRAINING if plan is plan_training else ConversionConfig()
+    with pytest.raises(ConfigError, match="offline import .* --plan"):
+        plan(config, dataset=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
