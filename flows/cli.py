@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -85,7 +85,10 @@ def logs_to_policy(
         str, typer.Option("--root", "-o", help="Folder for everything the run makes.", callback=_place)
     ] = "runs/logs",
     seed: Annotated[int, typer.Option(min=0, help="Seed of every stage.")] = 0,
-    test: Annotated[str, typer.Option(help="evaluate, estimate, or auto: evaluate if an environment is known.")] = "auto",
+    test: Annotated[
+        Literal["auto", "evaluate", "estimate"],
+        typer.Option(help="Play the policy, estimate it, or as an environment is known."),
+    ] = "auto",
     settings: Settings = None,
     config_file: ConfigFile = None,
     show_config: ShowConfig = False,

@@ -92,6 +92,6 @@ def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) ->
 @pytest.mark.parametrize("plan", [plan_training, plan_conversion], ids=["train", "convert"])
 def test_what_would_be_imported_first_is_not_planned(rllib_recordings: Path, tmp_path: Path, plan: Any) -> None:
     config = TRAINING if plan is plan_training else ConversionConfig()
-    with pytest.raises(ConfigError, match="offline import .* --plan"):
+    with pytest.raises(ConfigError, match=r"offline import .* --plan"):
         plan(config, dataset=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path / "out"))
     assert not list(tmp_path.iterdir())
