@@ -19,6 +19,7 @@ from offline_core.episodes import Episode, columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, EpisodeError, SchemaError, SpaceError
 from offline_core.storage.exports.folder import check_whole, new_folder
+from offline_core.storage.exports.hdf5_names import check_names
 from offline_core.storage.exports.info_arrays import info_arrays
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
@@ -60,7 +61,7 @@ class D4rlSink:
         """Appends episodes.
 
         Raises:
-            EpisodeError: one is a piece, or has infos that are no arrays.
+            EpisodeError: one is a piece, or has infos that are no arrays or names that HDF5 cannot hold.
             SchemaError: one differs from those before it in names, types or shapes.
             SpaceError: observations or actions are tuples, which D4RL has no form for.
             StorageError: the place cannot be written.
@@ -114,19 +115,20 @@ def _arrays(episode: Episode) -> dict[str, np.ndarray]:
     """What each step has, by its path in the file."""
     last = np.arange(len(episode)) == len(episode) - 1
     found = {
-        **_paths(episode.get_observations(slice(0, -1)), "observations"),
-        **_paths(episode.get_actions(), "actions"),
+        **_paths(episode.get_observations(slice(0, -1)), "observations", episode.eps_id),
+        **_paths(episode.get_actions(), "actions", episode.eps_id),
         "rewards": episode.get_rewards(),
         "terminals": last & episode.terminated,
         "timeouts": last & episode.truncated,
-        **_paths(episode.get_observations(slice(1, None)), "next_observations"),
+        **_paths(episode.get_observations(slice(1, None)), "next_observations", episode.eps_id),
         columns.EPS_ID: np.full(len(episode), episode.eps_id),
         columns.T: np.arange(len(episode)),
     }
+    check_names(episode.extras, f"outputs of episode {episode.eps_id}")
     for name in episode.extras:
         if name in found or name == columns.INFOS:
             raise EpisodeError(f"Episode {episode.eps_id} has an output {name!r}, a name of D4RL's own; rename it.")
-        found |= _paths(episode.get_extra(name), name)
+        found |= _paths(episode.get_extra(name), name, episode.eps_id)
     return found
 
 
@@ -135,7 +137,7 @@ def _infos(episode: Episode) -> dict[str, np.ndarray]:
     if episode.infos is None or not any(infos := episode.get_infos(slice(1, None))):
         return {}
     arrays = info_arrays(infos, f"infos of episode {episode.eps_id}")
-    return _paths(_with_masks(arrays, len(episode)), columns.INFOS)
+    return _paths(_with_masks(arrays, len(episode)), columns.INFOS, episode.eps_id)
 
 
 def _with_masks(arrays: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -148,9 +150,10 @@ def _with_masks(arrays: dict[str, Any], steps: int) -> dict[str, Any]:
     return found
 
 
-def _paths(tree: Nested, name: str) -> dict[str, np.ndarray]:
+def _paths(tree: Nested, name: str, eps_id: str) -> dict[str, np.ndarray]:
     if isinstance(tree, dict):
-        return {path: leaf for key, child in tree.items() for path, leaf in _paths(child, f"{name}/{key}").items()}
+        check_names(tree, f"{name} of episode {eps_id}")
+        return {path: leaf for key, child in tree.items() for path, leaf in _paths(child, f"{name}/{key}", eps_id).items()}
     if isinstance(tree, tuple):
         raise SpaceError(f"{name} is a tuple, which D4RL has no form for; export to minari or lerobot.")
     return {name: tree}

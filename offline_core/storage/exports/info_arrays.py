@@ -10,12 +10,19 @@ import numpy as np
 from offline_core.episodes import nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import EpisodeError
+from offline_core.storage.exports.hdf5_names import check_names
 
 
 def info_arrays(infos: Sequence[Mapping[str, Any]], what: str) -> dict[str, Nested]:
-    """One array per key; of a key that only some dicts have, and a mask of those."""
+    """One array per key; of a key that only some dicts have, and a mask of those.
+
+    Raises:
+        EpisodeError: a key cannot name an array, see `check_names`, or its values are no arrays.
+    """
     result: dict[str, Nested] = {}
-    for key in dict.fromkeys(key for info in infos for key in info):
+    keys = dict.fromkeys(key for info in infos for key in info)
+    check_names(keys, what)
+    for key in keys:
         has = np.array([key in info for info in infos])
         values = [info[key] for info in infos if key in info]
         if all(isinstance(value, dict) for value in values):

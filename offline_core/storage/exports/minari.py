@@ -23,6 +23,7 @@ from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.storage.exports.folder import check_whole, new_folder
+from offline_core.storage.exports.hdf5_names import check_names
 from offline_core.storage.exports.info_arrays import info_arrays
 from offline_core.storage.extras import needs
 from offline_core.storage.location import Location
@@ -160,8 +161,7 @@ def _buffer(episode: Episode) -> Any:
 def _plain(tree: Nested, what: str) -> Nested:
     """The same with text as lists, which is what h5py stores as text."""
     if isinstance(tree, dict):
-        if strange := [key for key in tree if not isinstance(key, str) or not key or "/" in key or key == "."]:
-            raise EpisodeError(f"Minari cannot hold {what} with the keys {strange}: they name places in a file. Rename them.")
+        check_names(tree, what)
         return {key: _plain(child, f"{what}/{key}") for key, child in tree.items()}
     if isinstance(tree, tuple):
         return tuple(_plain(child, f"{what}/{i}") for i, child in enumerate(tree))

@@ -76,6 +76,11 @@ def test_observations_by_name_are_a_group(tmp_path: Path) -> None:
         ({"extras": {"terminals": np.zeros(7)}}, EpisodeError, "an output 'terminals', a name of D4RL's own"),
         ({"extras": {}}, SchemaError, "and earlier ones differ in 'action_logp'"),
         ({"infos": [{}, *[{"x": object()}] * 7]}, EpisodeError, "neither numbers nor text"),
+        ({"infos": [{}, *[{"a/b": 1.0}] * 7]}, EpisodeError, r"infos of episode episode-0001 have the keys \['a/b'\]"),
+        ({"infos": [{}, *[{"a": {"": 1.0}}] * 7]}, EpisodeError, r"infos of episode episode-0001/a have the keys \[''\]"),
+        ({"infos": [{}, *[{3: 1.0}] * 7]}, EpisodeError, r"infos of episode episode-0001 have the keys \[3\]"),
+        ({"extras": {"a/b": np.zeros(7)}}, EpisodeError, r"outputs of episode episode-0001 have the keys \['a/b'\]"),
+        ({"observations": {"a/b": np.zeros(8)}}, EpisodeError, r"observations of episode episode-0001 have the keys \['a/b'"),
     ],
 )
 def test_what_cannot_be_held_is_refused(tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str) -> None:
