@@ -24,7 +24,7 @@ from offline_core.episodes.nested import Nested
 from offline_core.errors import UnsafeDataError
 
 MAX_REPEATED_BYTES = 2**30
-"""A pickle can name one array many times; what grows beyond this in that way is refused."""
+"""A pickle can name one array or text many times; what grows beyond this in that way is refused."""
 MIN_PARTS, PARTS_PER_BYTE = 100_000, 8
 """Parts that a pickled value of plain containers may unfold to: so many, or so many times its bytes."""
 
@@ -63,8 +63,10 @@ def load_plain(data: bytes) -> Any:
         UnsafeDataError: there is anything else in it, or more of it than its bytes can stand for.
     """
     left = itertools.repeat(None, max(MIN_PARTS, PARTS_PER_BYTE * len(data)))
+    size = 0
 
     def read(value: Any) -> Any:
+        nonlocal size
         if next(left, left) is left:
             raise UnsafeDataError("A pickled value unfolds to far more parts than it has bytes; refused.")
         if isinstance(value, _Array) and value.objects is not None:
@@ -74,14 +76,24 @@ def load_plain(data: bytes) -> Any:
         if isinstance(value, dict):
             if not all(isinstance(key, str | int) for key in value):
                 raise UnsafeDataError("A pickled dict has keys that are neither text nor whole numbers; refused.")
-            return {key: read(child) for key, child in value.items()}
+            return {read(key): read(child) for key, child in value.items()}
         if isinstance(value, list | tuple):
             return [read(child) for child in value]
-        if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
-            return value
-        return _plain(value)
+        if value is not None and not isinstance(value, bool | int | float | str | bytes | np.generic):
+            value = _plain(value)
+        size += _bytes_of(value)
+        if size > MAX_REPEATED_BYTES:
+            raise UnsafeDataError(f"A pickled value unfolds to more than {MAX_REPEATED_BYTES} bytes; refused.")
+        return value
 
     return _load(data, read)
+
+
+def _bytes_of(value: Any) -> int:
+    """Of what one copy takes; single numbers are counted as parts."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    return int(value.nbytes) if isinstance(value, np.ndarray | np.generic) else 0
 
 
 def load_alike(pickles: Sequence[bytes]) -> np.ndarray | None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from offline_core.episodes import nested, unpickle
-from offline_core.episodes.unpickle import load_alike, load_array, load_nested
+from offline_core.episodes.unpickle import load_alike, load_array, load_nested, load_plain
 from offline_core.errors import UnsafeDataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -396,3 +396,21 @@ def test_one_array_under_many_names_does_not_unfold(monkeypatch: pytest.MonkeyPa
     assert len(load_nested(pickle.dumps({str(i): row for i in range(64)}))) == 64
     with pytest.raises(UnsafeDataError, match="unfolds"):
         load_nested(pickle.dumps({str(i): row for i in range(65)}))
+
+
+# ---- Infos -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [np.zeros(2**10, np.uint8), "x" * 2**10, b"x" * 2**10], ids=["array", "text", "bytes"])
+def test_what_infos_hold_many_times_does_not_unfold(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpickle, "MAX_REPEATED_BYTES", 2**16)
+    assert len(load_plain(pickle.dumps([part] * 64, 5))) == 64
+    with pytest.raises(UnsafeDataError, match="unfolds to more than 65536 bytes"):
+        load_plain(pickle.dumps([part] * 65, 5))
+
+
+def test_a_long_key_of_many_infos_does_not_unfold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpickle, "MAX_REPEATED_BYTES", 2**16)
+    key = "x" * 2**10
+    with pytest.raises(UnsafeDataError, match="unfolds to more than 65536 bytes"):
+        load_plain(pickle.dumps([{key: i} for i in range(65)], 5))
