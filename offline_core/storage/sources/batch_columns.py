@@ -76,7 +76,11 @@ def batch_infos(values: Any) -> list[dict[str, Any]]:
     if isinstance(values, str) and values.startswith(PACKED):
         values = unpack_infos(values)
     elif isinstance(values, list):
-        values = [unpack_infos(info) if str(info).startswith(PACKED) else info for info in values]
+        values = [unpack_infos(info) if isinstance(info, str) and info.startswith(PACKED) else info for info in values]
     if not isinstance(values, list):
         raise SchemaError(f"Column 'infos' is {str(values)[:40]!r}; it has to be a list with one dict a step.")
-    return [info if isinstance(info, dict) else {} if info in (None, _NAN) else {"info": info} for info in values]
+    return [info if isinstance(info, dict) else {} if _is_none(info) else {"info": info} for info in values]
+
+
+def _is_none(info: Any) -> bool:
+    return info is None or (isinstance(info, str) and info == _NAN)

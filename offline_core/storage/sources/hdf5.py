@@ -148,7 +148,17 @@ def _common_length(leaves: dict[str, Any], uri: str) -> int:
 
 
 def _values(leaf: Any, rows: slice) -> np.ndarray:
-    return np.asarray(leaf.asstr()[rows], np.str_) if leaf.dtype.kind == "O" else leaf[rows]
+    import h5py
+
+    if leaf.dtype.kind != "O":
+        return leaf[rows]  # type: ignore[no-any-return]
+    path = leaf.name.lstrip("/")
+    if h5py.check_string_dtype(leaf.dtype) is None:
+        raise SpaceError(f"{path} has arrays of several lengths, or references; each step needs the same numbers, or text.")
+    try:
+        return np.asarray(leaf.asstr("utf-8")[rows], np.str_)  # also of what is said to be ASCII
+    except UnicodeDecodeError as error:
+        raise SpaceError(f"{path} has text that is not UTF-8: {error}.") from error
 
 
 def _read(tree: Nested, name: str, rows: slice) -> pa.Array:

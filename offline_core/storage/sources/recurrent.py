@@ -35,6 +35,9 @@ def states_by_step(arrays: dict[str, Nested], lengths: np.ndarray) -> dict[str, 
     """The columns with one `state_in_…` a step where there is one a sequence: that before its first step.
 
     Before the others it is the `state_out_…` of the step before, or NaN where that was not recorded.
+
+    Raises:
+        SchemaError: a `state_out_…` has not one value a step, as its `state_in_…` has them.
     """
     steps, lengths = int(lengths.sum()), lengths[lengths > 0]
     first = np.cumsum(lengths) - lengths
@@ -50,9 +53,20 @@ def states_by_step(arrays: dict[str, Nested], lengths: np.ndarray) -> dict[str, 
     found = dict(arrays)
     for name, tree in arrays.items():
         if name.startswith(_IN) and nested.length(tree, name) == len(lengths) != steps:
-            after = arrays.get(name.replace(_IN, _OUT))
+            after = arrays.get(out := name.replace(_IN, _OUT))
             if after is None:
                 found[name] = nested.map_leaves(lambda leaf: spread(leaf, None), tree)
             else:
+                _check_alike(out, after, name, tree, steps)
                 found[name] = nested.map_leaves(spread, tree, after)
     return found
+
+
+def _check_alike(out: str, after: Nested, name: str, starts: Nested, steps: int) -> None:
+    expected = {path: (steps, *leaf.shape[1:]) for path, leaf in nested.flatten(starts, "").items()}
+    shapes = {path: leaf.shape for path, leaf in nested.flatten(after, "").items()}
+    if shapes != expected:
+        raise SchemaError(
+            f"Column {out!r} has arrays of shape {[*shapes.values()]}; with one {name!r} a sequence it needs one value a step, "
+            f"{[*expected.values()]}."
+        )

@@ -135,8 +135,24 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
 
 
 def test_values_that_no_column_holds(tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match=r"x\.hdf5: infos_note have dtype object"):
-        read(write(tmp_path / "x.hdf5", hopper() | {"infos/note": ["text"] * STEPS}))
+    path = tmp_path / "x.hdf5"
+    with pytest.raises(SpaceError, match=r"x\.hdf5: infos_note have dtype \|S4"):
+        read(write(path, hopper() | {"infos/note": np.array([b"text"] * STEPS)}))
+    with h5py.File(write(path, hopper(10)), "a") as file:
+        file.create_dataset("infos/path", (10,), h5py.vlen_dtype(np.float64))
+    with pytest.raises(SpaceError, match=r"x\.hdf5: infos/path has arrays of several lengths.*source\.columns"):
+        read(path)
+    with h5py.File(write(path, hopper(10)), "a") as file:
+        file.create_dataset("infos/note", data=[b"caf\xe9"] * 10, dtype=h5py.string_dtype("ascii"))
+    with pytest.raises(SpaceError, match=r"x\.hdf5: infos/note has text that is not UTF-8.*source\.columns"):
+        read(path)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_text(tmp_path: Path, encoding: str) -> None:
+    with h5py.File(write(tmp_path / "x.hdf5", hopper(10)), "a") as file:
+        file.create_dataset("infos/note", data=["café".encode()] * 10, dtype=h5py.string_dtype(encoding))
+    assert read(tmp_path / "x.hdf5")["infos_note"].to_pylist() == ["café"] * 10
 
 
 def test_other_files_are_told(tmp_path: Path) -> None:

@@ -610,6 +610,13 @@ def test_states_go_on_where_those_that_come_out_are_recorded(tmp_path: Path) -> 
     assert read_column(table, "state_in_0").tolist() == [[9.0], [0.0], [1.0], [8.0], [3.0]]
 
 
+@pytest.mark.parametrize("out", [[[1.0], [2.0]], [[1.0, 2.0]] * 5, [1.0] * 5, {"h": [[1.0]] * 5}], ids=str)
+def test_states_that_come_out_and_do_not_fit_those_that_go_in(tmp_path: Path, out: Any) -> None:
+    columns = {**SEQUENCES, "seq_lens": [3, 2], "state_in_0": [[9.0], [8.0]], "state_out_0": out}
+    [bad] = SampleBatchFile(Location.of(str(written(tmp_path, batch(**columns))))).batches()
+    assert isinstance(bad, Unreadable) and "line 1: Column 'state_out_0' has arrays of shape" in str(bad.error)
+
+
 def test_rows_that_fill_up_sequences_are_left_out(tmp_path: Path) -> None:
     filled = {name: values[:3] + values[3:] + values[:1] for name, values in SEQUENCES.items()}
     infos = [{"n": i} for i in range(6)]
@@ -635,6 +642,12 @@ def test_packed_infos(tmp_path: Path, form: str) -> None:
     column = [packed(info) for info in infos] if form == "one by one" else column
     cells = [msgpack.unpackb(cell) for cell in one_table(tmp_path, **SEQUENCES, infos=column)["infos"].to_pylist()]
     assert [cell["n"] for cell in cells] == [0, 1, 2, 3, 4] and cells[4]["s"] == {"deep": [None, True, "x"]}
+
+
+def test_packed_infos_that_are_arrays(tmp_path: Path) -> None:
+    column = packed([np.arange(2), None, {}, "null", {"n": 1}])
+    cells = [msgpack.unpackb(cell) for cell in one_table(tmp_path, **SEQUENCES, infos=column)["infos"].to_pylist()]
+    assert cells[0].keys() == {"info"} and cells[1:] == [{}, {}, {}, {"n": 1}]
 
 
 def test_packed_infos_run_nothing(tmp_path: Path) -> None:
