@@ -21,7 +21,7 @@ from offline_core.conversion.report import Counts
 from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.values import conform
-from offline_core.episodes import Episode, columns, decode
+from offline_core.episodes import Episode, columns, decode, nested
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
 from offline_core.progress import Bar, progress
@@ -78,6 +78,8 @@ class EpisodeFiles:
     """All others, by id, and by first step and content."""
     recorded_action_range: Range | None = None
     """Declared, or told from the first steps once they are read."""
+    told_for: dict[str, tuple[int, ...]] | None = None
+    """The shapes of the steps that told it; None: it was not told."""
     notes: list[str] = field(default_factory=list)
     """What was told and not declared."""
 
@@ -132,6 +134,7 @@ class EpisodeFiles:
                 if steps is not None:
                     self.recorded_action_range, note = told_range(steps, space)
                     self.notes += [] if note is None else [note]
+                    self.told_for = None if self.recorded_action_range is None else _shapes(first)
         yield from itertools.chain(held, groups)
 
     def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
@@ -184,6 +187,13 @@ class EpisodeFiles:
         episode = decode(item).validate()
         observation_space, action_space = self.spaces
         clipped = 0
+        if self.told_for is not None and (shapes := _shapes(episode)) != self.told_for:
+            name = min(name for name in shapes.keys() | self.told_for if shapes.get(name) != self.told_for.get(name))
+            raise SchemaError(
+                f"Column {name!r} of episode {episode.eps_id} has values of shape {shapes.get(name)}, earlier ones of "
+                f"{self.told_for.get(name)}, which told the range of actions. Import each environment by itself, or declare "
+                "recorded_action_range."
+            )
         if self.recorded_action_range is not None:
             action_space = episode.action_space if action_space is None else action_space
             found = in_env_units(episode.actions, episode.extras, self.recorded_action_range, action_space)
@@ -234,3 +244,9 @@ def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:
 def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Counts]:
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return episodes, counts
+
+
+def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
+    """Of a step, by column."""
+    trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions}
+    return {path: leaf.shape[1:] for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}

@@ -31,10 +31,10 @@ def steps_of_episode(episode: Episode) -> Steps | None:
 
 
 def first_steps(found: Iterable[Steps | None], space: gym.Space[Any] | None) -> Steps | None:
-    """Up to `SAMPLED_STEPS`, and no more than it takes to see that there is no doubt about them."""
+    """Up to `SAMPLED_STEPS`, those before the first of other shapes, and no more than it takes to see that there is no doubt."""
     held: list[Steps] = []
     for steps in found:
-        if steps is None:
+        if steps is None or (held and _widths(steps) != _widths(held[0])):
             break
         held.append(steps)
         if not is_in_doubt(steps, space) or sum(len(each.actions) for each in held) >= SAMPLED_STEPS:
@@ -52,6 +52,10 @@ def _steps(actions: Nested, obs: Nested, new_obs: Nested | None, rewards: Nested
     changes = [] if new_obs is None else [_flat(new_obs) - now]
     follows = np.concatenate([*changes, rewards.reshape(len(rewards), 1)], axis=1)
     return Steps(actions.reshape(len(actions), -1).astype(np.float64), now, follows, by_rllib)
+
+
+def _widths(steps: Steps) -> list[int]:
+    return [array.shape[1] for array in steps[:3]]
 
 
 def _flat(tree: Nested) -> np.ndarray:

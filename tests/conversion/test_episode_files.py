@@ -215,6 +215,18 @@ def test_a_bad_item_in_the_middle(tmp_path: Path, item: bytes | None, error: typ
     assert reason in listed
 
 
+def test_two_environments_whose_range_of_actions_is_told(tmp_path: Path) -> None:
+    for number, width in enumerate((1, 2, 1)):
+        box = spaces.Box(-1, 1, (width,), np.float32)
+        actions = np.linspace(-2, 2, 7 * width, dtype=np.float32).reshape(7, width)
+        recorded = {"extras": {"weights_seq_no": np.zeros(7, np.int64)}, "actions": actions, "action_space": box}
+        write_items(tmp_path / f"in/{number}.parquet", [encode(episode(number, **recorded))])
+    with pytest.raises(SchemaError, match=r"in/1\.parquet, row 0: Column 'actions' .*shape \(2,\), earlier ones of \(1,\)"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine")
+    assert (len(found), result.counts.quarantined_rows) == (2, 1)
+
+
 def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
     write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
     write_items(tmp_path / "in/y.parquet", [encode(episode(1))])
