@@ -31,7 +31,7 @@ def steps_of_episode(episode: Episode) -> Steps | None:
 
 
 def first_steps(found: Iterable[Steps | None], space: gym.Space[Any] | None) -> Steps | None:
-    """Up to `SAMPLED_STEPS`, those before the first of other shapes, and no more than it takes to see that there is no doubt."""
+    """Up to `SAMPLED_STEPS` of one shape, and no more than it takes to see that there is no doubt about them."""
     held: list[Steps] = []
     for steps in found:
         if steps is None or (held and _widths(steps) != _widths(held[0])):

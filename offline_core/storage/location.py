@@ -21,6 +21,7 @@ from pyarrow import fs
 from offline_core.errors import BusyError, LocationError, VersionExistsError
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError
 from offline_core.storage.filesystems import open_place, schemes
+from offline_core.storage.given_store import GivenStore
 from offline_core.storage.hadoop import hadoop_uri
 from offline_core.storage.lease import LeaseLostError
 from offline_core.storage.storage_errors import storage_errors
@@ -160,9 +161,12 @@ class Location:
         """The folder this place is in.
 
         Raises:
-            LocationError: it is a bucket.
+            LocationError: it is a bucket, or the root of a filesystem object.
         """
-        if "/" not in self.uri.partition("://")[2 if "://" in self.uri else 0]:
+        scheme, _, rest = self.uri.partition("://")
+        if isinstance(self.store, GivenStore) and rest and "/" not in rest:
+            return Location(f"{scheme}://", self.store, posixpath.dirname(self.path))
+        if "/" not in (rest or scheme):
             raise LocationError(f"{self.uri} is a whole bucket; name a folder in it, such as {self.uri}/runs.")
         return Location(posixpath.dirname(self.uri), self.store, posixpath.dirname(self.path))
 
@@ -319,4 +323,5 @@ def _is_special(path: str) -> bool:
 
 
 def _join(base: str, relative: str) -> str:
-    return f"{base.rstrip('/')}/{relative}"
+    """A root is `/`, nothing, or a scheme alone."""
+    return f"{base}{relative}" if not base or base.endswith("://") else f"{base.rstrip('/')}/{relative}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fsspec import AbstractFileSystem
+
 from offline_core.errors import ConfigError, LocationError
 from offline_core.storage.given_store import GivenStore, is_filesystem
+from offline_core.storage.hadoop import hadoop_place, hadoop_uri
 from offline_core.storage.location import Location
 
 FILESYSTEM = "filesystem"
 """The argument that names it, as in Ray Data's functions."""
+HDFS = "hdfs"
 
 
 def located(paths: Sequence[str], arguments: Mapping[str, Any]) -> list[Location]:
@@ -44,7 +48,17 @@ def inside(filesystem: Any, path: str) -> Location:
             "defined in OFFLINE_FILESYSTEMS."
         )
     store = GivenStore(filesystem)
-    within = path.partition("://")[2] or path
+    within = _within(store, path)
     if store.is_local:
         return Location.of(within)
-    return Location(f"{store.scheme}://{within.strip('/')}", store, within.rstrip("/") or "/")
+    uri = within.rstrip("/") if "://" in within else f"{store.scheme}://{within.strip('/')}"  # http has URLs for paths
+    return Location(uri, store, within.rstrip("/") or "/")
+
+
+def _within(store: GivenStore, path: str) -> str:
+    """The path as the filesystem itself names it."""
+    if isinstance(store.given, AbstractFileSystem):
+        return str(store.given._strip_protocol(path))
+    if store.scheme == HDFS and path.startswith(f"{HDFS}:"):
+        return hadoop_place(hadoop_uri(path.removeprefix(f"{HDFS}:")), {})[0]
+    return path.partition("://")[2] or path

@@ -7,10 +7,12 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from pyarrow import fs
 
 from offline_core.errors import ConfigError, DatasetNotFoundError, StorageError
 from offline_core.storage.dataset import open_dataset
+from offline_core.storage.given_store import GivenStore
 from offline_core.storage.sources.located import inside
 from tests.storage.sources.factories import SCALARS, check_steps, imported, imported_episodes, scalar_steps, steps, write_steps
 
@@ -44,6 +46,25 @@ def test_one_of_fsspec_with_a_pattern_and_arguments_of_the_format(tmp_path: Path
     check_steps(imported_episodes(tmp_path, "test_located/*.csv", source=given, mapping=SCALARS))
     [parent] = open_dataset(str(tmp_path / "imported")).manifest.parents
     assert parent.uri == "test_located/*.csv"
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "fsspec"])
+def test_a_pattern_at_the_root(tmp_path: Path, lake: fs.FileSystem, kind: str) -> None:
+    write_steps(tmp_path / "lake" / "y.csv", scalar_steps())
+    given = lake if kind == "pyarrow" else DirFileSystem(str(tmp_path / "lake"), fsspec.filesystem("file"))
+    check_steps(imported_episodes(tmp_path, "*.csv", source=source(given), mapping=SCALARS))
+
+
+def test_urls_are_the_paths_of_http() -> None:
+    place = inside(fsspec.filesystem("http"), "https://host/folder/")
+    assert (place.uri, place.path) == ("https://host/folder", "https://host/folder")
+    assert place.child("x.csv").path == "https://host/folder/x.csv"
+
+
+@pytest.mark.parametrize("path", ["hdfs://nn:8020/in/x.parquet", "hdfs:///in/x.parquet", "hdfs:/in/x.parquet", "/in/x.parquet"])
+def test_a_server_of_hadoop_is_no_folder(lake: fs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GivenStore, "scheme", "hdfs")
+    assert inside(lake, path).path == "/in/x.parquet" and inside(lake, path).is_file()
 
 
 def test_rllibs_episodes(tmp_path: Path, rllib_recordings: Path) -> None:
