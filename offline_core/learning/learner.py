@@ -237,12 +237,16 @@ class Learner:
             state |= self.drawing.state()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
-    def restore(self, state: dict[str, Tensor], *, updates: int, steps: int) -> None:
-        """Goes back to where `state` was taken."""
+    def restore(self, state: dict[str, Tensor], *, updates: int, steps: int, within_chunk: bool) -> None:
+        """Goes back to where `state` was taken.
+
+        Arguments:
+            within_chunk: the next batch is of the chunk that the last one was of, so its value targets hold on.
+        """
         self.algorithm.load_state_dict(_below(state, "algorithm."))
         if self.drawing is not None:
             self.drawing.restore(state)
-        if "targets_age_updates" in state:
+        if "targets_age_updates" in state and within_chunk:
             self._refreshed_by = _below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
         adam: dict[int, dict[str, Tensor]] = {}

@@ -107,7 +107,7 @@ class Run:
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train_policy", version=4, config=settings, code=self.code)
+        return Operation(name="train_policy", version=5, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:
@@ -224,8 +224,8 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         position = Position()
         if found is not None:
             state, tensors = found
-            learner.restore(tensors, updates=state.updates, steps=state.steps)
             position = Position(*state.position)
+            learner.restore(tensors, updates=state.updates, steps=state.steps, within_chunk=position.batch > 0)
             if supervisor is not None and supervisor.evaluations is not None:
                 resubmitted(supervisor.evaluations, state, tensors)
             log.info("Going on with %s after update %s", run.output, f"{state.updates:,}")

@@ -68,10 +68,14 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 BUFFER = {"capacity_steps": 450, "read_episodes": 3, "batches_per_read": 2, "sampling": "prioritized"}
+BY_EPOCH = ALONE | {"optimizer": SETTINGS["optimizer"] | {"updates_per_iteration": None}}
+"""Its states are of the end of an epoch, where no targets are kept for the next one."""
 CASES = {
     "played": SETTINGS,
     "streamed": ALONE | {"data": {"resident_bytes": 0, "window_steps": 600}},
     "buffer": ALONE | {"data": {"buffer": BUFFER}},
+    "by epoch": BY_EPOCH,
+    "buffer by epoch": BY_EPOCH | {"data": {"buffer": BUFFER}},
 }
 
 

@@ -35,7 +35,6 @@ class Drawing:
         self._errors = torch.zeros(0, dtype=torch.float64)
         """(R,) of the rows of the chunk; empty if nothing is prioritised."""
         self._largest = 1.0
-        self._resumed: Tensor | None = None
 
     @property
     def prioritized(self) -> bool:
@@ -48,9 +47,7 @@ class Drawing:
             return
         numbers = steps.columns[NUMBER].cpu()
         errors = torch.full((len(numbers),), self._largest, dtype=torch.float64)
-        if self._resumed is not None:
-            errors, self._resumed = self._resumed, None
-        elif len(self._numbers):
+        if len(self._numbers):
             at = torch.searchsorted(self._numbers, numbers).clamp(max=len(self._numbers) - 1)
             known = self._numbers[at] == numbers
             errors[known] = self._errors[at[known]]
@@ -98,9 +95,11 @@ class Drawing:
         """What the next batch depends on, beside the data."""
         if not self.prioritized:
             return {}
-        return {"replay.errors": self._errors, "replay.largest": torch.tensor(self._largest, dtype=torch.float64)}
+        largest = torch.tensor(self._largest, dtype=torch.float64)
+        return {"replay.numbers": self._numbers, "replay.errors": self._errors, "replay.largest": largest}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes on from what `state` gave, with the chunk that is loaded next."""
+        """Goes on from what `state` gave, with the same chunk or the one after it."""
         if self.prioritized:
-            self._resumed, self._largest = state["replay.errors"], float(state["replay.largest"])
+            self._numbers, self._errors = state["replay.numbers"], state["replay.errors"]
+            self._largest = float(state["replay.largest"])

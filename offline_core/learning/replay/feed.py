@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from torch import Tensor
 
 from offline_core.ahead import one_ahead
 from offline_core.learning.config import OptimizerConfig
@@ -16,7 +17,10 @@ from offline_core.learning.steps import Steps
 from offline_core.prelearner.layout import IS_STEP, STARTS
 
 NUMBER = "_number"
-"""(R,) int64: rows are numbered as they come into the buffer, so that a row is known again in the next chunk."""
+"""(R,) int64: rows are numbered as they come into the buffer, so that a row is known again in the next chunk, and in a process
+that reads from a later epoch on."""
+_FIRST_OF_EPOCH = 2**40
+"""The number of the first row of epoch 1, and so on: more than an epoch has rows."""
 
 
 class ReplayFeed:
@@ -57,6 +61,7 @@ class ReplayFeed:
         self._expected_steps = expected_steps
         self._held: tuple[int, Part | None] | None = None
         """(epoch, what the buffer held at its end)."""
+        self._some_left = False
         self.read = ReadSoFar()
 
     @classmethod
@@ -98,13 +103,14 @@ class ReplayFeed:
 
     def _is_filled(self, held: Part) -> bool:
         """It holds a batch, or as much as it ever will: something had to leave."""
-        return int(held[IS_STEP].sum()) >= self._first_steps or len(held[NUMBER]) <= held[NUMBER][-1]
+        return int(held[IS_STEP].sum()) >= self._first_steps or self._some_left
 
     def _held_before(self, epoch: int) -> Part | None:
         """What the buffer held at the end of the epoch before."""
         if self._held is not None and self._held[0] == epoch - 1:
             return self._held[1]
         held: Part | None = None
+        self._some_left = False
         for before in range(0 if self._epochs_held is None else max(0, epoch - self._epochs_held), epoch):
             for content in self._contents(before, held):
                 held = content
@@ -112,18 +118,18 @@ class ReplayFeed:
 
     def _contents(self, epoch: int, held: Part | None) -> Iterator[Part]:
         """After each read of an epoch."""
-        found = 0
+        found, following = 0, epoch * _FIRST_OF_EPOCH
         for read in windows(self.read.timed(self._parts(epoch)), self._read_episodes, of=STARTS):
             found += sum(int(part[IS_STEP].sum()) for part in read)
             if any(part[IS_STEP].any() for part in read):
-                held = self._added(held, read)
+                new = joined(read, self._where).parts
+                held = self._added(held, new, following)
+                following += len(new[STARTS])
                 yield held
         check_steps(found, self._expected_steps, self._where)
 
-    def _added(self, held: Part | None, read: list[Part]) -> Part:
-        """The buffer with these episodes, without those that leave it."""
-        new = joined(read, self._where).parts
-        following = 0 if held is None else int(held[NUMBER][-1]) + 1
+    def _added(self, held: Part | None, new: Mapping[str, Tensor], following: int) -> Part:
+        """The buffer with these episodes, without those that leave it; the first of their rows has the number `following`."""
         rows = len(new[STARTS])
         part = {name: tensor.numpy() for name, tensor in new.items()} | {NUMBER: np.arange(following, following + rows)}
         if held is not None:
@@ -132,5 +138,6 @@ class ReplayFeed:
         stays = self._buffer.keep(np.add.reduceat(part[IS_STEP].astype(np.int64), starts))
         if stays.all():
             return part
+        self._some_left = True
         kept = stays[np.cumsum(part[STARTS]) - 1]
         return {name: column[kept] for name, column in part.items()}

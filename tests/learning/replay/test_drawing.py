@@ -85,13 +85,23 @@ def test_a_run_goes_on_with_the_errors_it_had() -> None:
     made.learned(steps.rows, steps.rows + 1.0)
     after = drawing(held(), sampling="prioritized")
     after.restore(made.state())
-    again = held(first=1000)  # numbers begin anew in another process
-    after.load(again)
-    assert drawn(after, again) == drawn(made, steps)
-    following = [held(first=50), held(first=1050)]
-    for each, chunk in zip((made, after), following, strict=True):
-        each.load(chunk)
-    assert drawn(after, following[1]) == drawn(made, following[0])
+    after.load(held())
+    assert drawn(after, steps) == drawn(made, steps)
+    following = held(first=50, rows=120)
+    for each in (made, after):
+        each.load(following)
+    assert drawn(after, following) == drawn(made, following)
+
+
+def test_a_run_goes_on_with_a_longer_chunk_than_the_one_it_ended_with() -> None:
+    made = drawing(held(), sampling="prioritized")
+    made.learned(torch.arange(100), torch.arange(100) + 1.0)
+    after = drawing(held(), sampling="prioritized")
+    after.restore(made.state())
+    following = held(first=30, rows=150)
+    for each in (made, after):
+        each.load(following)
+    assert after.state()["replay.errors"].tolist() == made.state()["replay.errors"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,15 @@ def test_a_class_of_ones_own_says_what_stays() -> None:
 def test_a_row_keeps_its_number() -> None:
     named: dict[int, int] = {}
     feed = feed_of(capacity_steps=10, read_episodes=1)
-    for epoch in range(2):
+    for epoch in range(3):
         for steps in feed.chunks(epoch):
             numbers = steps.columns[NUMBER].tolist()
             assert numbers == sorted(numbers)
             for number, row in zip(numbers, steps.columns["actions"].tolist(), strict=True):
                 assert named.setdefault(number, row) == row
+    for steps in feed_of(capacity_steps=10, read_episodes=1).chunks(2):  # in another process, as if it went on there
+        for number, row in zip(steps.columns[NUMBER].tolist(), steps.columns["actions"].tolist(), strict=True):
+            assert named.get(number) == row
 
 
 def test_bad_data_and_a_bad_class_are_said() -> None:
