@@ -132,7 +132,11 @@ class Learner:
         with self._casting():
             terms = self._forward(self.nested(batch, flatten=mask is not None))
         weights = torch.full_like(terms.loss, 1 / total) if mask is None else mask.flatten() / total
-        loss = (terms.loss * (weights if importance is None else weights * importance[self.rank :: self.world])).sum()
+        means_by = weights
+        if importance is not None:
+            share = importance[self.rank :: self.world]
+            weights, means_by = weights * share, share / importance.sum()
+        loss = (terms.loss * weights).sum()
         self.optimizer.zero_grad(set_to_none=True)
         (loss * self.world).backward()  # DDP averages over the learners what is a sum over their shares
         watched = {"loss": terms.loss, **terms.watched}
@@ -148,7 +152,7 @@ class Learner:
             self.drawing.learned(units, self._of_all(terms.errors, len(units)))
         self.updates += 1
         self.steps += total
-        return self._watch({name: value.detach() for name, value in watched.items()}, weights)
+        return self._watch({name: value.detach() for name, value in watched.items()}, means_by)
 
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
         """The errors of a whole batch of `number` steps, from those of each learner's share."""

@@ -13,6 +13,7 @@ from offline_core.config import parse
 from offline_core.learning.algorithms.registry import make_algorithm
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.learner import Learner, learning_rate
+from offline_core.learning.replay.feed import NUMBER
 from tests.learning.making import steps_of
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
@@ -65,6 +66,30 @@ def test_long_gradients_are_scaled_down() -> None:
     norm = torch.stack([p.grad.norm() for p in one.algorithm.parameters()]).norm()
     assert abs(norm.item() - 1e-3) < 1e-5
     assert one.watched()["gradient_norm"] > 1e-2
+
+
+def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
+    """MARWIL's normaliser, too: steps with large errors are drawn more often, and count less."""
+    buffer = {"sampling": "prioritized", "priority_exponent": 1.0, "importance_exponent": 1.0}
+    values: dict[str, Any] = {"marwil": {"normalizer_start": 1.0, "normalizer_rate": 0.5}, "data": {"buffer": buffer}}
+    config = parse(TrainingConfig, {"algorithm": "marwil", "network": {"hidden_sizes": []}} | values)
+    algorithm = make_algorithm("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
+    one, steps = Learner(algorithm, config, total_steps=640), some_steps()
+    rewards = np.random.default_rng(1).normal(size=64).astype(np.float32) * 3
+    steps.columns |= {"rewards": torch.from_numpy(rewards), "terminateds": torch.ones(64, dtype=torch.bool)}
+    steps.columns[NUMBER] = torch.arange(64)
+    one.load(steps)
+    assert one.drawing is not None
+    one.drawing.learned(steps.rows, torch.linspace(0.1, 9, 64))
+    units = steps.rows[:40]
+    importance = one.drawing.importance(units)
+    assert importance is not None
+    one.update(units)
+    squared = one.drawing.state()["replay.errors"][units].square()
+    expected = float((importance * squared).sum() / importance.sum())
+    assert expected != pytest.approx(float(squared.mean()), rel=0.05), "or else this test would show nothing"
+    assert float(one.algorithm.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
+    assert one.watched()["value_loss"] == pytest.approx(expected / 2, rel=1e-4)
 
 
 def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:

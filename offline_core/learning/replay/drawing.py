@@ -76,8 +76,12 @@ class Drawing:
         return np.argpartition(keys, -size)[-size:]
 
     def importance(self, units: Tensor) -> Tensor | None:
-        """(B,) weights of the losses that undo unequal chances, the largest 1; None where the chances are equal."""
-        if not self.prioritized:
+        """(B,) weights of the losses that undo unequal chances, the largest 1; None where the chances are equal.
+
+        Without replacement they are those of the first draw, near enough for batches that are small beside the buffer.
+        """
+        assert self._steps is not None
+        if not self.prioritized or (not self._replacement and len(units) == len(self._steps.rows)):
             return None
         weights = self._chances(units.cpu()) ** -self._config.importance_exponent
         return (weights / weights.max()).float().to(units.device)
