@@ -1,4 +1,4 @@
-"""The policies that a training run leaves: the best and the last."""
+"""The policies that a training run leaves: the best, the last, and those of every so many iterations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import Operation, Parent
+from offline_core.storage.storage_errors import storage_errors
+
+_KEPT = "iterations"
+
+
+def kept_name(updates: int) -> str:
+    """Of the checkpoint of an iteration, below the run's folder."""
+    return f"{_KEPT}/{updates:09d}"
 
 
 class Checkpoints:
@@ -39,3 +47,12 @@ class Checkpoints:
             metrics=metrics,
         )
         return uri
+
+    def clear_kept(self) -> None:
+        """Deletes the policies of iterations: they are of another run."""
+        place = self.folder.child(_KEPT)
+        for name in place.files():
+            place.child(name).delete()
+        if place.is_folder():
+            with storage_errors("delete", place.uri):
+                place.filesystem.delete_dir(place.path)

@@ -196,10 +196,12 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
         stack.enter_context(torch_of_our_own(run.config.compute.threads))
         supervisor = None
         if rank == 0:
+            policy = learner.algorithm.policy
+            checkpoints = Checkpoints(policy, folder, run.operation, run.environment, run.parents)
             if found is None:
                 states.clear()
+                checkpoints.clear_kept()
             metrics = stack.enter_context(MetricsLog(folder, after=None if found is None else found[0]))
-            policy = learner.algorithm.policy
             evaluations = None
             if run.played_in is not None:
                 seed = derive_seed(run.config.seed, "evaluation")
@@ -210,7 +212,7 @@ def learn(run: Run, feed: Feed, held_out: Feed | None, *, start: float, rank: in
                 learner,
                 evaluations,
                 None if held_out is None else lambda: learner.loss_on(next(held_out.chunks(0))),
-                Checkpoints(policy, folder, run.operation, run.environment, run.parents),
+                checkpoints,
                 states,
                 metrics,
                 run.target_return,

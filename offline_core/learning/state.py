@@ -79,7 +79,8 @@ class TrainingState(BaseModel):
     def covers(self, record: dict[str, Any]) -> bool:
         """A record of the metrics was written before this state, and will not be written again."""
         played_again = "episode_return_mean" in record and record["updates"] in self.evaluating
-        return record["updates"] <= self.updates and not played_again
+        measured_again = "held_out_loss" in record and record["updates"] not in {updates for updates, _ in self.held_out}
+        return record["updates"] <= self.updates and not played_again and not measured_again
 
 
 class States:

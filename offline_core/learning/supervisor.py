@@ -12,7 +12,7 @@ import torch
 
 from offline_core.errors import LearningError
 from offline_core.evaluation.result import FOLLOWED
-from offline_core.learning.checkpoints import Checkpoints
+from offline_core.learning.checkpoints import Checkpoints, kept_name
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
 from offline_core.learning.feed import Feed, ReadSoFar
@@ -20,6 +20,7 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.state import Metrics, Position, Report, States, TrainingState
+from offline_core.policies.checkpoint import POLICY_FILE
 from offline_core.progress import progress
 
 RETURN = "episode_return_mean"
@@ -94,13 +95,8 @@ class RunSupervisor:
         if self.evaluations is not None:
             if self._evaluates:
                 self.evaluations.submit(self.learner.updates)
-        elif (
-            self._evaluates
-            and self.held_out
-            and self.learner.algorithm.loss_compares
-            and self._is_best(self.held_out, lowest=True)
-        ):
-            self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
+        elif self._evaluates:
+            self._keep_if_lowest()
         if (every := self.config.optimizer.keep_every_iterations) and self._iteration % every == 0:
             self.checkpoints.save(kept_name(self.learner.updates), snapshot(self.learner.algorithm.policy), {})
         self._save(position)
@@ -125,8 +121,19 @@ class RunSupervisor:
         """After the last epoch: what the policy is now is the last one, and all evaluations are waited for."""
         if not self.ended or self.evaluations is None:
             self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
+            self._measure_last()
             self._submit_last()
             self._collect(wait=True)
+
+    def _measure_last(self) -> None:
+        """Measures the loss of the last policy on held-out data, too, where the interval left it out."""
+        updates = self.learner.updates
+        if self.held_out_loss is None or updates in {done for done, _ in self.held_out}:
+            return
+        self.held_out.append((updates, self.held_out_loss()))
+        self.metrics.add(updates, {LOSS: self.held_out[-1][1]})
+        if self.evaluations is None:
+            self._keep_if_lowest()
 
     def _submit_last(self) -> None:
         """Evaluates the last policy, too, where the interval left it out."""
@@ -139,10 +146,11 @@ class RunSupervisor:
 
     @property
     def kept(self) -> list[str]:
-        """URIs of the policies of every so many iterations."""
+        """URIs of the policies of every so many iterations that are still there."""
         every = self.config.optimizer.keep_every_iterations
         reports = self.reports[every - 1 :: every] if every else []
-        return [self.checkpoints.folder.child(kept_name(report.updates)).uri for report in reports]
+        places = [self.checkpoints.folder.child(kept_name(report.updates)) for report in reports]
+        return [place.uri for place in places if place.child(POLICY_FILE).is_file()]
 
     def close(self) -> None:
         """The run is over, however it ended."""
@@ -230,14 +238,14 @@ class RunSupervisor:
         sign = -1 if lowest else 1
         return all(sign * curve[-1][1] > sign * value for _, value in curve[:-1])
 
+    def _keep_if_lowest(self) -> None:
+        """Where nobody plays: the policy as it is, if its held-out loss is the lowest."""
+        if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
+            self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
+
     def _keep_best(self, weights: Weights, metrics: Metrics, updates: int) -> None:
         self.best = (updates, metrics)
         self.checkpoints.save("best", weights, metrics)
-
-
-def kept_name(updates: int) -> str:
-    """Of the checkpoint of an iteration, below the run's folder."""
-    return f"iterations/{updates:09d}"
 
 
 def resubmitted(evaluations: Evaluations, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:

@@ -98,7 +98,8 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
             trained = learn(run, feed_of(run), held_out_feed_of(run), start=start)
             assert trained is not None
             result = trained
-        made = {uri: read_policy_manifest(uri).fingerprint for uri in (result.checkpoint, result.last_checkpoint)}
+        left = (result.checkpoint, result.last_checkpoint, *result.kept_checkpoints)
+        made = {uri: read_policy_manifest(uri).fingerprint for uri in left}
         keep(folder.child(RESULT_FILE), run.identity, result, made=made)
         States(folder, run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ from offline_core.learning import run
 from offline_core.learning.evaluations import Evaluation, snapshot
 from offline_core.learning.feed import ReadSoFar
 from offline_core.learning.loop import Seconds
+from offline_core.learning.metrics import series
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.supervisor import RunSupervisor
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.storage.location import Location
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
 RETURNS = [10.0, 12.0, 11.0, 9.0, 13.0, 14.0, 8.0, 7.0]
@@ -92,6 +95,20 @@ def test_the_held_out_loss_has_that_interval_too(tmp_path: Path) -> None:
     assert [updates for updates, _ in result.held_out_losses] == [10, 20]
 
 
+@pytest.mark.parametrize(("interval", "measured"), [(3, [15, 20]), (9, [20])])
+def test_the_held_out_loss_of_the_last_policy_is_measured(tmp_path: Path, interval: int, measured: list[int]) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}}
+    evaluation = {"held_out": data, "interval_iterations": interval}
+    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
+    assert [updates for updates, _ in result.held_out_losses] == measured
+    assert result.metrics == {"held_out_loss": result.held_out_losses[-1][1]}, "it falls throughout"
+    digests = [read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint)]
+    assert digests[0] == digests[1]
+    logged = series(Location.of(str(tmp_path / "out")), "held_out_loss")
+    assert logged == result.held_out_losses
+
+
 def test_the_policies_of_every_so_many_iterations_are_kept(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}
@@ -103,6 +120,20 @@ def test_the_policies_of_every_so_many_iterations_are_kept(tmp_path: Path) -> No
     plain = train_policy(plain_config, dataset=data, output=str(tmp_path / "plain"))
     assert not plain.kept_checkpoints and not (tmp_path / "plain" / "iterations").exists()
     assert read_policy_manifest(plain.last_checkpoint).weights_sha256 == digests[-1]
+
+
+def test_kept_policies_are_of_this_run_and_part_of_what_is_found_again(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}
+    settings = [config(optimizer=optimizer | {"keep_every_iterations": every}, evaluation={}) for every in (1, 3)]
+    for made in settings:
+        result = train_policy(made, dataset=data, output=str(tmp_path / "out"))
+        there = sorted(str(place) for place in (tmp_path / "out" / "iterations").iterdir())
+        assert there == result.kept_checkpoints, "none of the run before"
+    assert train_policy(settings[1], dataset=data, output=str(tmp_path / "out")).reused
+    shutil.rmtree(result.kept_checkpoints[0])
+    again = train_policy(settings[1], dataset=data, output=str(tmp_path / "out"))
+    assert not again.reused and read_policy_manifest(again.kept_checkpoints[0])
 
 
 def test_rates_are_of_an_iteration_and_not_of_all() -> None:
