@@ -32,6 +32,7 @@ SETTINGS = {
         "schedule": "cosine",
     },
     "evaluation": {"episodes": 3, "target_return": 501, "environment": {"id": "CartPole-v1"}},
+    "data": {"prelearners": 0},  # not `auto`, which measures updates: here all are counted
 }
 KILLED = """
 import os, signal
@@ -72,10 +73,10 @@ BY_EPOCH = ALONE | {"optimizer": SETTINGS["optimizer"] | {"updates_per_iteration
 """Its states are of the end of an epoch, where no targets are kept for the next one."""
 CASES = {
     "played": SETTINGS,
-    "streamed": ALONE | {"data": {"resident_bytes": 0, "window_steps": 600}},
-    "buffer": ALONE | {"data": {"buffer": BUFFER}},
+    "streamed": ALONE | {"data": {"prelearners": 0, "resident_bytes": 0, "window_steps": 600}},
+    "buffer": ALONE | {"data": {"prelearners": 0, "buffer": BUFFER}},
     "by epoch": BY_EPOCH,
-    "buffer by epoch": BY_EPOCH | {"data": {"buffer": BUFFER}},
+    "buffer by epoch": BY_EPOCH | {"data": {"prelearners": 0, "buffer": BUFFER}},
 }
 
 
@@ -139,7 +140,7 @@ def test_patience_is_over_in_a_run_that_goes_on_too(tmp_path: Path, dataset: str
 
 def test_a_run_goes_on_as_it_began_though_memory_has_become_short(tmp_path: Path, dataset: str) -> None:
     killed(dataset, tmp_path / "run", ALONE, at=30)
-    short = parse(TrainingConfig, ALONE | {"data": {"resident_bytes": 0}})
+    short = parse(TrainingConfig, ALONE | {"data": {"prelearners": 0, "resident_bytes": 0}})
     again = train_policy(short, dataset=dataset, output=str(tmp_path / "run"))
     whole = train_policy(parse(TrainingConfig, ALONE), dataset=dataset, output=str(tmp_path / "whole"))
     assert again.losses == whole.losses
