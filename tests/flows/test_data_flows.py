@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from prefect import Flow
 from prefect.exceptions import ParameterTypeError
@@ -24,11 +25,11 @@ from offline_core.errors import QualityError
 from offline_core.pruning.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
 from offline_core.recording.config import MixtureConfig
-from offline_core.storage.dataset import open_dataset
+from offline_core.storage.dataset import DatasetRef, open_dataset
 from offline_core.storage.sources.opening import SourceConfig
 from offline_core.storage.writer import FilesConfig
 from tests.flows.test_flows import artifacts_of, latest_run
-from tests.storage.factories import cut_in_half, episode, write_items
+from tests.storage.factories import cut_in_half, episode, write_dataset, write_items
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 
@@ -100,18 +101,19 @@ def test_the_card_does_not_know_how_many_rows_were_in_a_damaged_file(tmp_path: P
     assert "at least 0" in card
 
 
-def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(rllib_recordings: Path, tmp_path: Path) -> None:
-    """RLlib's own Pendulum recording holds actions as sampled, before they were clipped to the action space."""
-    config = ImportConfig(environment={"id": "Pendulum-v1"})
-    imported = import_dataset(
-        source=str(rllib_recordings / "pendulum_episodes"), output=str(tmp_path / "imported"), config=config
-    )
+def with_actions_outside(folder: Path) -> DatasetRef:
+    """Of two actions, one of which does not exist, in 21 of 21 steps."""
+    return write_dataset(folder, [episode(number, actions=np.full(7, 2)) for number in range(3)]).ref
+
+
+def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(tmp_path: Path) -> None:
+    bad = with_actions_outside(tmp_path / "bad")
     with pytest.raises(QualityError, match="actions_outside_space"):
-        check_dataset(dataset=imported.dataset.uri)
+        check_dataset(dataset=bad.uri)
     card = card_of(check_dataset, "quality-card")
-    assert "408" in card
+    assert "21" in card
     assert latest_run().state_name == "Failed"
-    assert check_dataset(dataset=imported.dataset.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
+    assert check_dataset(dataset=bad.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
 
 
 def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +121,7 @@ def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: 
     told: list[object] = []
     monkeypatch.setattr("flows.check_dataset.announce", lambda *what: told.append(what))
     good = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "good")).dataset
-    pendulum, config = rllib_recordings / "pendulum_episodes", ImportConfig(environment={"id": "Pendulum-v1"})
-    bad = import_dataset(source=str(pendulum), output=str(tmp_path / "bad"), config=config).dataset
+    bad = with_actions_outside(tmp_path / "bad")
     for uri in (good.uri, bad.uri, str(rllib_recordings / "cartpole_episodes")):
         check_dataset(dataset=uri, config=QualityConfig(stop_on="never"))
     assert told == [(good, "dataset.passed")]

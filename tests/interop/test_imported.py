@@ -27,7 +27,8 @@ FOLDERS = ["cartpole_episodes", "cartpole_table_packed", "cartpole_json_plain", 
 
 
 def imported(source: Path, output: Path, format: str) -> Dataset:
-    config = ImportConfig.model_validate({"format": format})
+    environment = {"id": "Pendulum-v1"} if source.name == "pendulum_table" else None  # to whose bounds actions are scaled
+    config = ImportConfig.model_validate({"format": format, "environment": environment})
     result = import_dataset(config, source=str(source), output=str(output))
     return open_dataset(result.dataset.uri, result.dataset.version)
 
