@@ -19,14 +19,20 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.learning import group
 from tests.deployments.flows import EXAMPLES
 
-pytestmark = [pytest.mark.usefixtures("prefect_server", "ray_up"), pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("prefect_server", "ray_up"),
+    pytest.mark.filterwarnings("default"),
+]
 
 TINY = ["training.optimizer.max_epochs=1", "training.evaluation.episodes=5", "recording.episodes=40"]
 
 
 def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mapped, read = _spied(monkeypatch, "map_batches"), _spied(monkeypatch, "iter_batches")
-    tasks = _spied(monkeypatch, "map")
+    tasks: list[Any] = []
+    mapped = ray.data.Dataset.map
+    monkeypatch.setattr(ray.data.Dataset, "map", lambda *a, **k: tasks.append(k) or mapped(*a, **k))
+    monkeypatch.setattr(group, "Feeder", _noting_feeder(tmp_path / "feeder"))
     monkeypatch.setattr(group, "_learner", _noting_ddp(group._learner, tmp_path / "ddp"))
     values = read_values(TINY, str(EXAMPLES / "distributed.yaml"))
     models = {name: parse(expert_to_policy.fn.__annotations__[name], value) for name, value in values.items()}
@@ -37,19 +43,36 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     assert [stage.name for stage in result.stages] == names
     assert result.conversion is not None and result.conversion.source == result.recording
     assert tasks, "the conversion is a map of Ray Data"
-    pools = [each["compute"] for each in mapped if isinstance(each.get("compute"), ray.data.ActorPoolStrategy)]
-    assert [(pool.min_size, pool.max_size) for pool in pools] == [(2, 2)]
-    assert len(read) == 1, "one pass over what the pool made"
+    assert (tmp_path / "feeder").read_text().splitlines() == ["a pool of 2 to 2", "iter_batches"], "one pass over what it made"
     ranks = [(tmp_path / f"ddp-{rank}").read_text().splitlines() for rank in range(2)]
     assert [len(lines) for lines in ranks] == [result.training.updates] * 2, "each learner's DDP has seen each update"
 
 
-def _spied(monkeypatch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
-    """Keyword arguments of all calls to a method of `ray.data.Dataset`."""
-    calls: list[dict[str, Any]] = []
-    method = getattr(ray.data.Dataset, name)
-    monkeypatch.setattr(ray.data.Dataset, name, lambda *args, **kwargs: calls.append(kwargs) or method(*args, **kwargs))
-    return calls
+def _noting_feeder(place: Path) -> type[group.Feeder]:
+    """The actor that reads for the learners; the file `place` has a line for each pool and each pass over what it makes."""
+
+    class Noting(group.Feeder):
+        def __init__(self, run: Any) -> None:
+            map_batches, iter_batches = ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
+
+            def note(line: str) -> None:
+                with open(place, "a") as file:
+                    file.write(f"{line}\n")
+
+            def mapping(*args: Any, **kwargs: Any) -> Any:
+                if isinstance(pool := kwargs.get("compute"), ray.data.ActorPoolStrategy):
+                    note(f"a pool of {pool.min_size} to {pool.max_size}")
+                return map_batches(*args, **kwargs)
+
+            def iterating(*args: Any, **kwargs: Any) -> Any:
+                note("iter_batches")
+                return iter_batches(*args, **kwargs)
+
+            ray.data.Dataset.map_batches = mapping  # type: ignore[method-assign]
+            ray.data.Dataset.iter_batches = iterating  # type: ignore[method-assign]
+            super().__init__(run)
+
+    return Noting
 
 
 def _noting_ddp(learner: Callable[[dict[str, Any]], Any], place: Path) -> Callable[[dict[str, Any]], Any]:
