@@ -67,12 +67,12 @@ def expert_to_policy(
         recording: How the expert's episodes are recorded.
         conversion: How a recorded table becomes episodes.
         pruning: Which of them are kept.
-        quality: What the kept ones have to meet, lest the run stops.
+        quality: What the kept ones have to meet; the run stops at others.
         training: How the policy is learned from them.
         evaluation: How the policy is put to the test.
     """
     place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
-    with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
+    with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
             expert_result = stages.run(
                 "train expert", train_expert, expert.model_copy(update=seeded), output=place.child("expert").uri

@@ -77,7 +77,7 @@ def logs_to_policy(
         test: evaluate: play the policy. estimate: do not. auto: play it if an environment is known.
         importing: The format of the logs, what their columns mean, how rows become episodes.
         conversion: How a table of steps becomes episodes.
-        quality: What the episodes have to meet, lest the run stops.
+        quality: What the episodes have to meet; the run stops at others.
         split: Which share of the episodes the estimate is made from.
         pruning: Which episodes are learned from.
         training: How the policy is learned from them.
@@ -86,7 +86,7 @@ def logs_to_policy(
     """
     place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
     training = training.model_copy(update=seeded)
-    with place.make_folder().locked():  # lest another chain put its policies where this one's next stage looks
+    with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
             data, imported, converted = _episodes(stages, source, importing, conversion, place)
             checked = stages.run("check", check_dataset, quality, dataset=data.location.uri, version=data.manifest.version)
@@ -175,7 +175,7 @@ def logs_to_policy(
 def _episodes(
     stages: Stages, source: str | list[str], importing: ImportConfig, conversion: ConversionConfig, place: Location
 ) -> tuple[Dataset, ImportResult | None, ConversionResult | None]:
-    """The logs as episodes: imported, converted from a table of ours, or as they are."""
+    """The logs as episodes: imported, converted from a table, or as they are."""
     if isinstance(source, list) or not is_dataset(source):
         imported = stages.run("import", import_dataset, importing, source=source, output=place.child("imported").uri)
         return open_dataset(imported.dataset.uri, imported.dataset.version), imported, None

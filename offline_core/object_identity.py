@@ -161,7 +161,7 @@ class _Telling:
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             parts = reduce(value) if reduce else value.__reduce_ex__(2)
-        except Exception as error:  # whatever an object says that cannot be pickled
+        except Exception as error:  # of any kind: __reduce_ex__ is code of the object
             raise self._refusal(f"{_kind(value)} has no state that can be told") from error
         return parts if isinstance(parts, tuple) else (parts,)
 

@@ -31,7 +31,7 @@ class ReadSoFar:
     bytes: int = 0
     """In memory."""
     seconds: float = 0.0
-    """That whoever asked for it waited."""
+    """That its reader waited."""
     read_seconds: float = 0.0
     """Of reading files, in all processes and threads that do."""
     prelearner_seconds: float = 0.0

@@ -215,7 +215,7 @@ def _ray_is_up() -> bool:
 def planned(run: Run) -> Run:
     """The run with numbers where its parameters say `auto`; a line in the log says why.
 
-    Nothing is measured for a run that is told to read and learn in this process.
+    Nothing is measured for a run that is told to read and learn in this process, nor for a data class, which reads by itself.
 
     Raises:
         ConfigError: learners with GPUs cannot be measured, for this process sees none.
@@ -224,7 +224,7 @@ def planned(run: Run) -> Run:
     if config.compute.learners == "auto" and config.compute.gpus_per_learner and not torch.cuda.is_available():
         raise ConfigError("compute.learners=auto is measured in this process, which sees no GPU: set a number.")
     if (config.data.prelearners, config.compute.learners) == (0, 0) or config.data.data_class is not None:
-        return run if config.compute.learners != "auto" else replace(run, config=_chosen(config, Choice(0, 0)))
+        return replace(run, config=_chosen(config, Choice(0, 0)))
     costs = measured(run)
     run = replace(run, costs=costs)
     if "auto" not in (config.data.prelearners, config.compute.learners):

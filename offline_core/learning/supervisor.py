@@ -239,7 +239,7 @@ class RunSupervisor:
         return all(sign * curve[-1][1] > sign * value for _, value in curve[:-1])
 
     def _keep_if_lowest(self) -> None:
-        """Where nobody plays: the policy as it is, if its held-out loss is the lowest."""
+        """Without an evaluation in the environment: the policy as it is, if its held-out loss is the lowest."""
         if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
             self._keep_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
 

@@ -86,7 +86,7 @@ def kept(place: Location, identity: str, model: type[Result], *, fingerprint: Ca
 
 
 def is_result(place: Location) -> bool:
-    """Whether it is a file that `keep` wrote, and no data of somebody's."""
+    """Whether it is a file that `keep` wrote, and no data."""
     if posixpath.basename(place.path) != RESULT_FILE:
         return False
     try:
