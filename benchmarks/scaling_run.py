@@ -102,6 +102,7 @@ def stages(dataset: str) -> dict[str, float]:
     from offline_core.learning.mapping import Mapping
     from offline_core.learning.recorded import Recorded
     from offline_core.learning.run import Run
+    from offline_core.learning.source import SECONDS
     from offline_core.prelearner.layout import IS_STEP
     from offline_core.ray_session import fetch, ray_session
     from offline_core.storage.dataset import open_dataset
@@ -126,6 +127,7 @@ def stages(dataset: str) -> dict[str, float]:
     parts: list[Any] = []
     while window and sum(int(part[IS_STEP].sum()) for part in parts) < WINDOW_STEPS:
         parts.append(mapper(read_pieces([window.pop(0)], names)))
+    parts = [{name: column for name, column in part.items() if name not in SECONDS} for part in parts]
     window, steps = pieces(source, names)[: len(parts)], sum(int(part[IS_STEP].sum()) for part in parts)
     took: dict[str, list[float]] = {"read": [], "feed": [], "order": []}
     with ray_session():

@@ -111,7 +111,7 @@ def test_functions_and_arguments_that_ray_does_not_know(
 @pytest.mark.parametrize(
     ("method", "arguments", "error", "message"),
     [
-        ("read_csv", {"override_num_blocks": -3}, ConfigError, "cannot read .*-3"),
+        ("read_csv", {"override_num_blocks": -3}, ConfigError, "override_num_blocks: .*positive"),
         ("read_csv", {"shuffle": "bogus"}, ConfigError, "cannot read .*bogus"),
         ("read_parquet", {}, OfflineError, r"ray\.data\.read_parquet cannot read .*a\.csv"),
         ("read_images", {}, OfflineError, r"ray\.data\.read_images cannot read .*a\.csv"),
