@@ -15,6 +15,7 @@ from offline_core.conversion.importing import open_or_import
 from offline_core.errors import ConfigError
 from offline_core.own_code import imported
 from offline_core.progress import progress
+from offline_core.python_object import Arguments, Code, PythonObject, given
 from offline_core.storage.dataset import Dataset, DatasetRef
 from offline_core.storage.exports.custom import CustomSink
 from offline_core.storage.exports.episode_sink import EpisodeSink
@@ -32,13 +33,13 @@ DEFAULT_MINARI_ID = "offline/dataset-v0"
 class ExportConfig(Config):
     """What to write, and how."""
 
-    format: str = Field(
+    format: Code = Field(
         "minari",
         title="Format",
         description="minari, lerobot, sample_batch (RLlib's old JSON), d4rl (HDF5), or package.module:Writer, a class of your "
         "own that is called with the output and the arguments below and has write(episodes), as a context manager.",
     )
-    arguments: dict[str, Any] = Field(
+    arguments: Arguments = Field(
         {},
         title="Arguments",
         description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}; '
@@ -47,7 +48,12 @@ class ExportConfig(Config):
 
     @property
     def own_code(self) -> dict[str, Any]:
-        return {self.format: self.arguments} if ":" in self.format else {}
+        return {str(self.format): self.arguments} if self.is_own else {}
+
+    @property
+    def is_own(self) -> bool:
+        """Code of the user's own writes."""
+        return isinstance(self.format, PythonObject) or ":" in self.format
 
 
 class ExportResult(BaseModel):
@@ -84,7 +90,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     result = ExportResult(
         source=source.ref,
         output=location.uri,
-        format=config.format,
+        format=str(config.format),
         episodes=statistics.episodes,
         steps=statistics.steps,
     )
@@ -128,12 +134,12 @@ def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, o
     place = Location.of(output)
     if place.uri == Location.of(dataset).uri:
         raise ConfigError(f"{output} is recorded to and exported to: choose another output for the export.")
-    if ":" not in config.format:
+    if not config.is_own:
         _sink(config, environment, place.uri, lambda _: None)
         return
     writer = imported(config.format, "writer")
     try:
-        inspect.signature(writer).bind(output, **config.arguments)
+        inspect.signature(writer).bind(output, **given(config.arguments))
     except TypeError as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     except ValueError:  # it has no signature to look at
@@ -155,29 +161,30 @@ def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | Non
 def _sink(
     config: ExportConfig, environment: EnvironmentSpec | None, output: str, complete: Callable[[Location], None]
 ) -> EpisodeSink:
+    arguments = given(config.arguments)
     try:
         match config.format:
             case "minari":
                 from offline_core.storage.exports.minari import MinariSink
 
-                arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | config.arguments
+                arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | arguments
                 if isinstance(arguments["environment"], dict):
                     arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
                 return MinariSink(output, complete=complete, **arguments)
             case "lerobot":
                 from offline_core.storage.exports.lerobot import LeRobotSink
 
-                return LeRobotSink(output, complete=complete, **config.arguments)
+                return LeRobotSink(output, complete=complete, **arguments)
             case "sample_batch":
                 from offline_core.storage.exports.sample_batch import SampleBatchSink
 
-                return SampleBatchSink(output, complete=complete, **config.arguments)
+                return SampleBatchSink(output, complete=complete, **arguments)
             case "d4rl":
                 from offline_core.storage.exports.d4rl import D4rlSink
 
-                return D4rlSink(output, complete=complete, **config.arguments)
-            case name if ":" in name:
-                return CustomSink(name, output, config.arguments)
+                return D4rlSink(output, complete=complete, **arguments)
+            case name if config.is_own:
+                return CustomSink(name, output, arguments)
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     raise ConfigError(

@@ -139,6 +139,13 @@ class PrelearnerOptions(Config):
         options = {"memory": self.memory_bytes, "resources": self.resources, "accelerator_type": self.accelerator_type}
         return {name: value for name, value in options.items() if value}
 
+    @property
+    def reserved(self) -> dict[str, float]:
+        """What each prelearner takes, by the names of `ray.cluster_resources()`."""
+        memory = {} if self.memory_bytes is None else {"memory": float(self.memory_bytes)}
+        kind = {} if self.accelerator_type is None else {f"accelerator_type:{self.accelerator_type}": 0.001}  # as Ray takes
+        return self.resources | memory | kind
+
 
 class DataConfig(Config):
     """How the dataset is read, and where it waits."""

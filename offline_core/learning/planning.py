@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+import psutil
 import torch
 
 from offline_core.errors import ConfigError
@@ -110,7 +111,7 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choi
     own = data.data_class is not None  # it maps by itself
     prelearners, learners = data.prelearners, compute.learners
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-    wanted = {} if data.prelearner_options is None else data.prelearner_options.resources
+    wanted = {} if data.prelearner_options is None else data.prelearner_options.reserved
     read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
     learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
     fit = [
@@ -204,7 +205,7 @@ def ray_resources() -> dict[str, float]:
         import ray
 
         return {"CPU": 0.0, **ray.cluster_resources()}
-    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count()}
+    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count(), "memory": psutil.virtual_memory().available}
 
 
 def _ray_is_up() -> bool:

@@ -205,17 +205,17 @@ def _pool(config: DataConfig, taken_cpus: float) -> Pool | None:
 
 
 def _check_options(config: DataConfig, actors: int, there: Mapping[str, float]) -> None:
-    """Ray has the resources of its nodes' own that so many prelearners want.
+    """Ray has what so many prelearners want beside CPUs and GPUs.
 
     Raises:
         ConfigError: it has not.
     """
     options = config.prelearner_options
-    for name, each in ({} if options is None else options.resources).items():
+    for name, each in ({} if options is None else options.reserved).items():
         if (wanted := actors * each) > there.get(name, 0.0):
             raise ConfigError(
                 f"{actors} prelearners want {wanted:g} {name}, but Ray has {there.get(name, 0.0):g}: they would never start. "
-                "Lower data.prelearners or correct data.prelearner_options.resources."
+                "Lower data.prelearners or correct data.prelearner_options."
             )
 
 

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from offline_core.config import parse
 from offline_core.conversion import exporting
 from offline_core.conversion.exporting import ExportConfig, ExportResult, export_dataset
 from offline_core.episodes import Episode
@@ -309,8 +310,8 @@ def test_what_killed_exports_left_goes_after_a_week(tmp_path: Path, format: str)
 class Lines:
     """A line an episode, appended to what is there."""
 
-    def __init__(self, output: str, *, suffix: str = "") -> None:
-        self.path = Path(output + suffix)
+    def __init__(self, output: str, *, suffix: object = "") -> None:
+        self.path = Path(f"{output}{suffix}")
 
     def __enter__(self) -> Lines:
         self._file = self.path.open("a")
@@ -333,3 +334,18 @@ def test_a_writer_of_the_users_own_is_called_each_time(tmp_path: Path, monkeypat
         assert (tmp_path / "out.txt").read_text().split() == [f"episode-{i:04}" for i in (2, 3, 4)] * times
     with pytest.raises(ConfigError, match="cannot be made"):
         exported(tmp_path, f"{__name__}:Lines", arguments={"wrong": 1})
+
+
+def test_a_writer_and_its_arguments_are_given_as_python_objects(tmp_path: Path) -> None:
+    """A class that no other process could import, and a path; forms refuse the text that stands for the class."""
+
+    class Local(Lines):
+        pass
+
+    two_versions(tmp_path)
+    config = ExportConfig(format=Local, arguments={"suffix": PurePosixPath(".txt")})
+    result = export_dataset(config, dataset=str(tmp_path / "data"), output=str(tmp_path / "out"))
+    assert (tmp_path / "out.txt").read_text().split() == [f"episode-{i:04}" for i in (2, 3, 4)]
+    assert result.format.startswith(f"python:{__name__}:") and "Local" in result.format
+    with pytest.raises(ConfigError, match="stands for an object of another Python process"):
+        parse(ExportConfig, {"format": result.format})

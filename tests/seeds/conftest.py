@@ -1,13 +1,23 @@
-"""One small recording, made by real recorders, that the tests of all points share; and a bucket."""
+"""What tests of all points share: an excerpt of a recording by RLlib, a small recording of ours, and a bucket."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from offline_core.recording.record import record_episodes
 from offline_core.recording.result import RecordingResult
 from tests.object_storage.conftest import bucket, s3_endpoint  # noqa: F401
-from tests.seeds.forms import SMALL
+from tests.seeds.forms import SMALL, run_import
+
+
+@pytest.fixture(scope="session")
+def recording(rllib_recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The place of 20 episodes of CartPole that RLlib recorded, imported, four episodes a file."""
+    files = sorted((rllib_recordings / "cartpole_episodes").rglob("*.parquet"))[:20]
+    rules = {"environment": {"id": "CartPole-v1"}, "files": {"max_rows_per_file": 4}}
+    return run_import(files, tmp_path_factory.mktemp("seeds") / "rllib", **rules)[0].dataset.uri
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +27,6 @@ def recorded(ray_up: None, cartpole_policy: str, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def recording(recorded: RecordingResult) -> str:
+def own_recording(recorded: RecordingResult) -> str:
     """The place of that recording."""
     return recorded.dataset.uri

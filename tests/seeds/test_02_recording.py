@@ -44,19 +44,19 @@ def test_02_n_recorders_play_at_the_same_time(tmp_path: Path) -> None:
     assert result.dataset.episodes == 10 and result.dataset.steps == 10 * 3
 
 
-def test_02_n_complete_episodes_a_round_in_r_rounds(recording: str) -> None:
-    found = list(episodes(open_dataset(recording)))
+def test_02_n_complete_episodes_a_round_in_r_rounds(own_recording: str) -> None:
+    found = list(episodes(open_dataset(own_recording)))
     assert len({episode.eps_id for episode in found}) == len(found) == 10 * 2
     assert all(episode.is_done for episode in found)
 
 
-def test_02_run_folders_are_named_after_environment_worker_and_round(recording: str) -> None:
-    folders = {os.path.dirname(file.path) for file in open_dataset(recording).manifest.files}
+def test_02_run_folders_are_named_after_environment_worker_and_round(own_recording: str) -> None:
+    folders = {os.path.dirname(file.path) for file in open_dataset(own_recording).manifest.files}
     assert folders == {f"cartpole-v1/run-{worker:06d}-{round:05d}" for worker in (1, 2) for round in (1, 2)}
 
 
-def test_02_episode_format_is_an_episode_a_row(recording: str) -> None:
-    dataset = open_dataset(recording)
+def test_02_episode_format_is_an_episode_a_row(own_recording: str) -> None:
+    dataset = open_dataset(own_recording)
     assert "item" in schema_of(dataset).names
     assert sum(file.rows for file in dataset.manifest.files) == dataset.ref.episodes == 20
 
@@ -92,9 +92,9 @@ def codecs(dataset: Dataset) -> dict[str, str]:
     return {leaf.path_in_schema.partition(".")[0]: leaf.compression for leaf in leaves}
 
 
-def test_02_compression_is_chosen_for_all_columns(table: Dataset, recording: str) -> None:
+def test_02_compression_is_chosen_for_all_columns(table: Dataset, own_recording: str) -> None:
     assert set(codecs(table).values()) == {"UNCOMPRESSED"}
-    assert set(codecs(open_dataset(recording)).values()) == {"ZSTD"}
+    assert set(codecs(open_dataset(own_recording)).values()) == {"ZSTD"}
     assert np.asarray(next(episodes(table)).observations).dtype == np.float32
 
 

@@ -118,7 +118,7 @@ def test_03_null_ids_of_agents_and_modules(tmp_path: Path) -> None:
     assert found.agent_id is None and found.module_id is None and len(found) == 3
 
 
-def test_03_rllib_reads_our_episodes(recording: str) -> None:
+def test_03_rllib_reads_our_episodes(own_recording: str) -> None:
     """By RLlib's own class; that its BC trains on both formats is proven in tests/interop."""
     if any(importlib.util.find_spec(name) is None for name in ("tree", "scipy")):
         pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'")
@@ -126,8 +126,8 @@ def test_03_rllib_reads_our_episodes(recording: str) -> None:
         warnings.simplefilter("ignore")  # RLlib's own
         from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-        ours = by_id(recording)
-        for path in open_dataset(recording).paths:
+        ours = by_id(own_recording)
+        for path in open_dataset(own_recording).paths:
             for item in pq.read_table(path, columns=["item"])["item"].to_pylist():
                 theirs = SingleAgentEpisode.from_state(state_of(item))
                 own = ours.pop(theirs.id_)
@@ -137,10 +137,12 @@ def test_03_rllib_reads_our_episodes(recording: str) -> None:
     assert not ours
 
 
-def test_03_our_tables_have_rllibs_columns(recording: str, tmp_path: Path) -> None:
+def test_03_our_tables_have_rllibs_columns(own_recording: str, tmp_path: Path) -> None:
     """As Parquet, with observations as tensors, and nothing of ours in the way."""
-    table = open_dataset(convert_table(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path)).dataset.uri)
-    own = by_id(recording)
+    table = open_dataset(
+        convert_table(ConversionConfig(format="table"), dataset=own_recording, output=str(tmp_path)).dataset.uri
+    )
+    own = by_id(own_recording)
     rows = pa.concat_tables(pq.read_table(path) for path in table.paths)
     assert {"eps_id", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"} <= {*rows.column_names}
     first = rows["eps_id"][0].as_py()

@@ -268,11 +268,21 @@ def test_09_prelearners_take_options_of_ray(
     assert parse(DataConfig, {"prelearner_options": options}).prelearner_options.named == options  # type: ignore[union-attr]
 
 
-def test_09_prelearners_on_nodes_that_are_not_there_are_refused(recording: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resources": {"decoder": 1}}, "2 prelearners want 2 decoder, but Ray has 0"),
+        ({"memory_bytes": 10**15}, r"2 prelearners want 2e\+15 memory, but Ray has"),
+        ({"accelerator_type": "A100"}, "2 prelearners want 0.002 accelerator_type:A100, but Ray has 0"),
+    ],
+    ids=["resource", "memory", "accelerator"],
+)
+def test_09_prelearners_on_nodes_that_are_not_there_are_refused(
+    recording: str, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     """And not waited for."""
-    pool = {"prelearners": 2, "cpus_per_prelearner": 0.5, "prelearner_options": {"resources": {"decoder": 1}}}
-    with pytest.raises(ConfigError, match="2 prelearners want 2 decoder, but Ray has 0"):
-        train(recording, tmp_path, data=pool)
+    with pytest.raises(ConfigError, match=message):
+        train(recording, tmp_path, data={"prelearners": 2, "cpus_per_prelearner": 0.5, "prelearner_options": options})
 
 
 def test_09_an_iteration_is_an_epoch_where_no_number_of_updates_is_set(recording: str, tmp_path: Path) -> None:

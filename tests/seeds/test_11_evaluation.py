@@ -94,12 +94,12 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
     assert len(one) == len(other) == 3
 
 
-def test_11_off_policy_is_wis_and_better(recording: str, cartpole_policy: str, tmp_path: Path) -> None:
+def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
     config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=100))
-    own = estimate_policy(config, policy=cartpole_policy, dataset=recording)
+    own = estimate_policy(config, policy=cartpole_policy, dataset=own_recording)
     assert own.estimates.keys() == {"is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"}
-    returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(recording).values()]
+    returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(own_recording).values()]
     for name in ("is", "wis", "pdis", "wpdis"):
         assert own.estimates[name].value == pytest.approx(np.mean(returns), rel=1e-3), name
     leaning = load_policy(cartpole_policy)
@@ -109,16 +109,16 @@ def test_11_off_policy_is_wis_and_better(recording: str, cartpole_policy: str, t
         leaning.hidden[2].weight.zero_()[0, 0] = 1.0
         leaning.head.logits.weight[:, 0] = torch.tensor([-3.0, 3.0])
     save_policy(leaning, str(tmp_path / "leaning"), operation=Operation(name="test"))
-    better = estimate_policy(config, policy=str(tmp_path / "leaning"), dataset=recording)
+    better = estimate_policy(config, policy=str(tmp_path / "leaning"), dataset=own_recording)
     for name in ("wis", "wpdis"):
         found = better.estimates[name]
         assert found.low <= found.value <= found.high and found.value > own.estimates[name].value, name
     assert better.estimates["wis"].effective_episodes < own.estimates["wis"].effective_episodes == pytest.approx(20, rel=1e-3)
 
 
-def test_11_off_policy_as_a_gate(recording: str, cartpole_policy: str) -> None:
+def test_11_off_policy_as_a_gate(own_recording: str, cartpole_policy: str) -> None:
     config = OffPolicyConfig(methods=["wpdis"], gate_method="wpdis", require_return=5.0)
-    enforce(estimate_policy(config, policy=cartpole_policy, dataset=recording), config)
+    enforce(estimate_policy(config, policy=cartpole_policy, dataset=own_recording), config)
     too_much = config.model_copy(update={"require_return": 500.0})
     with pytest.raises(PromotionError, match="not shown to reach a discounted return of 500"):
-        enforce(estimate_policy(too_much, policy=cartpole_policy, dataset=recording), too_much)
+        enforce(estimate_policy(too_much, policy=cartpole_policy, dataset=own_recording), too_much)

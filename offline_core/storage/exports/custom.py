@@ -10,6 +10,7 @@ from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, OfflineError, StorageError
 from offline_core.own_code import imported
 from offline_core.own_errors import own_errors
+from offline_core.python_object import PythonObject
 from offline_core.storage.exports.episode_sink import EpisodeSink
 
 
@@ -20,7 +21,7 @@ class CustomSink:
         ConfigError: it cannot be imported or made, or is no context manager.
     """
 
-    def __init__(self, path: str, output: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | PythonObject, output: str, arguments: Mapping[str, Any]) -> None:
         self._what, self._where = f"writer {path}", f"at {output}"
         make = imported(path, "writer")
         try:
