@@ -20,7 +20,7 @@ TERMS = {
     "end": "a run's own end: checkpoints and records written",
     "ray": "Ray's start",
     "pool": "an execution of Ray Data: once when resident, once an epoch when streamed",
-    "group": "Ray Train's start of a group of learners",
+    "group": "Start of a group of learners",
     "process": "CPU time until an actor has imported what it needs",
     "read": "reading and decoding a step, on one prelearner's core",
     "fetch": "taking a step over from a prelearner: Ray's part, in the process that feeds",

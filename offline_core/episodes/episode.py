@@ -86,6 +86,12 @@ class Episode:
         """Undiscounted sum of the rewards of this piece."""
         return return_of(self.rewards[self.lookback :])
 
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        trees = (self.observations, self.actions, self.rewards, self.extras)
+        return sum(array.nbytes for tree in trees for array in nested.leaves(tree))
+
     def get_observations(self, index: Index = slice(None), *, neg_index_as_lookback: bool = False) -> Nested:
         """Observations by index or slice, counted from step 0.
 

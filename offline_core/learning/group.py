@@ -1,10 +1,15 @@
-"""Several learners: Ray Train starts them, joins them to a process group, and starts them again if one is lost."""
+"""Several learners: actors that start together, join a process group of Torch, and start again if one is lost.
+
+Ray Train would do this too; beside its learners it starts six processes of its own, which took twice the time of all else.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import tempfile
+import logging
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import ray
 import torch
-from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
-from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from offline_core.errors import ConfigError, LearnersLostError, OfflineError, StorageError
+from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.feed import Feed, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
@@ -33,14 +38,17 @@ from offline_core.storage.location import Location
 SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
 """At the records, for the progress bar; on a disk, and where each look is a request that costs."""
 
-ABORT_SECONDS = 5.0
+ROOM_SECONDS = 60.0
+"""Learners that find no room for so long count as lost: a cluster that has shrunk would let them wait for ever."""
+
+log = logging.getLogger(__name__)
 
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
     """Trains with `compute.learners` processes that all see the same global batches; see `learn`.
 
-    What all of them need (the feeder with its data, Ray Train's controller) is on the node of this process, so that losing
-    any other node is no more than losing the learners on it.
+    The feeder with its data is on the node of this process, so that losing any other node is no more than losing the
+    learners on it.
 
     Raises:
         ConfigError: Ray does not have the CPUs or GPUs.
@@ -50,52 +58,75 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     compute = run.config.compute
     _check_resources(compute)
     check_can_be_sent(run.source.pipeline)
-    run = replace(run, output=Location.of(run.output).uri)  # learners have other working directories
+    run = replace(run, output=Location.of(run.output).uri)  # on other nodes, learners have other working directories
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1, scheduling_strategy=here)(
         Feeder
     ).remote(run)
-    fetch(feeder.chunk.remote(0, 0))  # errors of the data are the user's, not a lost learner
-    with tempfile.TemporaryDirectory(prefix="offline-train-") as scratch:  # Ray Train's own files, none of them ours
-        trainer = _Trainer(
-            _learner,
-            train_loop_config={"run": run, "feeder": feeder, "start": start},
-            scaling_config=_scaling(compute),
-            run_config=RunConfig(name="learners", storage_path=scratch, failure_config=_failures(compute)),
-            torch_config=TorchConfig(backend="nccl" if compute.gpus_per_learner else "gloo"),
-        )
+    with _progress(run):
+        for failures in itertools.count(1):
+            try:
+                return _learned(run, feeder, start=start)
+            except (ray.exceptions.RayError, TimeoutError) as error:
+                if failures > compute.max_failures:
+                    raise LearnersLostError(
+                        f"Learners were lost, or found no room, more than {compute.max_failures} times; the last time: "
+                        f"{error}. The training can go on from its last state: call it again with the same parameters and "
+                        f"the output {run.output}."
+                    ) from error
+                log.warning("Learners were lost (%s); they go on from the last state.", first_line(error))
+    raise AssertionError
+
+
+def _learned(run: Run, feeder: Any, *, start: float) -> TrainingResult:
+    """One group of learners, from their start to the end of the run or of the group.
+
+    Raises:
+        OfflineError: of the data or of a learner; it would come again.
+        RayError: a learner was lost, or what it raised may pass.
+        TimeoutError: there was no room for the learners.
+    """
+    compute = run.config.compute
+    room = placement_group([_share(compute)] * compute.processes, strategy=compute.placement)
+    first_chunk = feeder.chunk.remote(0, 0)  # is read while the learners start
+    learners: list[Any] = []
+    try:
+        if not room.wait(ROOM_SECONDS):
+            raise TimeoutError(f"no room for {compute.processes} learners of {_share(compute)} within {ROOM_SECONDS:g} s")
+        learners = [
+            ray.remote(LearnerProcess)
+            .options(
+                num_cpus=compute.cpus_per_learner,
+                num_gpus=compute.gpus_per_learner,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(room, placement_group_bundle_index=rank),
+            )
+            .remote(rank, compute)
+            for rank in range(compute.processes)
+        ]
+        fetch(first_chunk)
+        place = fetch(learners[0].meeting_place.remote())
+        return _awaited([learner.learn.remote(run, feeder, place, start) for learner in learners])
+    finally:
+        with contextlib.suppress(ray.exceptions.RayError):  # Ray itself may be lost
+            for learner in learners:
+                ray.kill(learner)
+            remove_placement_group(room)
+
+
+def _awaited(learned: list[Any]) -> TrainingResult:
+    """What the first learner returns, once all have ended; or the first error that is a learner's own."""
+    results: dict[Any, Any] = {}
+    other: OtherLearnerError | None = None
+    while len(results) < len(learned):
+        [done], _ = ray.wait([each for each in learned if each not in results])
+        results[done] = None
         try:
-            with _progress(run):
-                outcome = trainer.fit().return_value
-        except KeyboardInterrupt:
-            trainer.abort()
-            raise
-        except Exception as error:
-            with contextlib.suppress(ray.exceptions.RayActorError):  # the feeder may be lost as well
-                if (failure := fetch(feeder.failure.remote())) is not None:
-                    raise failure from None
-            raise LearnersLostError(
-                f"Learners were lost, or found no room, more than {compute.max_failures} times; the last time: {error}. The "
-                f"training can go on from its last state: call it again with the same parameters and the output {run.output}."
-            ) from error
-    if (failure := fetch(feeder.failure.remote())) is not None:
-        raise failure
-    return outcome  # type: ignore[no-any-return]
-
-
-class _Trainer(TorchTrainer):  # type: ignore[misc]
-    """Ray's, without its handler of SIGINT, which ends the process as if all were well and stays when the training is over."""
-
-    _controller: Any = None
-
-    def _register_sigint_handler(self, controller: Any) -> None:
-        self._controller = controller
-
-    def abort(self) -> None:
-        """Ends the learners, if they can still be reached."""
-        if self._controller is not None:
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._controller.abort.remote(), timeout=ABORT_SECONDS)
+            results[done] = fetch(done)
+        except OtherLearnerError as error:  # the one that it speaks of has an error of its own
+            other = error
+    if other is not None:
+        raise other
+    return results[learned[0]]  # type: ignore[no-any-return]
 
 
 def _check_resources(compute: ComputeConfig) -> None:
@@ -136,43 +167,41 @@ def _progress(run: Run) -> Iterator[None]:
         look()
 
 
-def _scaling(compute: ComputeConfig) -> ScalingConfig:
-    resources = {"CPU": compute.cpus_per_learner}
-    if compute.gpus_per_learner:
-        resources["GPU"] = compute.gpus_per_learner
-    return ScalingConfig(
-        num_workers=compute.processes,
-        use_gpu=bool(compute.gpus_per_learner),
-        resources_per_worker=resources,
-        placement_strategy=compute.placement,
-    )
+def _share(compute: ComputeConfig) -> dict[str, float]:
+    """What Ray reserves for one learner."""
+    return {"CPU": compute.cpus_per_learner} | ({"GPU": compute.gpus_per_learner} if compute.gpus_per_learner else {})
 
 
-def _failures(compute: ComputeConfig) -> FailureConfig:
-    """Learners that find no room for a minute count as lost too: a cluster that has shrunk would let them wait for ever."""
-    return FailureConfig(max_failures=compute.max_failures, controller_failure_limit=compute.max_failures)
+class LearnerProcess:
+    """An actor that learns, one of `compute.processes`; they average their gradients in a process group of Torch."""
 
+    def __init__(self, rank: int, compute: ComputeConfig) -> None:
+        self._rank, self._world = rank, compute.processes
+        self._backend = "nccl" if compute.gpus_per_learner else "gloo"
+        self._store: Any = None
+        """Of the process group, on the first learner's node."""
 
-def _learner(settings: dict[str, Any]) -> TrainingResult | None:
-    """Runs in each learner. An error of ours would come again: it is told to the feeder, and nobody starts anew."""
-    feeder, context = settings["feeder"], get_context()
-    if fetch(feeder.failure.remote()) is not None:
-        return None
-    run: Run = settings["run"]
-    try:
+    def meeting_place(self) -> tuple[str, int]:
+        """Address and port at which the learners find each other, on this node's own address only; of the first learner."""
+        host = str(ray.util.get_node_ip_address())
+        listening = socket.create_server((host, 0))
+        port = int(listening.getsockname()[1])
+        self._store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+        return host, port
+
+    def learn(self, run: Run, feeder: Any, place: tuple[str, int], start: float) -> TrainingResult | None:
+        """See `learn`. The process group is left to the end of this process: to leave it would be an error to the others."""
+        if self._world > 1:
+            store = self._store or TCPStore(*place, is_master=False)
+            torch.distributed.init_process_group(self._backend, store=store, rank=self._rank, world_size=self._world)
         return learn(
             run,
             SharedFeed(feeder, "chunk"),
             None if run.held_out is None else SharedFeed(feeder, "held_out_chunk"),
-            start=settings["start"],
-            rank=context.get_world_rank(),
-            world=context.get_world_size(),
+            start=start,
+            rank=self._rank,
+            world=self._world,
         )
-    except OtherLearnerError:
-        raise
-    except OfflineError as error:
-        fetch(feeder.fail.remote(error))
-        raise  # ends the other learners, which may be waiting for this one
 
 
 class Chunk(NamedTuple):
@@ -202,7 +231,6 @@ class Feeder:
         self._ends: dict[int, int] = {}
         """Chunks of the epochs that were read to their end."""
         self._held_out: Chunk | None = None
-        self._failure: OfflineError | None = None
 
     def chunk(self, epoch: int, number: int) -> Chunk | None:
         """None after the last of the epoch."""
@@ -237,13 +265,6 @@ class Feeder:
         if self._held_out is None and (feed := held_out_feed_of(self._run)) is not None:
             self._held_out = _whole(feed)
         return self._held_out if number == 0 else None
-
-    def fail(self, error: OfflineError) -> None:
-        """The run is over; the first error is the one to see."""
-        self._failure = self._failure or error
-
-    def failure(self) -> OfflineError | None:
-        return self._failure
 
 
 class SharedFeed:

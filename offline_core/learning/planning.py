@@ -37,7 +37,7 @@ RAY_SECONDS = 4.0
 POOL_SECONDS = 5.0
 """Start of a pool of prelearners: once for data in memory, each epoch for a stream."""
 LEARNERS_SECONDS = 9.0
-"""Start of learners: Ray Train, Torch in each process, the process group."""
+"""Start of learners: Torch in each process, the process group."""
 SYNC_SECONDS = 2e-3
 """Of an update with several learners: the gradients of a small network are averaged, and what is watched."""
 SYNC_BYTES_PER_SECOND = 1e9

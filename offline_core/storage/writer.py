@@ -126,7 +126,8 @@ class EpisodeWriter:
             return
         lengths = [len(episode) for episode in episodes]
         metadata = episode_summary(episodes)
-        per_row = sum(array.nbytes for array in _arrays(episodes[0])) / max(1, lengths[0])
+        observations = sum(array.nbytes for array in nested.leaves(episodes[0].observations))  # next ones are stored too
+        per_row = (episodes[0].nbytes + observations) / max(1, lengths[0])
         for start, stop in _groups(np.array(lengths), np.array(lengths) * per_row, self.config):
             rows = episodes_to_table(episodes[start:stop])
             self._append(rows, _slice(metadata, start, stop))
@@ -354,8 +355,3 @@ def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tu
 
 def _slice(metadata: dict[str, np.ndarray], start: int, stop: int) -> dict[str, np.ndarray]:
     return {name: values[start:stop] for name, values in metadata.items()}
-
-
-def _arrays(episode: Episode) -> list[np.ndarray]:
-    trees = (episode.observations, episode.observations, episode.actions, episode.rewards, episode.extras)
-    return [array for tree in trees for array in nested.leaves(tree)]

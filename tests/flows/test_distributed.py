@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray.data
 import torch
-from ray import cloudpickle
 
 from flows.expert_to_policy import expert_to_policy
 from flows.settings import read_values
@@ -33,7 +31,7 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     mapped = ray.data.Dataset.map
     monkeypatch.setattr(ray.data.Dataset, "map", lambda *a, **k: tasks.append(k) or mapped(*a, **k))
     monkeypatch.setattr(group, "Feeder", _noting_feeder(tmp_path / "feeder"))
-    monkeypatch.setattr(group, "_learner", _noting_ddp(group._learner, tmp_path / "ddp"))
+    monkeypatch.setattr(group, "LearnerProcess", _noting_ddp(tmp_path / "ddp"))
     values = read_values(TINY, str(EXAMPLES / "distributed.yaml"))
     models = {name: parse(expert_to_policy.fn.__annotations__[name], value) for name, value in values.items()}
     expert = ExpertConfig(total_steps=2048, num_envs=16, evaluation_episodes=2, seed=0)
@@ -75,22 +73,20 @@ def _noting_feeder(place: Path) -> type[group.Feeder]:
     return Noting
 
 
-def _noting_ddp(learner: Callable[[dict[str, Any]], Any], place: Path) -> Callable[[dict[str, Any]], Any]:
-    """`learner`, in whose process each call of a DDP module adds a line to the file `place`-RANK."""
-    wrapped = cloudpickle.dumps(learner)
+def _noting_ddp(place: Path) -> type[group.LearnerProcess]:
+    """The actor that learns; each call of its DDP module adds a line to the file `place`-RANK."""
 
-    def noting(settings: dict[str, Any]) -> Any:
-        import ray.train
+    class Noting(group.LearnerProcess):
+        def learn(self, *args: Any) -> Any:
+            ddp = torch.nn.parallel.DistributedDataParallel
+            forward, file = ddp.forward, f"{place}-{self._rank}"
 
-        ddp = torch.nn.parallel.DistributedDataParallel
-        forward = ddp.forward
+            def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+                with open(file, "a") as lines:
+                    lines.write("forward\n")
+                return forward(module, *args, **kwargs)
 
-        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with open(f"{place}-{ray.train.get_context().get_world_rank()}", "a") as file:
-                file.write("forward\n")
-            return forward(self, *args, **kwargs)
+            ddp.forward = noted  # type: ignore[method-assign]
+            return super().learn(*args)
 
-        ddp.forward = noted  # type: ignore[method-assign]
-        return cloudpickle.loads(wrapped)(settings)
-
-    return noting
+    return Noting

@@ -177,7 +177,7 @@ def has_states(output: Path) -> Callable[[], bool]:
 
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
-    with killing("TrainWorker", once=has_states(tmp_path / "killed")):
+    with killing("LearnerProcess", once=has_states(tmp_path / "killed")):
         killed = train(dataset, tmp_path / "killed", learners=1, **settings)
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
     assert killed.updates == whole.updates
@@ -262,7 +262,7 @@ def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with (
-        killing("TrainWorker", once=has_states(tmp_path / "out")),
+        killing("LearnerProcess", once=has_states(tmp_path / "out")),
         pytest.raises(LearnersLostError, match="more than 0 times") as raised,
     ):
         train(dataset, tmp_path / "out", learners=1, max_failures=0, **settings)

@@ -166,7 +166,7 @@ def test_05_sources_are_mixed_by_weight(rllib_recordings: Path, recording: str, 
 
 
 def test_05_a_live_sampler_is_mixed_in(recording: str, cartpole_policy: str, tmp_path: Path) -> None:
-    config = MixtureConfig(datasets={recording: 0.5}, policies={cartpole_policy: 0.5}, steps=400, seed=9)
+    config = MixtureConfig(datasets={recording: 0.5}, policies={cartpole_policy: 0.5}, steps=2_000, seed=9)
     result = mix_datasets(config, output=str(tmp_path))
     found = by_id(result.dataset.uri)
     live = [e for eps_id, e in found.items() if eps_id not in by_id(recording)]

@@ -113,9 +113,8 @@ def test_09_no_learner_and_one_learn_the_same(recording: str, tmp_path: Path) ->
 
 def test_09_learners_take_cpus_or_gpus(recording: str, tmp_path: Path) -> None:
     """What Ray is asked to reserve; where there is no GPU, a run that wants one is refused."""
-    scaling = group._scaling(ComputeConfig(learners=4, cpus_per_learner=2, gpus_per_learner=1))
-    assert (scaling.num_workers, scaling.use_gpu, scaling.resources_per_worker) == (4, True, {"CPU": 2, "GPU": 1})
-    assert group._scaling(ComputeConfig(learners=4)).resources_per_worker == {"CPU": 1}
+    assert group._share(ComputeConfig(learners=4, cpus_per_learner=2, gpus_per_learner=1)) == {"CPU": 2, "GPU": 1}
+    assert group._share(ComputeConfig(learners=4)) == {"CPU": 1}
     if not torch.cuda.is_available():
         for learners, message in ((0, "sees no GPU"), (1, "1 GPUs, but Ray has 0")):
             with pytest.raises(ConfigError, match=message):
@@ -123,8 +122,20 @@ def test_09_learners_take_cpus_or_gpus(recording: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", ["PACK", "SPREAD"])
-def test_09_learners_are_placed_by_pack_or_spread(placement: Any) -> None:
-    assert group._scaling(ComputeConfig(learners=2, placement=placement)).placement_strategy == placement
+def test_09_learners_are_placed_by_pack_or_spread(
+    recording: str, tmp_path: Path, placement: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Ray is asked for."""
+    asked: list[Any] = []
+
+    def placing(bundles: Any, strategy: str) -> None:
+        asked.append((bundles, strategy))
+        raise EnoughError
+
+    monkeypatch.setattr(group, "placement_group", placing)
+    with pytest.raises(EnoughError):
+        train(recording, tmp_path, compute={"learners": 2, "cpus_per_learner": 0.5, "placement": placement})
+    assert asked == [([{"CPU": 0.5}] * 2, placement)]
 
 
 def test_09_data_lies_near_its_learner(recording: str) -> None:
