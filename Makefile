@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PACKAGES := -c constraints.txt -e '.[dev,interop]'
+# Where uv finds Torch: beside pip's other wheels, else where builds without CUDA are for a machine without a GPU.
+FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEND=auto)
 
 export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
@@ -12,7 +16,7 @@ help: ## Show this list
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,interop]'
+	$(PIP) uv && $(FROM) $(BIN)/uv pip install --quiet --python $(BIN)/python $(PACKAGES) || $(PIP) $(PACKAGES)
 	touch $(STAMP)
 
 install: $(STAMP) ## Set up .venv with the exact versions of constraints.txt

@@ -102,7 +102,7 @@ def train(dataset: str, output: str, settings: str) -> None:
 def laboured(steps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A connector that works hard for each step, and changes nothing."""
     matrix = np.eye(8)
-    for _ in range(len(steps["rewards"])):
+    for _ in range(len(steps["obs"])):
         for _ in range(LABOUR // 10):
             np.linalg.svd(matrix)
     return steps
