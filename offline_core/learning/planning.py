@@ -22,7 +22,8 @@ from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Part, joined
 from offline_core.learning.learner import Learner
-from offline_core.learning.source import parts_of
+from offline_core.learning.sample_rows import SampleRows
+from offline_core.learning.source import SECONDS, parts_of
 from offline_core.prelearner.layout import IS_STEP
 from offline_core.ray_session import own_cpus
 from offline_core.torch_threads import torch_threads
@@ -148,7 +149,7 @@ def measured(run: Run) -> Costs:
     """
     config = run.config
     algorithm = run.algorithm()
-    parts, seconds = _read_some(parts_of(run.source, algorithm))
+    parts, read_seconds_per_step = _read_some(parts_of(run.source, algorithm, rows=SampleRows()))
     steps = joined(parts, run.source.origin.ref.uri)
     alone = config.model_copy(
         update={
@@ -169,7 +170,7 @@ def measured(run: Run) -> Costs:
         epoch_steps=run.epoch_steps,
         batch_steps=config.optimizer.batch_size,
         streamed=run.streamed,
-        read_seconds_per_step=seconds / len(steps),
+        read_seconds_per_step=read_seconds_per_step,
         update_seconds=update_seconds,
         parameter_bytes=sum(each.numel() * each.element_size() for each in algorithm.parameters()),
         cores=int(ray_resources()["CPU"]),
@@ -178,14 +179,19 @@ def measured(run: Run) -> Costs:
 
 
 def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
-    """(the first parts, seconds that they took)."""
+    """(the first parts, seconds that one of their steps took); the very first of several warms up, and does not count."""
     found: list[Part] = []
+    costs: list[tuple[int, float]] = []
     begin = time.perf_counter()
     for part in parts:
+        seconds = sum(float(part.pop(name).sum()) for name in SECONDS)
         found.append(part)
-        if time.perf_counter() - begin > READ_SECONDS and any(part[IS_STEP].any() for part in found):
+        costs.append((int(part[IS_STEP].sum()), seconds))
+        if time.perf_counter() - begin > READ_SECONDS and len(costs) > 1 and any(steps for steps, _ in costs[1:]):
             break
-    return found, time.perf_counter() - begin
+    if any(steps for steps, _ in costs[1:]):
+        del costs[0]
+    return found, sum(seconds for _, seconds in costs) / max(1, sum(steps for steps, _ in costs))
 
 
 def _seconds_of(update: Callable[[], object]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
-from offline_core.learning.train import train_policy
+from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices, measured
+from offline_core.learning.train import begun, train_policy
+from offline_core.storage.dataset import open_dataset
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -104,3 +106,28 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptu
     first, second = (next(files).read_bytes() for files in weights)
     assert first == second, "measuring leaves no trace in the policy"
     assert automatic.updates == alone.updates
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a row group of 200: mapping all of them would take as long as a whole epoch."""
+    dataset = dataset_of(tmp_path / "data", balancing_episodes(200, 10), rows=200, format=format)
+    monkeypatch.setattr("tests.learning.test_planning.SEEN", seen := [])
+    data = {"connectors": [{"path": f"{__name__}:slow"}]}
+    config = parse(TrainingConfig, {"data": data, "compute": {"learners": "auto"}, "evaluation": {"play": False}})
+    costs = measured(begun(config, dataset, str(tmp_path / "out"), None))
+    assert costs.read_seconds_per_step == pytest.approx(SLOW_SECONDS, rel=0.5)
+    assert seen[:4] == [1, 2, 4, 8] and sum(seen) < 200
+    assert costs.steps == open_dataset(dataset).ref.steps
+
+
+SLOW_SECONDS = 2e-3
+"""Of a step, in the connector below."""
+SEEN: list[int] = []
+
+
+def slow(steps: dict[str, Any]) -> dict[str, Any]:
+    """A connector that notes how many episodes it is given, and takes its time."""
+    SEEN.append(int(steps["_starts"].sum()))
+    time.sleep(SLOW_SECONDS * len(steps["_starts"]))
+    return steps
