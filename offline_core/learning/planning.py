@@ -179,7 +179,7 @@ def measured(run: Run) -> Costs:
 
 
 def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
-    """(the first parts, seconds that one of their steps took); the very first of several warms up, and does not count."""
+    """(the first parts, seconds that a step of the largest of them took); the very first of several only warms up."""
     found: list[Part] = []
     costs: list[tuple[int, float]] = []
     begin = time.perf_counter()
@@ -187,11 +187,10 @@ def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
         seconds = sum(float(part.pop(name).sum()) for name in SECONDS)
         found.append(part)
         costs.append((int(part[IS_STEP].sum()), seconds))
-        if time.perf_counter() - begin > READ_SECONDS and len(costs) > 1 and any(steps for steps, _ in costs[1:]):
+        if time.perf_counter() - begin > READ_SECONDS and any(steps for steps, _ in costs[1:]):
             break
-    if any(steps for steps, _ in costs[1:]):
-        del costs[0]
-    return found, sum(seconds for _, seconds in costs) / max(1, sum(steps for steps, _ in costs))
+    steps, seconds = max(costs[1:] if any(steps for steps, _ in costs[1:]) else costs)
+    return found, seconds / max(1, steps)
 
 
 def _seconds_of(update: Callable[[], object]) -> float:
