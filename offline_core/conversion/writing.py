@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.report import Counts
 from offline_core.conversion.stray_actions import ActionCounts
-from offline_core.episodes import Episode
+from offline_core.episodes import Episode, columns, nested
 from offline_core.storage.location import Location
 from offline_core.storage.manifest import FileEntry, Statistics
 from offline_core.storage.writer import ROW_GROUP_BYTES, EpisodeWriter
 
 EPISODES_AT_A_TIME = 1024
+BYTES_AT_A_TIME = 16 * ROW_GROUP_BYTES
+"""So that of the row groups only one in so many is a remainder."""
+BYTES_OF_AN_INFO = 1024
+"""A guess."""
 
 
 class Written(NamedTuple):
@@ -49,15 +53,24 @@ def write(root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], 
 
 
 def _batches(assembled: Iterable[tuple[list[Episode], Counts]]) -> Iterator[tuple[list[Episode], Counts]]:
-    """The same episodes, so many together that they fill a row group: a source may have a file for each."""
+    """The same episodes, so many of one kind together that they fill row groups: a source may have a file for each."""
     batch: list[Episode] = []
-    counts, size = Counts(), 0
+    counts, size, kind = Counts(), 0, None
     for episodes, more in assembled:
         counts += more
         for episode in episodes:
-            batch.append(episode)
-            size += episode.nbytes
-            if len(batch) == EPISODES_AT_A_TIME or size >= ROW_GROUP_BYTES:
+            before, kind = kind, _kind(episode)
+            if batch and (len(batch) == EPISODES_AT_A_TIME or size >= BYTES_AT_A_TIME or kind != before):
                 yield batch, counts
                 batch, counts, size = [], Counts(), 0
+            batch.append(episode)
+            size += episode.nbytes + BYTES_OF_AN_INFO * len(episode.infos or ())
     yield batch, counts
+
+
+def _kind(episode: Episode) -> tuple[Any, ...]:
+    """Episodes of another kind do not share a table: names, dtypes and shapes of a step, and whether it says its spaces."""
+    steps = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions, **episode.extras}
+    leaves = [leaf for name, tree in steps.items() for leaf in nested.flatten(tree, name).items()]
+    shapes = [(name, leaf.dtype, leaf.shape[1:]) for name, leaf in leaves]
+    return episode.observation_space is None, episode.action_space is None, shapes

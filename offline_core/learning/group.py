@@ -11,8 +11,9 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,9 @@ SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
 ROOM_SECONDS = 60.0
 """Learners that find no room for so long count as lost: a cluster that has shrunk would let them wait for ever."""
 
+PATIENCE = timedelta(minutes=30)
+"""Of learners with the first one, which alone reports, saves and evaluates."""
+
 log = logging.getLogger(__name__)
 
 
@@ -63,6 +67,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     feeder = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1, scheduling_strategy=here)(
         Feeder
     ).remote(run)
+    fetch(feeder.chunk.remote(0, 0))  # errors of the data are no lost learner; and reading may want what learners will take
     with _progress(run):
         for failures in itertools.count(1):
             try:
@@ -74,7 +79,8 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
                         f"{error}. The training can go on from its last state: call it again with the same parameters and "
                         f"the output {run.output}."
                     ) from error
-                log.warning("Learners were lost (%s); they go on from the last state.", first_line(error))
+                reason = getattr(error, "cause", None) or error
+                log.warning("Learners were lost (%s); they go on from the last state.", first_line(reason))
     raise AssertionError
 
 
@@ -87,30 +93,28 @@ def _learned(run: Run, feeder: Any, *, start: float) -> TrainingResult:
         TimeoutError: there was no room for the learners.
     """
     compute = run.config.compute
-    room = placement_group([_share(compute)] * compute.processes, strategy=compute.placement)
-    first_chunk = feeder.chunk.remote(0, 0)  # is read while the learners start
-    learners: list[Any] = []
-    try:
-        if not room.wait(ROOM_SECONDS):
-            raise TimeoutError(f"no room for {compute.processes} learners of {_share(compute)} within {ROOM_SECONDS:g} s")
-        learners = [
-            ray.remote(LearnerProcess)
-            .options(
-                num_cpus=compute.cpus_per_learner,
-                num_gpus=compute.gpus_per_learner,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(room, placement_group_bundle_index=rank),
-            )
-            .remote(rank, compute)
-            for rank in range(compute.processes)
-        ]
-        fetch(first_chunk)
-        place = fetch(learners[0].meeting_place.remote())
+    with contextlib.ExitStack() as stack:
+        room = placement_group([_share(compute)] * compute.processes, strategy=compute.placement)
+        stack.callback(_given_up, remove_placement_group, room)
+        try:
+            ray.get(room.ready(), timeout=ROOM_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            wanted = f"{compute.processes} learners of {_share(compute)}"
+            raise TimeoutError(f"no room for {wanted} within {ROOM_SECONDS:g} s") from None
+        learners = []
+        for rank in range(compute.processes):
+            here = PlacementGroupSchedulingStrategy(room, placement_group_bundle_index=rank)
+            options = {"num_cpus": compute.cpus_per_learner, "num_gpus": compute.gpus_per_learner, "scheduling_strategy": here}
+            learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
+            stack.callback(_given_up, ray.kill, learners[-1])
+        place = fetch(learners[0].meeting_place.remote()) if len(learners) > 1 else None
         return _awaited([learner.learn.remote(run, feeder, place, start) for learner in learners])
-    finally:
-        with contextlib.suppress(ray.exceptions.RayError):  # Ray itself may be lost
-            for learner in learners:
-                ray.kill(learner)
-            remove_placement_group(room)
+
+
+def _given_up(end: Callable[[Any], object], what: Any) -> None:
+    """Ends it, unless Ray itself is lost."""
+    with contextlib.suppress(ray.exceptions.RayError):
+        end(what)
 
 
 def _awaited(learned: list[Any]) -> TrainingResult:
@@ -184,16 +188,20 @@ class LearnerProcess:
     def meeting_place(self) -> tuple[str, int]:
         """Address and port at which the learners find each other, on this node's own address only; of the first learner."""
         host = str(ray.util.get_node_ip_address())
-        listening = socket.create_server((host, 0))
+        listening = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         port = int(listening.getsockname()[1])
-        self._store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+        self._store = TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=PATIENCE, master_listen_fd=listening.detach()
+        )
         return host, port
 
-    def learn(self, run: Run, feeder: Any, place: tuple[str, int], start: float) -> TrainingResult | None:
+    def learn(self, run: Run, feeder: Any, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
         """See `learn`. The process group is left to the end of this process: to leave it would be an error to the others."""
-        if self._world > 1:
-            store = self._store or TCPStore(*place, is_master=False)
-            torch.distributed.init_process_group(self._backend, store=store, rank=self._rank, world_size=self._world)
+        if place is not None:
+            store = self._store or TCPStore(*place, is_master=False, timeout=PATIENCE)
+            torch.distributed.init_process_group(
+                self._backend, store=store, rank=self._rank, world_size=self._world, timeout=PATIENCE
+            )
         return learn(
             run,
             SharedFeed(feeder, "chunk"),

@@ -7,6 +7,7 @@ how long a training takes, which may end long before its last epoch.
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import sys
 import time
@@ -22,10 +23,11 @@ from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.feed import Part, joined
 from offline_core.learning.learner import Learner
+from offline_core.learning.recorded import Recorded
 from offline_core.learning.sample_rows import SampleRows
 from offline_core.learning.source import SECONDS, parts_of
 from offline_core.prelearner.layout import IS_STEP
-from offline_core.ray_session import own_cpus
+from offline_core.ray_session import own_cpus, own_object_store_bytes
 from offline_core.torch_threads import torch_threads
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choi
     own = data.data_class is not None  # it maps by itself
     prelearners, learners = data.prelearners, compute.learners
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-    wanted = {} if data.prelearner_options is None else data.prelearner_options.reserved
+    reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
+    wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}  # known once Ray is up
     read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
     learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
     fit = [
@@ -149,7 +152,9 @@ def measured(run: Run) -> Costs:
     """
     config = run.config
     algorithm = run.algorithm()
-    parts, read_seconds_per_step = _read_some(parts_of(run.source, algorithm, rows=SampleRows()))
+    parts, read_seconds_per_step = _read_some(
+        parts_of(run.source, algorithm, rows=SampleRows(cuts=isinstance(run.source, Recorded)))
+    )
     steps = joined(parts, run.source.origin.ref.uri)
     alone = config.model_copy(
         update={
@@ -162,8 +167,9 @@ def measured(run: Run) -> Costs:
         with torch_threads(config.compute.threads), torch.random.fork_rng():
             learner = Learner(algorithm, alone, total_steps=len(steps))
             learner.load(steps)
-            units = learner.units()[: learner.batch_units]
-            update_seconds = _seconds_of(lambda: learner.update(units)) * learner.batch_units / len(units)
+            units = learner.units()
+            batch = units.repeat(math.ceil(learner.batch_units / len(units)))[: learner.batch_units]
+            update_seconds = _seconds_of(lambda: learner.update(batch))
     return Costs(
         steps=run.steps,
         epochs=config.optimizer.max_epochs,
@@ -182,12 +188,13 @@ def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
     """(the first parts, seconds that a step of the largest of them took); the very first of several only warms up."""
     found: list[Part] = []
     costs: list[tuple[int, float]] = []
-    begin = time.perf_counter()
+    begin = asked = time.perf_counter()
     for part in parts:
-        seconds = sum(float(part.pop(name).sum()) for name in SECONDS)
+        told = [float(part.pop(name).sum()) for name in SECONDS if name in part]
         found.append(part)
-        costs.append((int(part[IS_STEP].sum()), seconds))
-        if time.perf_counter() - begin > READ_SECONDS and any(steps for steps, _ in costs[1:]):
+        costs.append((int(part[IS_STEP].sum()), sum(told) if told else time.perf_counter() - asked))
+        asked = time.perf_counter()
+        if asked - begin > READ_SECONDS and any(steps for steps, _ in costs[1:]):
             break
     steps, seconds = max(costs[1:] if any(steps for steps, _ in costs[1:]) else costs)
     return found, seconds / max(1, steps)
@@ -210,7 +217,8 @@ def ray_resources() -> dict[str, float]:
         import ray
 
         return {"CPU": 0.0, **ray.cluster_resources()}
-    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count(), "memory": psutil.virtual_memory().available}
+    memory = psutil.virtual_memory().available - own_object_store_bytes()
+    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count(), "memory": memory}
 
 
 def _ray_is_up() -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.conversion.report import Counts
+from offline_core.conversion.writing import _batches
+from offline_core.episodes import Episode
 from offline_core.storage.dataset import open_dataset
 
 
@@ -17,3 +21,16 @@ def test_files_of_an_episode_each_become_one_row_group(rllib_recordings: Path, t
     [path] = open_dataset(result.dataset.uri).paths
     footer = pq.ParquetFile(path).metadata
     assert (footer.num_rows, footer.num_row_groups) == (60, 1)
+
+
+def test_episodes_of_another_kind_begin_a_new_part() -> None:
+    """Nothing is promoted to what lies beside it; counts are of all of them."""
+
+    def one(number: int, dtype: str) -> Episode:
+        steps = {"actions": np.zeros(2, int), "rewards": np.zeros(2)}
+        return Episode(eps_id=str(number), observations=np.zeros((3, 1), dtype), **steps)
+
+    files = [([one(number, dtype)], Counts(rows=2, steps=2)) for number, dtype in enumerate(["f4", "f4", "f8", "f8", "f4"])]
+    found = list(_batches(files))
+    assert [[episode.eps_id for episode in batch] for batch, _ in found] == [["0", "1"], ["2", "3"], ["4"]]
+    assert sum((counts for _, counts in found), Counts()) == Counts(rows=10, steps=10)

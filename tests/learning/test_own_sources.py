@@ -29,6 +29,7 @@ from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.source import Source, make_feed
 from offline_core.learning.train import train_policy
+from offline_core.plans.training import plan_training
 from offline_core.policies.checkpoint import fingerprint_of
 from offline_core.storage.dataset import open_dataset
 from tests.learning.datasets import SPACES, dataset_of
@@ -127,6 +128,12 @@ def test_a_data_class_gives_its_parts(tmp_path: Path) -> None:
     source = OwnData.of(str(tmp_path), numbers())
     assert count(source, BC) == (10, 100)
     assert read(source, numbers()) == list(range(100))
+
+
+def test_what_a_data_class_takes_is_planned(tmp_path: Path) -> None:
+    """It tells no times of its own."""
+    config = training(numbers(), evaluation={"play": False})
+    assert plan_training(config, dataset=str(tmp_path), output=str(tmp_path / "out")).seconds > 0
 
 
 def test_connectors_run_on_what_own_code_makes(text: str, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices, measured
+from offline_core.learning.sample_rows import SampleRows
 from offline_core.learning.train import begun, train_policy
 from offline_core.storage.dataset import open_dataset
 from tests.learning.datasets import dataset_of
@@ -119,6 +121,13 @@ def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: An
     assert costs.read_seconds_per_step == pytest.approx(SLOW_SECONDS, rel=0.5)
     assert seen[:4] == [1, 2, 4, 8] and sum(seen) < 200
     assert costs.steps == open_dataset(dataset).ref.steps
+
+
+def test_rows_that_only_own_code_understands_are_measured_as_they_are_read() -> None:
+    """Whatever their columns are called."""
+    rows = pa.table({"item": ["a", "b", "c"], "eps_id": ["1", "2", "1"]})
+    parts = {cuts: [part.num_rows for part in SampleRows(cuts=cuts).tables(lambda: [rows])] for cuts in (True, False)}
+    assert parts == {True: [1, 2], False: [3]}
 
 
 SLOW_SECONDS = 2e-3
