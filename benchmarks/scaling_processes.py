@@ -73,7 +73,7 @@ def _bytes(process: psutil.Process) -> int:
 
 def _learns(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
-        return "TrainWorker" in " ".join(process.cmdline())
+        return "LearnerProcess" in " ".join(process.cmdline())
     return False
 
 

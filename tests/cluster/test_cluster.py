@@ -117,7 +117,7 @@ def learners_below(raylet: psutil.Process) -> int:
     count = 0
     for process in raylet.children():
         try:
-            count += "TrainWorker" in " ".join(process.cmdline())
+            count += "LearnerProcess" in " ".join(process.cmdline())
         except psutil.Error:
             continue
     return count
