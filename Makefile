@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# tests/conftest.py says what belongs to one worker, and that tests with a Ray of the session come last.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PACKAGES := -c constraints.txt -e '.[dev,interop]'
 # Where uv finds Torch: beside pip's other wheels, else where builds without CUDA are for a machine without a GPU.
 FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEND=auto)
@@ -34,12 +36,10 @@ check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/lint-imports
 
 test: check ## check, and all tests but the slow ones; this is what CI runs
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not shared_ray"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and shared_ray"
+	$(PYTEST) -m "not slow"
 
 test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not shared_ray"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared_ray
+	$(PYTEST)
 
 browser: ## Install the Chromium that tests of forms drive, where root and apt are there
 	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }

@@ -90,9 +90,9 @@ def in_process(case: str, dataset: str, setting: str) -> float:
 
 def train(dataset: str, output: str, settings: str) -> None:
     """Prints the seconds of a training, with Ray's start and end."""
-    from offline_core.config import parse
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train_policy
+    from offline_core.runtime.config import parse
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     config = parse(TrainingConfig, json.loads(settings))
@@ -112,10 +112,10 @@ def write_images(uri: str) -> None:
     """Noise of 64 × 64 pixels."""
     import gymnasium as gym
 
+    from offline_core.datasets.commit import commit, prepare_dataset
+    from offline_core.datasets.manifest import Operation
+    from offline_core.datasets.writer import EpisodeWriter
     from offline_core.episodes import Episode
-    from offline_core.storage.committing import commit, prepare_dataset
-    from offline_core.storage.manifest import Operation
-    from offline_core.storage.writer import EpisodeWriter
 
     rng = np.random.default_rng(0)
     spaces = {"observation_space": gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), "action_space": gym.spaces.Discrete(4)}

@@ -25,21 +25,22 @@ import safetensors.torch
 import torch
 
 from benchmarks.figure import figure
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.result_cache import load_result, store_result
+from offline_core.datasets.row_groups import tables
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.errors import OfflineError
 from offline_core.learning.state import States, TrainingState
-from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest, save_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.quality.check import check_dataset, last_report
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.kept import keep, kept
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Format, Operation
-from offline_core.storage.reader import tables
-from offline_core.storage.writer import EpisodeWriter
 
 EPISODES = 20
 STEPS = 50
@@ -124,15 +125,15 @@ def _targets(root: Path) -> Iterator[Target]:
     yield Target("weights", weights, lambda: safetensors.torch.save(load_policy(policy).state_dict()))
 
     states = States(Location.of(str(root)), run="benchmark")
-    states.save(TrainingState(run="benchmark", updates=7, watched={"loss": 0.25}), {"weights": torch.randn(4, 64)})
+    states.save(TrainingState(run="benchmark", updates=7, metrics={"loss": 0.25}), {"weights": torch.randn(4, 64)})
     [state], [tensors] = (root / "checkpoints").glob("*.json"), (root / "checkpoints").glob("*.safetensors")
     for kind, path in (("state", state), ("tensors", tensors)):
         yield Target(kind, path, lambda: _state(states))
 
     place = Location.of(str(root / "result.json"))
-    keep(place, "benchmark", report, made={policy: read_policy_manifest(policy).fingerprint})
+    store_result(place, "benchmark", report, fingerprints={policy: read_policy_manifest(policy).fingerprint})
     made = root / "result.json"
-    yield Target("result", made, lambda: kept(place, "benchmark", QualityReport, fingerprint=fingerprint_of))
+    yield Target("result", made, lambda: load_result(place, "benchmark", QualityReport, fingerprint=fingerprint_of))
 
 
 def _plain(table: Any) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -37,7 +38,7 @@ OF_CLUSTERS = ("read", "fetch", "feed", "order", "step", "update", "sync", "roun
 """The terms that say how fast a cluster is, once it has started."""
 
 ALL_REDUCES = 2
-"""In an update: the gradients (one bucket), and what is watched."""
+"""In an update: the gradients (one bucket), and the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,7 @@ class Setting:
         return max(self.prelearners, self.learners) > self.cores
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """A phase of a run, as measured."""
 
     name: str
@@ -95,8 +95,13 @@ def loading(setting: Setting) -> Counts:
     counts["ray"] = float(bool(s.prelearners or s.learners) and not s.nodes)
     counts["group"] = float(s.learners > 0)
     if not s.streamed:
-        counts |= {"pool": float(s.prelearners > 0), **_reading(s, s.steps)}
-        counts["feed"] = float(s.steps)
+        read = s.steps / max(1, min(s.prelearners, s.cores))
+        counts |= {
+            "pool": float(s.prelearners > 0),
+            "read": read,
+            "fetch": float(s.steps * (s.prelearners > 0)),
+            "feed": s.steps,
+        }
     return counts
 
 
@@ -112,11 +117,6 @@ def learning(setting: Setting) -> Counts:
         "sync": together,
         "round": together * ALL_REDUCES * rounds(share),
     }
-
-
-def _reading(setting: Setting, steps: int) -> Counts:
-    lanes = max(1, min(setting.prelearners, setting.cores))
-    return {"read": steps / lanes, "fetch": float(steps * (setting.prelearners > 0))}
 
 
 def rounds(learners: int) -> int:
@@ -156,23 +156,12 @@ class CostModel:
 
 
 def fit(points: Sequence[Point]) -> CostModel:
-    """The coefficients, none below zero, that make the sum of squared relative errors least.
-
-    Raises:
-        ValueError: there are no points.
-    """
-    if not points:
-        raise ValueError("A cost model needs measured points; there are none.")
+    """Return the coefficients, none below zero, that make the sum of squared relative errors least."""
     terms = sorted({term for point in points for term, count in point.counts.items() if count})
     rows = np.array([[point.counts.get(term, 0.0) / point.seconds for term in terms] for point in points])
     scale = rows.max(axis=0)  # counts are from one to billions
     found, _ = nnls(rows / scale, np.ones(len(points)))
     return CostModel(dict(zip(terms, (found / scale).tolist(), strict=True)))
-
-
-def errors(model: CostModel, points: Sequence[Point]) -> list[float]:
-    """Of each point: what the model says over what was measured, less one."""
-    return [model.seconds(point.counts) / point.seconds - 1 for point in points]
 
 
 def bootstrapped(points: Sequence[Point], *, count: int = 200, seed: int = 0) -> list[CostModel]:
@@ -183,13 +172,13 @@ def bootstrapped(points: Sequence[Point], *, count: int = 200, seed: int = 0) ->
     models = []
     for _ in range(count):
         drawn = fitted * rng.choice(off, len(points))
-        models.append(fit([replace(point, seconds=float(s)) for point, s in zip(points, drawn, strict=True)]))
+        models.append(fit([point._replace(seconds=float(s)) for point, s in zip(points, drawn, strict=True)]))
     return models
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines that nobody here has measured: all numbers but those of the model are assumptions."""
+    """Machines that were not measured: all numbers but those of the model are assumptions."""
 
     nodes: int
     cores: int = 16
@@ -215,7 +204,7 @@ class Cluster:
 
 
 def stages(model: CostModel, cluster: Cluster) -> dict[str, float]:
-    """Seconds per step of each of the things that go on at once; the largest is the bottleneck."""
+    """Return the seconds per step of all stages, which run at once; the largest is the bottleneck."""
     c, cost = cluster, model.coefficients.get
     n = c.learners
     copies = (1 if c.passes_on else c.nodes - 1) if c.nodes > 1 else 0
@@ -245,31 +234,3 @@ def bottleneck(found: Mapping[str, float]) -> str:
     others = {name: seconds for name, seconds in found.items() if name not in learner}
     slower = learner if not others or sum(learner.values()) >= max(others.values()) else others
     return max(slower, key=lambda name: slower[name])
-
-
-@dataclass(frozen=True, slots=True)
-class Extrapolation:
-    """What the model says of a cluster; measured by nobody."""
-
-    cluster: Cluster
-    steps_per_second: float
-    low: float
-    """5th percentile of the bootstrapped models: how far the fit is off, not how far the model is."""
-    high: float
-    """95th."""
-    bottleneck: str
-    stages: dict[str, float]
-    """Seconds per step of each."""
-
-    def hours(self, steps: float) -> float:
-        """For one pass over so many."""
-        return steps / self.steps_per_second / 3600
-
-
-def extrapolate(model: CostModel, others: Sequence[CostModel], cluster: Cluster) -> Extrapolation:
-    """The rate of a stream on this cluster, with an interval by the other models."""
-    found = stages(model, cluster)
-    rate = 1 / seconds_per_step(found)
-    rates = [1 / seconds_per_step(stages(other, cluster)) for other in others] or [rate]
-    low, high = np.quantile(rates, [0.05, 0.95])
-    return Extrapolation(cluster, rate, float(low), float(high), bottleneck(found), found)

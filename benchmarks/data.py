@@ -45,7 +45,7 @@ def main() -> None:
 
 def convert(root: str, steps: int) -> None:
     """Another system's Parquet files to episodes, in order and scrambled within each file; and both our formats."""
-    from offline_core.storage.dataset import open_dataset
+    from offline_core.datasets.dataset import open_dataset
 
     write_recording(f"{root}/table", steps, format="table", max_rows_per_file=max(EPISODE_STEPS, steps // FILES))
     paths = open_dataset(f"{root}/table").paths
@@ -87,7 +87,7 @@ def document_loop(root: str, steps: int, *, pairs: int = 3) -> None:
 
     from offline_core.conversion.config import ConversionConfig
     from offline_core.conversion.converting import convert_table
-    from offline_core.storage.dataset import open_dataset
+    from offline_core.datasets.dataset import open_dataset
 
     source = f"{root}/table"
     write_recording(source, steps, format="table")
@@ -182,9 +182,9 @@ print(time.perf_counter() - start, peak() - before)
 
 def compact(root: str, steps: int) -> None:
     """Many small files to few large ones, in both formats."""
-    from offline_core.pruning.compact import compact_dataset
-    from offline_core.pruning.config import CompactionConfig
-    from offline_core.storage.dataset import open_dataset
+    from offline_core.curation.compact import compact_dataset
+    from offline_core.curation.config import CompactionConfig
+    from offline_core.datasets.dataset import open_dataset
 
     for format in ("episodes", "table"):
         source = f"{root}/compact-{format}"
@@ -200,9 +200,9 @@ def compact(root: str, steps: int) -> None:
 
 def prune(root: str, steps: int, *, pairs: int = 5) -> None:
     """Half of the episodes, chosen by return and strewn over the dataset, against a copy of the files that come of it."""
-    from offline_core.pruning.config import PruningConfig
-    from offline_core.pruning.prune import prune_dataset
-    from offline_core.storage.writer import FilesConfig
+    from offline_core.curation.config import PruningConfig
+    from offline_core.curation.prune import prune_dataset
+    from offline_core.datasets.data_file import FilesConfig
 
     for codec in CODECS:
         source, output = f"{root}/prune-{codec}", f"{root}/pruned-{codec}"
@@ -217,7 +217,7 @@ def prune(root: str, steps: int, *, pairs: int = 5) -> None:
         took = statistics.median(pruned)
         figure("prune.metadata.ratio_to_copy", statistics.median(copied) / took, "ratio", seconds=took, **fields)
         run = f"prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset={source!r}, output={output + '-memory'!r})"
-        _, peak = in_process("from offline_core.pruning.prune import *", run)
+        _, peak = in_process("from offline_core.curation.prune import *", run)
         figure("prune.metadata.peak_bytes", peak, "bytes", **fields)
 
 
@@ -234,10 +234,11 @@ def write_recording(uri: str, steps: int, *, format: str, **files: object) -> No
     """What a recording of CartPole is like: random walks of four floats, with the outputs of the policy."""
     import gymnasium as gym
 
+    from offline_core.datasets.commit import commit, prepare_dataset
+    from offline_core.datasets.data_file import FilesConfig
+    from offline_core.datasets.manifest import Operation
+    from offline_core.datasets.writer import EpisodeWriter
     from offline_core.episodes import Episode
-    from offline_core.storage.committing import commit, prepare_dataset
-    from offline_core.storage.manifest import Operation
-    from offline_core.storage.writer import EpisodeWriter, FilesConfig
 
     rng = np.random.default_rng(0)
     spaces = {

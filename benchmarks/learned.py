@@ -17,13 +17,13 @@ from typing import Any
 
 from benchmarks.figure import figure
 from benchmarks.mixtures import CARTPOLE, HIDDEN, adversary, at_random, expert, hidden, played, write
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.evaluation.rollouts import rollouts
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
+from offline_core.rollouts.rollouts import rollouts
+from offline_core.runtime.config import EnvironmentSpec, parse
 
 STEPS = 40_000
 REPLAY_STEPS = 100_000

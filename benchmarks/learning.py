@@ -27,13 +27,13 @@ import torch
 
 from benchmarks.data import write_recording
 from benchmarks.figure import figure, seconds
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import Feed, batches
+from offline_core.learning.data_loader import DataLoader, batches
 from offline_core.learning.learner import Learner
 from offline_core.learning.recorded import Recorded
-from offline_core.learning.run import Run, feed_of
-from offline_core.storage.dataset import open_dataset
+from offline_core.learning.run import Run, loader_of
+from offline_core.runtime.config import parse
 
 LARGE: dict[str, Any] = {"network": {"hidden_sizes": [256, 256], "share_layers": True}, "optimizer": {"batch_size": 2048}}
 UPDATES = 100
@@ -57,28 +57,28 @@ def main() -> None:
             against_rllib(root, arguments.rllib)
 
 
-def made(dataset: str, **settings: Any) -> tuple[Run, Feed, Learner]:
+def made(dataset: str, **settings: Any) -> tuple[Run, DataLoader, Learner]:
     """A learner and its feed."""
     config = parse(TrainingConfig, LARGE | settings)
     source = open_dataset(dataset)
     run = Run(config, Recorded.of(source, config.data), None, None, None, "")
-    feed = feed_of(run)
-    return run, feed, Learner(run.algorithm(), config, total_steps=10**9)
+    loader = loader_of(run)
+    return run, loader, Learner(run.algorithm(), config, total_steps=10**9)
 
 
-def updates(learner: Learner, feed: Feed, epoch: int, count: int) -> None:
+def updates(learner: Learner, loader: DataLoader, epoch: int, count: int) -> None:
     """So many updates, from as many epochs as that takes."""
     while count:
-        for chunk, steps in enumerate(feed.chunks(epoch)):
+        for window, steps in enumerate(loader.windows(epoch)):
             learner.load(steps)
-            units = learner.units()
-            for batch in batches(units, learner.batch_units, seed=0, epoch=epoch, chunk=chunk, replacement=False)[:count]:
+            indices = learner.indices()
+            for batch in batches(indices, learner.batch_units, seed=0, epoch=epoch, window=window, replacement=False)[:count]:
                 learner.update(batch)
                 count -= 1
             if not count:
                 break
         epoch += 1
-    learner.watched()
+    learner.take_metrics()
 
 
 def alternately(actions: dict[str, Callable[[], object]], *, repeats: int = REPEATS) -> dict[str, float]:
@@ -95,34 +95,34 @@ def alternately(actions: dict[str, Callable[[], object]], *, repeats: int = REPE
 class Ready:
     """Batches that lie ready, in place of steps to gather them from."""
 
-    def __init__(self, learner: Learner, feed: Feed) -> None:
-        steps = next(iter(feed.chunks(0)))
-        units = batches(steps.rows, learner.batch_units, seed=0, epoch=0, chunk=0, replacement=False)
-        self.batches = [steps.batch(part, learner.reading) for part in units]
-        self.numbers = [torch.full_like(part, number) for number, part in enumerate(units)]
+    def __init__(self, learner: Learner, loader: DataLoader) -> None:
+        steps = next(iter(loader.windows(0)))
+        indices = batches(steps.rows, learner.batch_units, seed=0, epoch=0, window=0, replacement=False)
+        self.batches = [steps.batch(part, learner.spec) for part in indices]
+        self.numbers = [torch.full_like(part, number) for number, part in enumerate(indices)]
 
-    def batch(self, units: torch.Tensor, reading: object) -> dict[str, torch.Tensor]:
-        return self.batches[int(units[0])]
+    def batch(self, indices: torch.Tensor, reading: object) -> dict[str, torch.Tensor]:
+        return self.batches[int(indices[0])]
 
-    def count(self, units: torch.Tensor, reading: object) -> int:
-        return len(units)
+    def count(self, indices: torch.Tensor, reading: object) -> int:
+        return len(indices)
 
 
 def feed_ratio(dataset: str) -> None:
     """Fed by the pipeline, against the same updates on batches that lie in memory; kept in memory, and streamed."""
     for name, data in (("feed.ratio", {}), ("feed.streaming.ratio", {"resident_bytes": 0, "window_steps": 65_536})):
-        _, feed, learner = made(dataset, data=data)
+        _, loader, learner = made(dataset, data=data)
         _, resident, other = made(dataset)
         ready = Ready(other, resident)
-        other.load(next(iter(resident.chunks(0))))
+        other.load(next(iter(resident.windows(0))))
         other._steps = ready  # type: ignore[assignment]
 
         def in_memory(other: Learner = other, ready: Ready = ready) -> None:
             for number in range(UPDATES):
                 other.update(ready.numbers[number % (len(ready.numbers) - 1)])
-            other.watched()
+            other.take_metrics()
 
-        took = alternately({"fed": partial(updates, learner, feed, 0, UPDATES), "in memory": in_memory})
+        took = alternately({"fed": partial(updates, learner, loader, 0, UPDATES), "in memory": in_memory})
         rate = UPDATES * 2048 / took["fed"]
         figure(name, took["in memory"] / took["fed"], "of in-memory speed", batch_size=2048, steps_per_second=round(rate))
 
@@ -174,9 +174,9 @@ os.wait()
 import ray
 quiet = dict(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 ray.init(num_cpus=4, object_store_memory={object_store_bytes}, **quiet)
-from offline_core.ray_session import _quiet_loggers
+from offline_core.runtime.ray_session import _quiet_loggers
 _quiet_loggers()
-from offline_core.config import parse
+from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 config = parse(TrainingConfig, {{
@@ -221,7 +221,7 @@ def against_rllib(root: str, folder: str) -> None:
 
 OURS = """
 import json
-from offline_core.config import parse
+from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 config = parse(TrainingConfig, {{

@@ -10,16 +10,16 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy
-from offline_core.recording.player import Assignment, play
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter
+from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.runtime.config import EnvironmentSpec
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 HIDDEN = EnvironmentSpec(id="benchmarks.hidden:HiddenCartPole-v1")
@@ -60,7 +60,7 @@ def played(
     """Whole episodes of at least so many steps."""
     done = 0
     for round_ in range(1000):
-        assignment = Assignment(round=round_, recorder=0, episodes=32)
+        assignment = EpisodesToPlay(round=round_, recorder=0, episodes=32)
         for episodes in play(policy, environment, assignment, identity=name, num_envs=32, seed=seed, explore=explore):
             for episode in episodes:
                 if done < steps:

@@ -84,12 +84,12 @@ def alternately(actions: dict[str, Callable[[int], object]]) -> dict[str, float]
 
 def record(places: dict[str, str]) -> None:
     """Recording by Ray's actors, which write to the place themselves."""
-    from offline_core.config import parse
     from offline_core.experts.config import ExpertConfig
     from offline_core.experts.train import train_expert
-    from offline_core.ray_session import ray_scope
     from offline_core.recording.config import RecordingConfig
     from offline_core.recording.record import record_episodes
+    from offline_core.runtime.config import parse
+    from offline_core.runtime.ray_session import ray_scope
 
     policy = train_expert(parse(ExpertConfig, {"target_return": 200}), output=f"{places['local']}/expert").checkpoint
     found: dict[str, Any] = {}
@@ -108,9 +108,9 @@ def record(places: dict[str, str]) -> None:
 
 def train(places: dict[str, str], steps: int) -> None:
     """One epoch of BC, the reading included, with data kept in memory and with data streamed."""
-    from offline_core.config import parse
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train_policy
+    from offline_core.runtime.config import parse
 
     for name, place in places.items():
         took = seconds(write_recording, f"{place}/data", steps, format="episodes")
@@ -147,10 +147,10 @@ def write_wide(uri: str, size_bytes: int) -> None:
     import gymnasium as gym
     import numpy as np
 
+    from offline_core.datasets.commit import commit, prepare_dataset
+    from offline_core.datasets.manifest import Operation
+    from offline_core.datasets.writer import EpisodeWriter
     from offline_core.episodes import Episode
-    from offline_core.storage.committing import commit, prepare_dataset
-    from offline_core.storage.manifest import Operation
-    from offline_core.storage.writer import EpisodeWriter
 
     width, length, together = 64, 1000, 64
     rng = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def write_wide(uri: str, size_bytes: int) -> None:
 STREAM = """
 import json, logging, os, threading, time
 import psutil, ray
-from offline_core.config import parse
+from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 

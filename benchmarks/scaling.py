@@ -14,24 +14,19 @@ import argparse
 import json
 import logging
 import os
-import platform
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.cost_model import Setting
 from benchmarks.data import write_recording
-from benchmarks.figure import figure
+from benchmarks.figure import environment, figure
+from benchmarks.scaling_page import report
 from benchmarks.scaling_processes import measured
-from benchmarks.scaling_report import figures, findings, report
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 LARGE_BATCH = 8192
@@ -58,13 +53,12 @@ def main() -> None:
     parser.add_argument("--from", dest="source", default=None, help="a .jsonl of earlier runs, in place of measuring")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    lines = read(arguments.source) if arguments.source else list(told(measure(arguments)))
-    found = findings(lines)
-    derived = figures(found)
-    for line in derived:
+    lines = read(arguments.source) if arguments.source else []
+    for line in () if arguments.source else measure(arguments):
         figure(**line)
+        lines.append(line)
     if arguments.report:
-        report(found, lines + derived, Path(arguments.report))
+        report(lines, Path(arguments.report))
 
 
 def read(path: str) -> list[dict[str, Any]]:
@@ -73,23 +67,8 @@ def read(path: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["name"] in ("scaling.machine", "scaling.stages", "scaling.run", "scaling.left_out")]
 
 
-def told(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The lines, each printed as soon as it is there."""
-    for line in lines:
-        figure(**line)
-        yield line
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A setting, and the curves it is a point of."""
-
-    setting: Setting
-    curves: tuple[str, ...]
-
-
-def grid(cores: int, *, sizes: Sequence[int], base: int) -> list[Task]:
-    """All settings, each once.
+def grid(cores: int, *, sizes: Sequence[int], base: int) -> dict[Setting, list[str]]:
+    """All settings, with the curves that each is a point of.
 
     Prelearners and learners by powers of two, up to the cores and, simulated by fractions of CPUs, twice as many.
     """
@@ -115,7 +94,7 @@ def grid(cores: int, *, sizes: Sequence[int], base: int) -> list[Task]:
         add("batch", learners=learners, batch_size=LARGE_BATCH)
     for nodes in (1, 2):
         add("nodes", prelearners=1, learners=2, streamed=True, nodes=nodes)
-    return [Task(setting, tuple(names)) for setting, names in curves.items()]
+    return curves
 
 
 def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -124,30 +103,26 @@ def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield {"name": "scaling.machine", "value": cores, "unit": "cores", **machine(), "algorithm": arguments.algorithm}
     sizes = [steps for steps in SIZES if steps <= arguments.max_steps]
     base = min(arguments.base_steps, arguments.max_steps)
-    tasks = grid(cores, sizes=sizes, base=base)
+    settings = grid(cores, sizes=sizes, base=base)
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-        for steps in sorted({task.setting.steps for task in tasks}):
+        for steps in sorted({setting.steps for setting in settings}):
             write_recording(f"{root}/{steps}", steps, format="episodes")
         spent: dict[Setting, float] = {}
         for repeat in range(arguments.repeats):
             yield from run_stages(f"{root}/{base}", arguments.limit_seconds)
-            for task in tasks if repeat % 2 == 0 else tasks[::-1]:
-                fields = {"curves": task.curves, "repeat": repeat, "setting": asdict(task.setting)}
+            for setting in list(settings)[:: 1 if repeat % 2 == 0 else -1]:
+                fields = {"curves": settings[setting], "repeat": repeat, "setting": asdict(setting)}
                 left = arguments.minutes * 60 - (time.monotonic() - begin)
-                if left < spent.get(task.setting, 0.0) or left <= 0:
+                if left < spent.get(setting, 0.0) or left <= 0:
                     yield {"name": "scaling.left_out", "value": 0, "unit": "s", "why": "no time left", **fields}
                     continue
                 before = time.monotonic()
-                job = {
-                    "dataset": f"{root}/{task.setting.steps}",
-                    "algorithm": arguments.algorithm,
-                    "setting": fields["setting"],
-                }
+                job = {"dataset": f"{root}/{setting.steps}", "algorithm": arguments.algorithm, "setting": fields["setting"]}
                 found, peak = in_process("train", job, min(arguments.limit_seconds, max(SHORT_SECONDS, left)))
-                spent[task.setting] = time.monotonic() - before
+                spent[setting] = time.monotonic() - before
                 if found is None:
                     why = "it had not ended by then"
-                    yield {"name": "scaling.left_out", "value": spent[task.setting], "unit": "s", "why": why, **fields}
+                    yield {"name": "scaling.left_out", "value": spent[setting], "unit": "s", "why": why, **fields}
                 else:
                     yield {"name": "scaling.run", "value": found.pop("seconds"), "unit": "s", **found, **asdict(peak), **fields}
 
@@ -156,13 +131,8 @@ def run_stages(dataset: str, limit_seconds: float) -> Iterator[dict[str, Any]]:
     """What happens to a window of steps, each part by itself."""
     found, _ = in_process("stages", {"dataset": dataset}, limit_seconds)
     if found is None:
-        yield {
-            "name": "scaling.left_out",
-            "value": limit_seconds,
-            "unit": "s",
-            "why": "it had not ended by then",
-            "curves": ["stages"],
-        }
+        why = "it had not ended by then"
+        yield {"name": "scaling.left_out", "value": limit_seconds, "unit": "s", "why": why, "curves": ["stages"]}
     else:
         yield {"name": "scaling.stages", "value": found["read"] * 1e6, "unit": "s per million steps read", **found}
 
@@ -176,16 +146,9 @@ def in_process(kind: str, job: dict[str, Any], limit_seconds: float) -> tuple[di
 
 def machine() -> dict[str, Any]:
     """Where this is measured, and how busy it was before."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = names[0] if names else model
-    memory = round(psutil.virtual_memory().total / 2**30)
-    load = round(statistics.fmean(os.getloadavg()[:2]), 2)
-    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("ray", "torch")}}
+    facts = environment("ray", "torch")
     command = " ".join(["python -m benchmarks.scaling", *sys.argv[1:]])
-    return {"processor": model, "memory_gib": memory, "load_before": load, **versions, "command": command}
+    return {**facts, "load_before": round(sum(os.getloadavg()[:2]) / 2, 2), "command": command}
 
 
 if __name__ == "__main__":

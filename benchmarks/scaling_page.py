@@ -1,217 +1,245 @@
-"""The page of the scaling benchmark."""
+"""The page of the scaling benchmark from its measured lines: medians, the fitted cost model, and its extrapolation."""
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from benchmarks.cost_model import TERMS, Extrapolation, Setting, bottleneck, errors
-from benchmarks.scaling_report import STEPS, Findings, Line, Median, interval, label
+import numpy as np
 
+from benchmarks.cost_model import (
+    TERMS,
+    Cluster,
+    Point,
+    Setting,
+    bootstrapped,
+    bottleneck,
+    fit,
+    learning,
+    loading,
+    seconds_per_step,
+    stages,
+)
+
+Line = dict[str, Any]
+NODES, STEPS = (1, 2, 5, 10, 20, 50, 100), 10**11
 COLUMNS = ("", "steps/s (slowest – fastest)", "with start and loading", "peak memory", "of it the training process", "runs")
-BEYOND = """\
-It takes for granted: {cores} cores a node, {learners} of them learners and the others but one prelearners; {batch} steps of \
-each batch for each learner; {network:.0f} Gbit/s for each node in each direction; cores, Ray and latency as they were here, \
-however many there are; storage that keeps up; nobody lost on the way. It knows nothing of what only shows at size: Ray Data's \
-bookkeeping of some million row groups, the list of them that goes along with each read task, manifests of 10¹¹ steps, batches \
-so large that more of them are needed to learn as much."""
+TEMPLATE = Path(__file__).with_suffix(".md")
+"""The text of the page; its fields are the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of one setting, as they were printed."""
+
+    setting: Setting
+    lines: list[Line]
+
+    @property
+    def rates(self) -> list[float]:
+        """Steps/s from the first batch that could be drawn to the end."""
+        return [line["steps"] / (line["value"] - line["load_seconds"]) for line in self.lines]
+
+    @property
+    def steps_per_second(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def learn_seconds(self) -> float:
+        return statistics.median(line["value"] - line["load_seconds"] for line in self.lines)
+
+    def median(self, name: str) -> float:
+        return statistics.median(line[name] for line in self.lines)
+
+    def is_in(self, curve: str) -> bool:
+        return curve in self.lines[0]["curves"]
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        return (
+            label(self.setting),
+            f"{thousands(self.steps_per_second)} ({thousands(min(self.rates))} – {thousands(max(self.rates))})",
+            thousands(statistics.median(line["steps"] / line["value"] for line in self.lines)),
+            f"{self.median('bytes') / 1e6:,.0f} MB",
+            f"{self.median('process_bytes') / 1e6:,.0f} MB",
+            str(len(self.lines)),
+        )
+
+
+class Findings:
+    """What measured lines come to."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        by_name: dict[str, list[Line]] = defaultdict(list)
+        for line in lines:
+            by_name[line["name"].removeprefix("scaling.")].append(line)
+        grouped: dict[Setting, list[Line]] = defaultdict(list)
+        for run in by_name["run"]:
+            grouped[Setting(**run["setting"])].append(run)
+        self.runs = [Runs(setting, same) for setting, same in grouped.items()]
+        self.machine = by_name["machine"][-1] if by_name["machine"] else {}
+        self.left_out = by_name["left_out"]
+        self.points = [point for run in by_name["run"] for point in points_of(run)]
+        for line in by_name["stages"]:
+            self.points += [Point(f"{name} by itself", line[name] * 1e6, {name: 1e6}) for name in ("read", "feed", "order")]
+        self.model, self.others = fit(self.points), bootstrapped(self.points)
+        last = by_name["stages"][-1] if by_name["stages"] else {}
+        sizes = ("bytes_per_step", "stored_bytes_per_step", "gradient_bytes")
+        self.cluster = Cluster(1, **{name: last[name] for name in sizes if last})
+
+    def along(self, curve: str) -> list[Runs]:
+        """The runs of a curve in its order, all of one kind of reading together."""
+        own = [runs for runs in self.runs if runs.is_in(curve)]
+        return sorted(own, key=lambda r: (r.setting.streamed, r.setting.steps, r.setting.learners, r.setting.prelearners))
+
+    def on(self, nodes: int, *, passes_on: bool) -> tuple[float, float, float, dict[str, float]]:
+        """(steps/s of a cluster of so many nodes, its 5th and 95th percentile over the bootstrapped fits, its stages)."""
+        cluster = replace(self.cluster, nodes=nodes, passes_on=passes_on)
+        found = stages(self.model, cluster)
+        low, high = np.quantile([1 / seconds_per_step(stages(other, cluster)) for other in self.others], [0.05, 0.95])
+        return 1 / seconds_per_step(found), float(low), float(high), found
+
+
+def points_of(run: Line) -> list[Point]:
+    """The phases of a run that the model is fitted to: of a stream only its start, of given nodes none."""
+    setting = Setting(**run["setting"])
+    if setting.nodes:
+        return []
+    found = [Point(f"{label(setting)}: start and loading", run["load_seconds"], loading(setting))]
+    if not setting.streamed:
+        found.append(Point(f"{label(setting)}: learning", run["value"] - run["load_seconds"], learning(setting)))
+    return found
+
+
+def report(lines: Sequence[Line], path: Path) -> None:
+    """Write the page, the raw lines and the plot beside each other."""
+    from benchmarks.scaling_plot import plot
+
+    found = Findings(lines)
+    path.with_name(f"{path.name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.with_name(f"{path.name}.md").write_text(page(found, path.name))
+    plot(found, path.with_name(f"{path.name}.png"))
 
 
 def page(found: Findings, name: str) -> str:
     """Markdown; `name` is that of the files beside it."""
-    machine = found.machine
-    where = (
-        f"{machine.get('processor', 'unknown')}, {machine.get('value', '?')} cores, {machine.get('memory_gib', '?')} GiB, "
-        f"Python {machine.get('python', '?')}, Ray {machine.get('ray', '?')}, Torch {machine.get('torch', '?')}, load before "
-        f"{machine.get('load_before', '?')}"
+    unknown = dict.fromkeys(("processor", "value", "memory_gib", "python", "ray", "torch", "load_before"), "?")
+    machine = {"command": "python -m benchmarks.scaling", "algorithm": "bc", **unknown, **found.machine}
+    tables = {curve: table(COLUMNS, [runs.row for runs in found.along(curve)]) for curve in ("size", "learners", "batch")}
+    nodes = [(*runs.row, str(max(line["nodes_with_learners"] for line in runs.lines))) for runs in found.along("nodes")]
+    c = found.cluster
+    text = TEMPLATE.read_text().format(
+        date=name.removesuffix("-scaling"),
+        name=name,
+        machine=machine,
+        **tables,
+        prelearners=table(COLUMNS, [runs.row for runs in found.along("prelearners")]),
+        loading=loading_table(found),
+        nodes=table((*COLUMNS, "nodes with learners"), nodes),
+        **model_fields(found),
+        cluster=c,
+        batch_per_learner=f"{c.batch_per_learner:,}",
+        network=f"{c.network_bytes_per_second * 8 / 1e9:.0f}",
+        **cluster_fields(found),
     )
-    parts = [
-        f"# Scaling, {name.removesuffix('-scaling')}",
-        f"`{machine.get('command', 'python -m benchmarks.scaling')}` on {where}. Each run is `train_policy` "
-        f"({machine.get('algorithm', 'bc')}, the default network, CartPole-like steps of four floats in episode format) in a "
-        f"process of its own; settings took turns, forwards and then backwards; medians. Raw lines: "
-        f"[{name}.jsonl]({name}.jsonl); this page and the plot are made from them by `--from`.",
-        f"![Scaling]({name}.png)",
-        "**Steps/s** are those learned from the moment when the first batch could be drawn to the end, for a stream with the "
-        "wait for its first steps. **Peak memory** is the sum of the proportional set sizes (PSS) of the training process and "
-        "of all processes below it, so Ray's own, idle workers, actors, and what is in use of the object store; taken every "
-        "0.3 s.",
-        "## Size of the dataset\n\nOne prelearner; small datasets for more epochs, so that there is something to measure. Each "
-        "epoch of a stream starts a pool of prelearners: of a small dataset, it is mostly that.",
-        table(found, "size"),
-        "## Prelearners\n\nStreamed, the process that feeds learns; without prelearners it reads as well. "
-        "Simulated: more of them than cores, by fractions of CPUs, so what they add is overhead and says nothing about more "
-        "cores.",
-        table(found, "prelearners"),
-        "The same, loading a dataset that stays in memory; nothing is learned meanwhile:",
-        loading_table(found),
-        "## Learners\n\nResident, the process that feeds reads; each global batch is shared. Simulated ones share cores: what "
-        "grows with them is overhead.",
-        table(found, "learners"),
-        "## Batches",
-        table(found, "batch"),
-        "## Two Ray nodes\n\nTwo raylets on this machine, with an object store each, against one with the CPUs of both; two "
-        "learners, one prelearner, streamed. No network is between them, and no core comes with the second: it shows what "
-        "passing steps from store to store costs.",
-        nodes_table(found),
-        *model_part(found),
-        *extrapolation_part(found),
-        *left_out_part(found),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def table(found: Findings, curve: str) -> str:
-    """The settings of a curve."""
-    rows = [row(median) for median in along(found, curve)]
-    return markdown(COLUMNS, rows) if rows else "Nothing of it was measured."
-
-
-def along(found: Findings, curve: str) -> list[Median]:
-    """The settings of a curve in its order, all of one kind of reading together."""
-    own = [median for median in found.medians if curve in median.curves]
-    return sorted(own, key=lambda m: (m.setting.streamed, m.setting.steps, m.setting.learners, m.setting.prelearners))
-
-
-def row(median: Median) -> tuple[str, ...]:
-    """A setting."""
-    return (
-        label(median.setting),
-        f"{thousands(median.steps_per_second)} ({thousands(median.slowest)} – {thousands(median.fastest)})",
-        thousands(median.all_steps_per_second),
-        f"{median.peak_bytes / 1e6:,.0f} MB",
-        f"{median.process_bytes / 1e6:,.0f} MB",
-        str(median.runs),
-    )
+    return text + left_out(found.left_out)
 
 
 def loading_table(found: Findings) -> str:
     """How long loading takes, Ray's start and that of the actors included."""
-    medians = [m for m in found.medians if not m.setting.streamed and not m.setting.learners and m.setting.batch_size == 1024]
-    base = {m.setting.steps for m in medians if "loading" in m.curves}
-    medians = sorted((m for m in medians if m.setting.steps in base), key=lambda m: m.setting.prelearners)
-    rows = [(label(m.setting), f"{m.load_seconds:.1f} s") for m in medians]
-    return markdown(("", "until the first batch, Ray's start included"), rows) if rows else "Nothing of it was measured."
+    own = [r for r in found.runs if not r.setting.streamed and not r.setting.learners and r.setting.batch_size == 1024]
+    base = {runs.setting.steps for runs in own if runs.is_in("loading")}
+    own = sorted((runs for runs in own if runs.setting.steps in base), key=lambda runs: runs.setting.prelearners)
+    rows = [(label(runs.setting), f"{runs.median('load_seconds'):.1f} s") for runs in own]
+    return table(("", "until the first batch, Ray's start included"), rows)
 
 
-def nodes_table(found: Findings) -> str:
-    """One and two nodes, and on how many there were learners."""
-    medians = [median for median in found.medians if "nodes" in median.curves]
-    if not medians:
-        return "Nothing of it was measured."
-    return markdown((*COLUMNS, "nodes with learners"), [(*row(median), str(median.nodes_with_learners)) for median in medians])
-
-
-def model_part(found: Findings) -> list[str]:
+def model_fields(found: Findings) -> dict[str, Any]:
     """Coefficients, and how far the model is off."""
+    model = found.model
     rows = []
     for term, meaning in TERMS.items():
-        low, high = interval(found, term)
-        rows.append((term, seconds(found.model.coefficients.get(term, 0.0)), f"{seconds(low)} – {seconds(high)}", meaning))
-    off = errors(found.model, found.points)
-    worst = sorted(zip(found.points, off, strict=True), key=lambda pair: -abs(pair[1]))[:8]
-    parts = [
-        "## Cost model\n\nseconds = Σ count × coefficient, fitted by non-negative least squares of relative errors to the "
-        f"{len(found.points)} phases that were measured (start and loading; learning of resident data; stages by themselves). "
-        "Intervals: 5th to 95th percentile of 200 bootstrapped fits. A coefficient of 0 is one that these runs cannot tell "
-        "from the others.",
-        markdown(("term", "costs", "interval", "is"), rows),
-        f"Half of the points are off by less than {statistics.median(map(abs, off)):.0%}. The farthest:",
-        markdown(
-            ("phase", "measured", "model", "off by"),
-            [
-                (point.name, seconds(point.seconds), seconds(found.model.seconds(point.counts)), f"{error:+.0%}")
-                for point, error in worst
-            ],
-        ),
+        values = sorted(other.coefficients.get(term, 0.0) for other in found.others)
+        low, high = values[len(values) // 20], values[-1 - len(values) // 20]
+        rows.append((term, seconds(model.coefficients.get(term, 0.0)), f"{seconds(low)} – {seconds(high)}", meaning))
+    phases = [(point.name, point.seconds, model.seconds(point.counts)) for point in found.points]
+    off = [abs(said / measured - 1) for _, measured, said in phases]
+    worst = sorted(phases, key=lambda phase: -abs(phase[2] / phase[1] - 1))[:8]
+    streams = [
+        (label(runs.setting), runs.learn_seconds, model.streaming(runs.setting))
+        for runs in found.runs
+        if runs.setting.streamed and not runs.setting.nodes
     ]
-    if found.streams:
-        parts += [
-            "Streams were not fitted. What the model says of them (the slowest of learning, reading and feeding, or all their "
-            "work over the cores) is a test of it:",
-            markdown(
-                ("stream", "measured", "model", "off by"),
-                [
-                    (label(m.setting), seconds(m.learn_seconds), seconds(said), f"{said / m.learn_seconds - 1:+.0%}")
-                    for m, said in found.streams
-                ],
-            ),
-        ]
-    return parts
+    return {
+        "points": len(found.points),
+        "terms": table(("term", "costs", "interval", "is"), rows),
+        "half": f"{statistics.median(off):.0%}",
+        "farthest": compared("phase", worst),
+        "streams": compared("stream", streams),
+    }
 
 
-def extrapolation_part(found: Findings) -> list[str]:
+def compared(kind: str, phases: Iterable[tuple[str, float, float]]) -> str:
+    """A table of (name, measured seconds, seconds by the model)."""
+    rows = [(name, seconds(real), seconds(said), f"{said / real - 1:+.0%}") for name, real, said in phases]
+    return table((kind, "measured", "model", "off by"), rows)
+
+
+def cluster_fields(found: Findings) -> dict[str, str]:
     """What the model says of clusters."""
-    last = found.extrapolations[-1].cluster
-    beyond = BEYOND.format(
-        cores=last.cores,
-        learners=last.learners_per_node,
-        batch=f"{last.batch_per_learner:,}",
-        network=last.network_bytes_per_second * 8 / 1e9,
+    tables = []
+    for passes_on in (False, True):
+        rows = []
+        for nodes in NODES:
+            rate, low, high, stages_ = found.on(nodes, passes_on=passes_on)
+            interval = f"{thousands(low)} – {thousands(high)}"
+            rows.append((nodes, thousands(rate), interval, f"{STEPS / rate / 3600:,.1f} h", bottleneck(stages_)))
+        tables.append(table(("nodes", "steps/s", "interval", "10¹¹ steps, once", "bottleneck"), rows))
+    (*_, fetched), (*_, passed) = (found.on(NODES[-1], passes_on=passes) for passes in (False, True))
+    limits = sorted(fetched.items(), key=lambda item: -item[1])
+    rest = {name: cost for name, cost in passed.items() if name != bottleneck(passed)}
+    verdict = (
+        f"So the bottleneck of {NODES[-1]} nodes is **{bottleneck(fetched)}**; if nodes pass windows on, "
+        f"**{bottleneck(passed)}**, and next **{bottleneck(rest)}**."
     )
-    parts = [
-        "## Extrapolation: 100 nodes, 10¹¹ steps\n\n**Nobody has measured this.** It is the model above, a stream, and these "
-        f"assumptions. {beyond} The intervals are of the fit alone, not of all that.",
-    ]
-    for passes_on, title in (
-        (False, "Every node fetches each window from the node that feeds:"),
-        (True, "If nodes pass windows on to each other, as Ray may let them:"),
-    ):
-        said = [one for one in found.extrapolations if one.cluster.passes_on == passes_on]
-        parts += [title, markdown(("nodes", "steps/s", "interval", "10¹¹ steps, once", "bottleneck"), map(extrapolated, said))]
-    largest = [one for one in found.extrapolations if one.cluster.nodes == last.nodes]
-    limits = sorted(largest[0].stages.items(), key=lambda item: -item[1])
-    parts += [
-        f"What each stage could do on {last.nodes} nodes if nothing else held it up, the narrowest first (the learners' three "
-        "come one after the other, all else goes on at once):",
-        markdown(("stage", "steps/s"), [(name, thousands(1 / cost) if cost else "no limit found") for name, cost in limits]),
-        verdict(largest),
-    ]
     if untold := found.model.untold:
-        parts.append(
-            f"**The fit found nothing for {', '.join(untold)}**: these runs cannot tell it from other terms, or did not have "
-            "it. The rates above take it for free, and are a best case in that."
+        verdict += (
+            f"\n\n**The fit found nothing for {', '.join(untold)}**: these runs cannot tell it from other terms, or did not "
+            "have it. The rates above take it for free, and are a best case in that."
         )
-    return parts
+    rates = [(name, thousands(1 / cost) if cost else "no limit found") for name, cost in limits]
+    return {"fetching": tables[0], "passing": tables[1], "limits": table(("stage", "steps/s"), rates), "verdict": verdict}
 
 
-def extrapolated(said: Extrapolation) -> tuple[str, ...]:
-    """A row."""
-    interval = f"{thousands(said.low)} – {thousands(said.high)}"
-    took = f"{said.hours(STEPS):,.1f} h"
-    return str(said.cluster.nodes), thousands(said.steps_per_second), interval, took, said.bottleneck
-
-
-def verdict(largest: Sequence[Extrapolation]) -> str:
-    """The bottleneck, in a sentence."""
-    fetched, passed = largest
-    rest = {name: cost for name, cost in passed.stages.items() if name != bottleneck(passed.stages)}
-    return (
-        f"So the bottleneck of {fetched.cluster.nodes} nodes is **{fetched.bottleneck}**; if nodes pass windows on, "
-        f"**{passed.bottleneck}**, and next **{bottleneck(rest)}**."
-    )
-
-
-def left_out_part(found: Findings) -> list[str]:
+def left_out(lines: Iterable[Line]) -> str:
     """What was not measured."""
-    if not found.left_out:
-        return []
-    names = [
-        f"- {label_of(line)}: {line['why']}" + (f" ({line['value']:.0f} s)" if line["value"] else "") for line in found.left_out
-    ]
-    return ["## Left out", "\n".join(names)]
+    names = []
+    for line in lines:
+        name = label(Setting(**line["setting"])) if "setting" in line else ", ".join(line["curves"])
+        turn = f", turn {line['repeat'] + 1}" if "repeat" in line else ""
+        names.append(f"- {name}{turn}: {line['why']}" + (f" ({line['value']:.0f} s)" if line["value"] else ""))
+    return "\n## Left out\n\n" + "\n".join(names) + "\n" if names else ""
 
 
-def label_of(line: Line) -> str:
-    """What a line is of."""
-    name = label(Setting(**line["setting"])) if "setting" in line else ", ".join(line["curves"])
-    return f"{name}, turn {line['repeat'] + 1}" if "repeat" in line else name
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) if rows else "Nothing of it was measured."
+
+
+def label(setting: Setting) -> str:
+    """A setting in words."""
+    s = setting
+    words = [f"{s.steps / 1e6:g} M steps", "streamed" if s.streamed else "resident"]
+    words += [f"{s.epochs} epochs"] * (s.epochs > 1) + [f"batches of {s.batch_size:,}"] * (s.batch_size != 1024)
+    for count, word in ((s.prelearners, "prelearner"), (s.learners, "learner"), (s.nodes, "node")):
+        words += [f"{count} {word}{'s' * (count > 1)}"] * bool(count)
+    return ", ".join(words) + " (simulated)" * s.simulated
 
 
 def thousands(rate: float) -> str:

@@ -42,8 +42,8 @@ def train(dataset: str, algorithm: str, setting: dict[str, Any]) -> dict[str, fl
 
 def config_of(setting: Setting, algorithm: str) -> Any:
     """The network is the default one; actors share the CPUs but one, which Ray Data's read tasks take, in equal parts."""
-    from offline_core.config import parse
     from offline_core.learning.config import TrainingConfig
+    from offline_core.runtime.config import parse
 
     actors = setting.prelearners + setting.learners
     each = int(100 * min(1.0, (ray_cpus(setting) - 1) / max(1, actors))) / 100
@@ -97,17 +97,15 @@ def stages(dataset: str) -> dict[str, float]:
     """Seconds per step of what happens to a window of steps, each by itself on one core; medians. And a step's bytes."""
     import torch
 
-    from offline_core.learning.feed import batches, joined
+    from offline_core.datasets.dataset import open_dataset
+    from offline_core.datasets.row_groups import read_together, row_groups, schema_of
+    from offline_core.learning.data_loader import batches, joined, without_seconds
     from offline_core.learning.group import _put, _taken
     from offline_core.learning.mapping import Mapping
     from offline_core.learning.recorded import Recorded
     from offline_core.learning.run import Run
-    from offline_core.learning.source import SECONDS
-    from offline_core.prelearner.layout import IS_STEP
-    from offline_core.ray_session import fetch, ray_session
-    from offline_core.storage.dataset import open_dataset
-    from offline_core.storage.pieces import pieces, read_pieces
-    from offline_core.storage.reader import schema_of
+    from offline_core.learning.steps import Steps
+    from offline_core.runtime.ray_session import fetch, ray_session
 
     torch.set_num_threads(1)
     config, source = config_of(Setting(1), "bc"), open_dataset(dataset)
@@ -119,31 +117,31 @@ def stages(dataset: str) -> dict[str, float]:
         source.manifest.format,
         algorithm.stored,
         recorded.pipeline,
-        looks_ahead=algorithm.looks_ahead,
+        needs_next_obs=algorithm.needs_next_obs,
         where=source.location.uri,
     )
     mapper, names = mapping.mapper(), mapping.stored_columns(schema_of(source).names)
-    window = pieces(source, names)
+    window = list(row_groups(source, names))
     parts: list[Any] = []
-    while window and sum(int(part[IS_STEP].sum()) for part in parts) < WINDOW_STEPS:
-        parts.append(mapper(read_pieces([window.pop(0)], names)))
-    parts = [{name: column for name, column in part.items() if name not in SECONDS} for part in parts]
-    window, steps = pieces(source, names)[: len(parts)], sum(int(part[IS_STEP].sum()) for part in parts)
+    while window and sum(map(len, parts)) < WINDOW_STEPS:
+        parts.append(mapper(read_together([window.pop(0)], names)))
+    parts = [without_seconds(part)[0] for part in parts]
+    window, steps = list(row_groups(source, names))[: len(parts)], sum(map(len, parts))
     took: dict[str, list[float]] = {"read": [], "feed": [], "order": []}
     with ray_session():
         for _ in range(REPEATS):
-            took["read"].append(seconds(lambda: [mapper(read_pieces([piece], names)) for piece in window]) / steps)
+            took["read"].append(seconds(lambda: [mapper(read_together([piece], names)) for piece in window]) / steps)
             stored: list[Any] = []
-            took["feed"].append(seconds(lambda put=stored: put.append(_put(joined(parts, dataset)))) / steps)
+            took["feed"].append(seconds(lambda put=stored: put.append(_put(Steps.of(joined(parts, dataset))))) / steps)
 
             def order(reference: Any = stored[0]) -> None:
                 rows = _taken(fetch(reference)).rows
-                batches(rows, 1024, seed=0, epoch=0, chunk=0, replacement=False)
+                batches(rows, 1024, seed=0, epoch=0, window=0, replacement=False)
 
             took["order"].append(seconds(order) / steps)
     return {
         **{name: statistics.median(each) for name, each in took.items()},
-        "bytes_per_step": sum(column.nbytes for part in parts for column in part.values()) / steps,
+        "bytes_per_step": sum(column.nbytes for part in parts for column in part.columns.values()) / steps,
         "stored_bytes_per_step": source.ref.bytes / source.ref.steps,
         "gradient_bytes": 4.0 * sum(p.numel() for p in algorithm.parameters() if p.requires_grad),
     }

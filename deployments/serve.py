@@ -17,7 +17,7 @@ from deployments.definitions import PROFILES, definitions, flow_of
 from deployments.server import readable_errors
 from flows.stopping import AT_ONCE, STOPS, end_at_once
 from flows.ui import use_preferred_ui
-from offline_core.provenance import provenance
+from offline_core.runtime.provenance import provenance
 
 
 def served(definition: dict[str, Any]) -> RunnerDeployment:

@@ -1,4 +1,4 @@
-"""An environment of your own, by import path: the module registers it, and is imported wherever the environment is played.
+"""Define an environment: this module registers it, and each process that plays it imports the module.
 
     offline train-expert runs/corridor/expert --env examples.environment:Corridor-v0
     offline record runs/corridor/expert/best runs/corridor/recording -s episodes=50
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Corridor(gym.Env[np.ndarray, np.int64]):
-    """Walk to the door at the right end; each step that does not reach it costs 1. One sees the share of the way behind."""
+    """Walk to the door at the right end; each step that does not reach it costs 1. The observation is the share of the way."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -25,16 +25,16 @@ class Corridor(gym.Env[np.ndarray, np.int64]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.place = int(self.np_random.integers(self.length))
-        return self.seen(), {}
+        self.position = int(self.np_random.integers(self.length))
+        return self.observation(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.place = max(0, self.place + (1 if action else -1))
-        at_door = self.place == self.length
-        return self.seen(), float(at_door) - 1.0, at_door, False, {"is_success": at_door}
+        self.position = max(0, self.position + (1 if action else -1))
+        at_door = self.position == self.length
+        return self.observation(), float(at_door) - 1.0, at_door, False, {"is_success": at_door}
 
-    def seen(self) -> np.ndarray:
-        return np.array([self.place / self.length], np.float32)
+    def observation(self) -> np.ndarray:
+        return np.array([self.position / self.length], np.float32)
 
 
 gym.register("Corridor-v0", f"{__name__}:Corridor", max_episode_steps=50, reward_threshold=-5.5)

@@ -1,11 +1,11 @@
-"""A connector that changes what is observed: the last few observations at once, and the environment to match.
+"""Change observations with a connector: the last few at once, and the environment to match.
 
     offline train runs/recording runs/policy \\
         -s 'data.connectors=[{path: examples.frame_stacking:StackFrames, arguments: {frames: 4}}]' \\
         -s evaluation.environment.id=examples.frame_stacking:StackedCartPole-v1
 
-`network.frames` does the same with less memory, for a policy that keeps the last observations itself; this is how to
-change observations in a way of your own.
+`network.frames` does the same with less memory: the policy itself keeps the last observations. Use a connector for changes that
+no parameter offers.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
-from offline_core.prelearner.layout import STARTS, Columns
+import offline_core as offline
 
 
 class StackFrames:
-    """Observations (R, …) → (R, frames, …), the oldest first; before an episode's first one stands the first one."""
+    """Observations (R, …) → (R, frames, …), the oldest first; the first one of an episode is repeated before it."""
 
     def __init__(self, frames: int = 4) -> None:
         self.frames = frames
@@ -27,15 +27,14 @@ class StackFrames:
         low, high = (np.repeat(bound[None], self.frames, axis=0) for bound in (observation_space.low, observation_space.high))
         return gym.spaces.Box(low, high, dtype=low.dtype.type), action_space
 
-    def __call__(self, steps: Columns) -> Columns:
-        rows = np.arange(len(steps[STARTS]))
-        first = np.maximum.accumulate(np.where(steps[STARTS], rows, 0))
-        seen = np.maximum(rows[:, None] + np.arange(1 - self.frames, 1), first[:, None])
+    def __call__(self, steps: offline.EpisodeBatch) -> offline.EpisodeBatch:
+        seen = np.arange(steps.rows)[:, None] + np.arange(1 - self.frames, 1)
+        seen = np.maximum(seen, steps.first[:, None])
         return steps | {"obs": steps["obs"][seen]}
 
 
 def stacked_cartpole(frames: int = 4, **arguments: Any) -> gym.Env:
-    """CartPole whose observations are stacked in the same way."""
+    """CartPole with observations that are stacked in the same way."""
     return FrameStackObservation(gym.make("CartPole-v1", **arguments), frames)
 
 

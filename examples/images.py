@@ -1,8 +1,8 @@
-"""A data class that replaces reading and mapping altogether: image files through Ray Data, learned from by a CNN.
+"""Replace reading and mapping by a data class: image files through Ray Data, classified by a CNN.
 
     python -m examples.images runs/images
 
-makes PNGs of 16 × 16 pixels, named after the shape in them, and clones what whoever named them did: look, and say what it is.
+makes PNGs of 16 × 16 pixels, each named after its shape, and learns to name the shape.
 """
 
 import sys
@@ -14,12 +14,7 @@ import numpy as np
 import ray.data
 from PIL import Image
 
-from offline_core.config import parse
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import load_policy
-from offline_core.prelearner.layout import Columns, lay_out
-from offline_core.ray_session import ray_session
+import offline_core as offline
 
 SHAPES = ("bar", "cross", "frame", "slash")
 PIXELS = 16
@@ -34,18 +29,18 @@ class LabelledImages:
     def spaces(self) -> tuple[gym.Space, gym.Space]:
         return gym.spaces.Box(0, 255, (PIXELS, PIXELS, 1), np.uint8), gym.spaces.Discrete(len(SHAPES))
 
-    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
+    def batches(self, wanted: Sequence[str], *, needs_next_obs: bool) -> Iterator[offline.EpisodeBatch]:
         images = ray.data.read_images(self.uri, mode="L", include_paths=True).sort("path")
         for batch in images.iter_batches(batch_size=512, batch_format="numpy"):
             observations = np.stack(list(batch["image"]))[..., None]
             shapes = [SHAPES.index(Path(path).name.partition("-")[0]) for path in batch["path"]]
             ends = {"rewards": np.ones(len(shapes)), "terminateds": np.ones(len(shapes), bool)}
             steps = {"obs": observations, "actions": np.array(shapes), **ends}
-            yield lay_out(steps, np.ones(len(shapes)), observations if looks_ahead else None)
+            yield offline.EpisodeBatch.from_steps(steps, np.ones(len(shapes)), observations if needs_next_obs else None)
 
 
 def draw(shape: str, rng: np.random.Generator) -> np.ndarray:
-    """A noisy picture of it, (16, 16) uint8, somewhere and of some size."""
+    """A noisy picture of the shape, (16, 16) uint8, with a random position and size."""
     image = rng.integers(0, 60, (PIXELS, PIXELS))
     size = int(rng.integers(8, 13))
     top, left = rng.integers(0, PIXELS - size + 1, 2)
@@ -64,7 +59,7 @@ def draw(shape: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def write_images(folder: Path, count: int, seed: int) -> str:
-    """So many PNGs of each shape."""
+    """Write `count` PNGs of each shape."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     for shape in SHAPES:
@@ -73,24 +68,21 @@ def write_images(folder: Path, count: int, seed: int) -> str:
     return str(folder)
 
 
-TRAINING = parse(
-    TrainingConfig,
-    {
-        "data": {"data_class": {"path": "examples.images:LabelledImages"}},
-        "network": {"convolutions": [[16, 3, 1], [32, 3, 2], [32, 3, 2]], "hidden_sizes": [64]},
-        "optimizer": {"max_epochs": 20, "batch_size": 64, "learning_rate": 2e-3},
-    },
-)
+TRAINING = {
+    "data": {"data_class": {"path": "examples.images:LabelledImages"}},
+    "network": {"convolutions": [[16, 3, 1], [32, 3, 2], [32, 3, 2]], "hidden_sizes": [64]},
+    "optimizer": {"max_epochs": 20, "batch_size": 64, "learning_rate": 2e-3},
+}
 
 
 def main(folder: str) -> float:
-    """Learns from some images; the share of others that are named rightly."""
+    """Learn from some images; return the share of other images that are named correctly."""
     images, others = (write_images(Path(folder, str(seed)), count=250, seed=seed) for seed in (0, 1))
-    with ray_session():
-        result = train_policy(TRAINING, dataset=images, output=f"{folder}/policy")
-        steps = next(LabelledImages(others).parts(("obs", "actions"), looks_ahead=False))
-    accuracy = float((load_policy(result.checkpoint).greedy(steps["obs"]) == steps["actions"]).mean())
-    print(f"names {accuracy:.0%} of images that it has not seen")
+    with offline.ray_session():
+        result = offline.train(images, config=TRAINING, output=f"{folder}/policy")
+        steps = next(LabelledImages(others).batches(("obs", "actions"), needs_next_obs=False))
+    accuracy = float((offline.load_policy(result.best).act(steps["obs"]) == steps["actions"]).mean())
+    print(f"{accuracy:.0%} of new images are named correctly")
     return accuracy
 
 

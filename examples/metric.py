@@ -1,11 +1,11 @@
-"""A metric of your own for evaluations: it looks at each step of all copies at once, then says what it measured.
+"""Measure something in an evaluation: see each step of all copies at once, then return numbers by name.
 
 offline evaluate runs/policy/best -s 'metrics=[{path: examples.metric:Centred, arguments: {limit: 0.5}}]'
 """
 
 import numpy as np
 
-from offline_core.evaluation.metric import PlayedStep
+import offline_core as offline
 
 
 class Centred:
@@ -16,9 +16,9 @@ class Centred:
         self.strayed = np.zeros(1, bool)
         self.episodes: list[bool] = []
 
-    def look(self, step: PlayedStep) -> None:
-        places = np.abs([step.observations[:, 0], step.next_observations[:, 0]])
-        outside = (places > self.limit).any(axis=0)
+    def look(self, step: offline.PlayedStep) -> None:
+        positions = np.abs([step.observations[:, 0], step.next_observations[:, 0]])
+        outside = (positions > self.limit).any(axis=0)
         self.strayed = self.strayed | (step.counts & outside)
         self.episodes += (~self.strayed[step.ends]).tolist()
         self.strayed &= ~step.ends

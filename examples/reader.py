@@ -1,4 +1,4 @@
-"""A reader of your own: steps out of a database of SQLite, by whatever query finds them.
+"""Read steps from a SQLite database, by any query.
 
     offline import runs/steps.sqlite -o runs/from-sqlite -s source.format=examples.reader:Sqlite \\
         -s environment.id=CartPole-v1
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 
 class Sqlite:
-    """Reads some thousand rows at a time; opens nothing before that, for it may be sent to another process."""
+    """Reads some thousand rows at a time. It opens the database late, because the reader may be sent to another process."""
 
     def __init__(self, path: str, *, query: str = "SELECT * FROM steps", rows: int = 10_000) -> None:
         self.uri, self.query, self.rows = path, query, rows

@@ -1,4 +1,4 @@
-"""A writer of your own: a table in a database of SQLite, a step a row, for whoever asks in SQL.
+"""Write episodes to a table of a SQLite database, a step a row.
 
 offline export runs/recording runs/steps.sqlite -s format=examples.writer:Sqlite
 sqlite3 runs/steps.sqlite 'SELECT eps_id, sum(rewards) FROM steps GROUP BY eps_id'
@@ -11,13 +11,13 @@ import sqlite3
 from collections.abc import Sequence
 from types import TracebackType
 
-from offline_core.episodes import Episode
+import offline_core as offline
 
 COLUMNS = ("eps_id", "t", "obs", "new_obs", "actions", "rewards", "terminateds", "truncateds")
 
 
 class Sqlite:
-    """Replaces a table in one transaction, which is what makes it whole or not there at all; arrays are JSON."""
+    """Replaces a table in one transaction, so that it appears whole or not at all; arrays are JSON."""
 
     def __init__(self, output: str, *, table: str = "steps") -> None:
         self.output, self.table = output, table
@@ -33,11 +33,11 @@ class Sqlite:
         self.database.execute("COMMIT" if kind is None else "ROLLBACK")
         self.database.close()
 
-    def write(self, episodes: Sequence[Episode]) -> None:
+    def write(self, episodes: Sequence[offline.Episode]) -> None:
         for episode in episodes:
-            seen = [json.dumps(each.tolist()) for each in episode.get_observations()]
-            done = [json.dumps(each.tolist()) for each in episode.get_actions()]
+            observations = [json.dumps(each.tolist()) for each in episode.get_observations()]
+            actions = [json.dumps(each.tolist()) for each in episode.get_actions()]
             ends = [[False] * (len(episode) - 1) + [end] for end in (episode.terminated, episode.truncated)]
-            steps = zip(seen[:-1], seen[1:], done, episode.get_rewards().tolist(), *ends, strict=True)
+            steps = zip(observations[:-1], observations[1:], actions, episode.get_rewards().tolist(), *ends, strict=True)
             rows = ((episode.eps_id, t, *step) for t, step in enumerate(steps, episode.t_started))
             self.database.executemany(f"INSERT INTO {self.table} VALUES ({', '.join('?' * len(COLUMNS))})", rows)

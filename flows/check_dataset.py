@@ -5,7 +5,7 @@ from prefect import flow
 from flows.events import announce
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
-from tasks.check_dataset import check_dataset as check_dataset_task
+from tasks.stages import check_dataset as check_dataset_task
 
 
 @flow(name="check-dataset")
@@ -14,7 +14,7 @@ def check_dataset(
     version: int | None = None,
     config: QualityConfig = QualityConfig(),
 ) -> QualityReport:
-    """Holds every step of a dataset against the rules of quality and stops when it fails; whoever waits for it is told if not.
+    """Checks every step of a dataset by the quality rules; stops when it fails, and emits an event when it passes.
 
     Args:
         dataset: Folder of the dataset.

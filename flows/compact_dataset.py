@@ -2,9 +2,9 @@
 
 from prefect import flow
 
-from offline_core.pruning.compact import CompactionResult
-from offline_core.pruning.config import CompactionConfig
-from tasks.compact_dataset import compact_dataset as compact_dataset_task
+from offline_core.curation.compact import CompactionResult
+from offline_core.curation.config import CompactionConfig
+from tasks.stages import compact_dataset as compact_dataset_task
 
 
 @flow(name="compact-dataset")

@@ -4,7 +4,7 @@ from prefect import flow
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
-from tasks.convert_table import convert_table as convert_table_task
+from tasks.stages import convert_table as convert_table_task
 
 
 @flow(name="convert-table")

@@ -2,9 +2,9 @@
 
 from prefect import flow
 
-from offline_core.evaluation.off_policy.config import OffPolicyConfig
-from offline_core.evaluation.off_policy.result import OffPolicyResult
-from tasks.estimate_policy import estimate_policy as estimate_policy_task
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.result import OffPolicyResult
+from tasks.stages import estimate_policy as estimate_policy_task
 
 
 @flow(name="estimate-policy")

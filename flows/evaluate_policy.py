@@ -4,7 +4,7 @@ from prefect import flow
 
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
-from tasks.evaluate_policy import evaluate_policy as evaluate_policy_task
+from tasks.stages import evaluate_policy as evaluate_policy_task
 
 
 @flow(name="evaluate-policy", flow_run_name="evaluate-{config.episodes}-{config.seed}")

@@ -1,4 +1,4 @@
-"""Tells whoever listens that there is a dataset; what follows from it is said in deployments/automations.py."""
+"""Emits the events of new datasets, which start the automations of deployments/automations.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from prefect.events import emit_event
 
-from offline_core.storage.dataset import DatasetRef
+from offline_core.datasets.dataset import DatasetRef
 
 DatasetEvent = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
 RESOURCE = "offline.dataset"

@@ -5,29 +5,31 @@ from prefect import flow
 from flows.seeds import seed_of
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import PruningResult
+from offline_core.datasets.dataset import DatasetRef
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import PruningResult
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
-from offline_core.ray_session import ray_scope
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.dataset import DatasetRef
+from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, summarize_chain
-from tasks.check_dataset import check_dataset
-from tasks.convert_table import convert_table
 from tasks.crash import crashing
-from tasks.evaluate_policy import evaluate_policy
-from tasks.prune_dataset import prune_dataset
-from tasks.record_episodes import record_episodes
-from tasks.train_expert import train_expert
-from tasks.train_policy import train_policy
+from tasks.stages import (
+    check_dataset,
+    convert_table,
+    evaluate_policy,
+    prune_dataset,
+    record_episodes,
+    train_expert,
+    train_policy,
+)
 
 
 class ExpertToPolicyResult(ChainResult):

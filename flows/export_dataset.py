@@ -3,7 +3,7 @@
 from prefect import flow
 
 from offline_core.conversion.exporting import ExportConfig, ExportResult
-from tasks.export_dataset import export_dataset as export_dataset_task
+from tasks.stages import export_dataset as export_dataset_task
 
 
 @flow(name="export-dataset")

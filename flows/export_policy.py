@@ -3,7 +3,7 @@
 from prefect import flow
 
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
-from tasks.export_policy import export_policy as export_policy_task
+from tasks.stages import export_policy as export_policy_task
 
 
 @flow(name="export-policy")

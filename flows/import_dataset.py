@@ -1,11 +1,11 @@
-"""Flow: take experience of any kind into a dataset of ours."""
+"""Flow: import experience of any kind as a dataset."""
 
 from prefect import flow
 
 from flows.events import announce
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.report import ImportResult
-from tasks.import_dataset import import_dataset as import_dataset_task
+from tasks.stages import import_dataset as import_dataset_task
 
 
 @flow(name="import-dataset")

@@ -1,37 +1,31 @@
-"""Shows people what a dataset or a policy is."""
+"""Prints what a dataset or a policy is."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from offline_core.config import parse
+from flows.results import console_of_output, findings_table
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.datasets.manifest import Operation, Summary
+from offline_core.datasets.reader import spaces_of
+from offline_core.datasets.row_groups import schema_of
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
-from offline_core.lineage import Lineage, label, lineage
-from offline_core.policies.checkpoint import POLICY_FILE, read_policy_manifest
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.plan import QUANTILES, plan_pruning
+from offline_core.policies.lineage import Lineage, label, lineage
+from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
 from offline_core.quality.check import last_report
-from offline_core.quality.result import QualityReport
-from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Summary
-from offline_core.storage.reader import schema_of, spaces_of
-from offline_core.storage.statistics import ColumnStatistics
-from offline_core.storage.verifying import verify
 
 MAX_FILES = 20
 MAX_DIMENSIONS_SHOWN = 32
 
 
-def print_what_is_there(uri: str, version: int | None) -> None:
-    """A policy or a dataset, whichever it is."""
+def print_dataset_or_policy(uri: str, version: int | None) -> None:
+    """What a folder holds."""
     if Location.of(uri).child(POLICY_FILE).is_file():
         print_policy(uri)
     else:
@@ -40,7 +34,7 @@ def print_what_is_there(uri: str, version: int | None) -> None:
 
 def print_dataset(uri: str, version: int | None) -> None:
     """Versions, content, spaces, files and lineage of a dataset."""
-    console = _console()
+    console = console_of_output()
     dataset = open_dataset(uri, version)
     manifest = dataset.manifest
     statistics = manifest.statistics
@@ -53,7 +47,7 @@ def print_dataset(uri: str, version: int | None) -> None:
     )
     facts.add_row("format", manifest.format)
     facts.add_row("made by", f"{manifest.operation.name} {_code(manifest.provenance)}")
-    _add_own_code(facts, manifest.operation)
+    _add_user_code(facts, manifest.operation)
     if dataset.is_foreign:
         facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")
     else:
@@ -78,20 +72,20 @@ def print_dataset(uri: str, version: int | None) -> None:
     if known := statistics.columns or (report.statistics.columns if report else None):
         console.print(_columns_table(known))
     elif not dataset.is_foreign:
-        console.print("Statistics of columns are not known yet; 'offline check' makes them.")
+        console.print("Statistics of columns are not known yet; 'offline check' computes them.")
     if report:
-        console.print(_findings_table(report))
+        console.print(findings_table(report))
     console.print(_tree(lineage(uri, manifest.version)))
 
 
 def print_policy(uri: str) -> None:
     """Network, spaces, scores and lineage of a policy."""
-    console, policy = _console(), read_policy_manifest(uri)
+    console, policy = console_of_output(), read_policy_manifest(uri)
     facts = Table(show_header=False, box=None)
     facts.add_row("policy", Location.of(uri).uri)
     facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")
     facts.add_row("made by", f"{policy.operation.name} {_code(policy.provenance)}")
-    _add_own_code(facts, policy.operation)
+    _add_user_code(facts, policy.operation)
     facts.add_row("environment", policy.environment.id if policy.environment else "not said")
     facts.add_row("observations", str(space_from_json(policy.observation_space)))
     facts.add_row("actions", str(space_from_json(policy.action_space)))
@@ -100,23 +94,6 @@ def print_policy(uri: str) -> None:
         facts.add_row(name.replace("_", " "), f"{value:,.4g}")
     console.print(facts)
     console.print(_tree(lineage(uri)))
-
-
-def print_plan(uri: str, version: int | None, values: dict[str, Any]) -> None:
-    """What pruning would keep, and how the returns would change."""
-    plan = plan_pruning(parse(PruningConfig, values), dataset=uri, version=version)
-    facts = Table(show_header=False, box=None)
-    facts.add_row("dataset", str(plan.source))
-    facts.add_row("would keep", f"{plan.episodes:,} episodes, {plan.steps:,} steps, about {plan.bytes:,} bytes")
-    for rule, episodes in plan.dropped.items():
-        facts.add_row(f"dropped by {rule}", f"{episodes:,} episodes")
-    if plan.unplanned:
-        facts.add_row("may keep less", f"{', '.join(plan.unplanned)}: looks at the data itself")
-    returns = Table("return", "mean", *(f"{share:.0%}" for share in QUANTILES))
-    for name, found in (("now", plan.before), ("then", plan.after)):
-        if found is not None:
-            returns.add_row(name, *(f"{number:,.4g}" for number in (found.mean, *found.quantiles)))
-    _console().print(facts, returns, "Nothing was written.")
 
 
 def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
@@ -136,43 +113,6 @@ def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
     return table
 
 
-def print_findings(report: QualityReport) -> None:
-    """What the rules say of a dataset."""
-    _console().print(str(report.dataset), _findings_table(report))
-
-
-def print_verified(uri: str, version: int | None) -> bool:
-    """Whether all that is there is what was written; a line for each version and checkpoint, and for what is damaged."""
-    console = _console()
-    counts: Counter[str] = Counter()
-    damaged = 0
-    for each in verify(uri, version):
-        counts[each.what] += 1
-        damaged += bool(each.wrong)
-        for wrong in each.wrong:
-            console.print(f"{each.name}: {wrong}", markup=False, highlight=False, soft_wrap=True)
-        if not each.wrong and each.what != "result":
-            console.print(f"{each.name}: ok", markup=False, highlight=False, soft_wrap=True)
-    found = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in sorted(counts.items()))
-    console.print(f"Compared {found}: {f'{damaged:,} damaged' if damaged else 'all as written'}.", highlight=False)
-    return not damaged
-
-
-def _console() -> Console:
-    """Of the terminal's width; files and pipes have none, so there it is as wide as tables need."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
-
-
-def _findings_table(report: QualityReport) -> Table:
-    table = Table("rule", "verdict", "finding", title=f"Quality: {report.verdict}")
-    for finding in report.findings:
-        if finding.verdict != "pass":
-            table.add_row(finding.rule, finding.verdict, f"{finding.message} {finding.advice}".strip())
-    table.add_row(f"{sum(finding.verdict == 'pass' for finding in report.findings)} rules", "pass", "")
-    return table
-
-
 def _tree(graph: Lineage, number: int = 0) -> Tree:
     """What a node of the graph is, and below it what it was made from."""
     tree = Tree(escape(", ".join(label(graph.nodes[number]))))
@@ -186,9 +126,9 @@ def _summary(summary: Summary) -> str:
     return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
 
 
-def _add_own_code(facts: Table, operation: Operation) -> None:
+def _add_user_code(facts: Table, operation: Operation) -> None:
     for path, digest in operation.code.items():
-        facts.add_row("by code of yours", f"{path} (file {digest})")
+        facts.add_row("user code", f"{path} (file {digest})")
 
 
 def _code(provenance: Mapping[str, str]) -> str:

@@ -8,31 +8,33 @@ from flows.seeds import seed_of
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.report import ImportResult
+from offline_core.curation.config import PruningConfig, SplitConfig
+from offline_core.curation.prune import PruningResult
+from offline_core.curation.split import SplitResult
+from offline_core.datasets.dataset import Dataset, is_dataset, open_dataset
 from offline_core.errors import ConfigError
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.result import OffPolicyResult
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.off_policy.config import OffPolicyConfig
-from offline_core.evaluation.off_policy.result import OffPolicyResult
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.pruning.config import PruningConfig, SplitConfig
-from offline_core.pruning.prune import PruningResult
-from offline_core.pruning.split import SplitResult
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
-from offline_core.ray_session import ray_scope
-from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
+from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, summarize_chain
-from tasks.check_dataset import check_dataset
-from tasks.convert_table import convert_table
 from tasks.crash import crashing
-from tasks.estimate_policy import estimate_policy
-from tasks.evaluate_policy import evaluate_policy
-from tasks.import_dataset import import_dataset
-from tasks.prune_dataset import prune_dataset
-from tasks.split_dataset import split_dataset
-from tasks.train_policy import train_policy
+from tasks.stages import (
+    check_dataset,
+    convert_table,
+    estimate_policy,
+    evaluate_policy,
+    import_dataset,
+    prune_dataset,
+    split_dataset,
+    train_policy,
+)
 
 
 class LogsToPolicyResult(ChainResult):
@@ -197,7 +199,7 @@ def _behaviour(
     stages: Stages, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult, place: Location
 ) -> str | None:
     """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
-    from offline_core.evaluation.off_policy.logged import has_probabilities
+    from offline_core.estimation.logged import has_probabilities
 
     if estimate.behaviour is not None or has_probabilities(open_dataset(sides.held_out.uri, sides.held_out.version)):
         return estimate.behaviour

@@ -2,14 +2,14 @@
 
 from prefect import flow
 
-from offline_core.pruning.config import MergeConfig
-from offline_core.pruning.merge import MergeResult
-from tasks.merge_datasets import merge_datasets as merge_datasets_task
+from offline_core.curation.config import MergeConfig
+from offline_core.curation.merge import MergeResult
+from tasks.stages import merge_datasets as merge_datasets_task
 
 
 @flow(name="merge-datasets")
 def merge_datasets(
-    datasets: list[str] = ["runs/recording"],  # noqa: B006 - a form shows no tuple; nobody appends to it
+    datasets: list[str] = ["runs/recording"],  # noqa: B006 - a form shows no tuple, and no code appends to it
     output: str = "runs/merged",
     config: MergeConfig = MergeConfig(),
 ) -> MergeResult:

@@ -4,7 +4,7 @@ from prefect import flow
 
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.result import MixtureResult
-from tasks.mix_datasets import mix_datasets as mix_datasets_task
+from tasks.stages import mix_datasets as mix_datasets_task
 
 
 @flow(name="mix-datasets")

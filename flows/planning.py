@@ -1,29 +1,29 @@
-"""`--plan`: what a verb would read, write and take, on a page; nothing is written."""
+"""`--plan`: what a verb would read, write and cost, on one page; nothing is written."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from flows.results import console_of_output
+from offline_core.curation.plan import QUANTILES, PruningPlan
 from offline_core.plans.plan import Amount, Plan
-
-PLANS = {
-    "record_episodes": "recording.plan_recording",
-    "import_dataset": "importing.plan_import",
-    "convert_table": "conversion.plan_conversion",
-    "compact_dataset": "conversion.plan_compaction",
-    "train_policy": "training.plan_training",
-}
-"""By flow: module and function of `offline_core.plans`."""
+from tasks.table import Stage, load
 
 
-def print_plan_of(flow: str, **arguments: Any) -> None:
-    """What the flow would do with these arguments."""
-    module, _, name = PLANS[flow].partition(".")
-    plan: Plan = getattr(importlib.import_module(f"offline_core.plans.{module}"), name)(**arguments)
+def print_plan(stage: Stage, **arguments: Any) -> None:
+    """Prints the plan of a stage with these arguments."""
+    assert stage.plan is not None
+    if stage.operation == "prune_dataset":  # planned from metadata alone, whatever the output
+        del arguments["output"]
+        _print_pruning(load(stage.plan)(**arguments))
+    else:
+        _print_costs(load(stage.plan)(**arguments))
+
+
+def _print_costs(plan: Plan) -> None:
     amounts = Table("", "where", "files", "episodes", "steps", "bytes")
     for what, found in (("reads", plan.reads), ("writes", plan.writes)):
         for amount in found:
@@ -33,9 +33,23 @@ def print_plan_of(flow: str, **arguments: Any) -> None:
     for line in plan.measured:
         facts.add_row("measured", line)
     if plan.reused is not None:
-        facts.add_row("is there", f"{plan.reused}: it would be reused, and nothing would be done")
-    console = Console(highlight=False)
-    console.print(amounts, facts, "Nothing was written.")
+        facts.add_row("exists", f"{plan.reused}: it would be reused, and nothing would be done")
+    Console(highlight=False).print(amounts, facts, "Nothing was written.")
+
+
+def _print_pruning(plan: PruningPlan) -> None:
+    facts = Table(show_header=False, box=None)
+    facts.add_row("dataset", str(plan.source))
+    facts.add_row("would keep", f"{plan.episodes:,} episodes, {plan.steps:,} steps, about {plan.bytes:,} bytes")
+    for rule, episodes in plan.dropped.items():
+        facts.add_row(f"dropped by {rule}", f"{episodes:,} episodes")
+    if plan.unplanned:
+        facts.add_row("may keep less", f"{', '.join(plan.unplanned)}: looks at the data itself")
+    returns = Table("return", "mean", *(f"{share:.0%}" for share in QUANTILES))
+    for name, found in (("now", plan.before), ("then", plan.after)):
+        if found is not None:
+            returns.add_row(name, *(f"{number:,.4g}" for number in (found.mean, *found.quantiles)))
+    console_of_output().print(facts, returns, "Nothing was written.")
 
 
 def _cells(amount: Amount) -> list[str]:

@@ -3,9 +3,9 @@
 from prefect import flow
 
 from flows.events import announce
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import PruningResult
-from tasks.prune_dataset import prune_dataset as prune_dataset_task
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import PruningResult
+from tasks.stages import prune_dataset as prune_dataset_task
 
 
 @flow(name="prune-dataset")
@@ -15,7 +15,7 @@ def prune_dataset(
     version: int | None = None,
     config: PruningConfig = PruningConfig(),
 ) -> PruningResult:
-    """Copies the episodes that meet some conditions into the next version of a dataset, and tells whoever waits for it.
+    """Copies the episodes that meet some conditions into the next version of a dataset, and emits an event.
 
     Args:
         dataset: Folder of the dataset to read.

@@ -6,7 +6,7 @@ from flows.events import announce
 from flows.seeds import seed_of
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.result import RecordingResult
-from tasks.record_episodes import record_episodes as record_episodes_task
+from tasks.stages import record_episodes as record_episodes_task
 
 
 @flow(name="record-episodes", flow_run_name="record-{config.episodes}x{config.rounds}-{config.format}")
@@ -16,7 +16,7 @@ def record_episodes(
     config: RecordingConfig = RecordingConfig(),
     export: RecordingExport | None = None,
 ) -> RecordingResult:
-    """Records complete episodes of a policy as the next version of a dataset, and tells whoever waits for it.
+    """Records complete episodes of a policy as the next version of a dataset, and emits an event.
 
     Args:
         policy: Checkpoint of the policy to play.

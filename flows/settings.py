@@ -1,26 +1,20 @@
-"""Parameters from files and `name=value` settings to a flow's models, and results back to people."""
+"""Parameters from files and `name=value` settings to the models of a flow."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
 
 from flows.yaml_values import load_yaml
-from offline_core.config import parse
 from offline_core.errors import ConfigError
-from offline_core.storage.dataset import DatasetRef
+from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
-
-_LEFT_OUT = ("columns",)
-"""Statistics of columns are for 'offline inspect'."""
 
 
 def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:
@@ -55,55 +49,32 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
     return values
 
 
-def arguments_of(flow: Callable[..., Any], values: dict[str, Any], *, show: bool) -> dict[str, BaseModel]:
-    """The models among the flow's parameters, with `values` filled in; with `show`, prints them instead and exits.
+def models_of(flow: Callable[..., Any]) -> dict[str, type[BaseModel]]:
+    """The models among a flow's parameters, by name."""
+    hints = typing.get_type_hints(flow)
+    return {name: hints[name] for name in inspect.signature(flow).parameters if _is_model(hints[name])}
+
+
+def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, BaseModel]:
+    """The models among the flow's parameters, with `values` filled in.
 
     Raises:
         ConfigError: a group or a parameter is unknown or out of bounds; the message lists all.
     """
-    hints = typing.get_type_hints(flow)
-    models = {name: hints[name] for name in inspect.signature(flow).parameters if _is_model(hints[name])}
-    if show:
-        for name, model in models.items():
-            sys.stdout.writelines(_described(model, name if len(models) > 1 else None))
-        raise SystemExit(0)
+    models = models_of(flow)
     if unknown := sorted(values.keys() - models.keys()):
         raise ConfigError(f"There is no group of parameters {', '.join(unknown)}; there are {', '.join(models)}.")
     defaults = {name: inspect.signature(flow).parameters[name].default for name in models}
-    return {name: parse(model, _given(defaults[name]) | (values.get(name) or {})) for name, model in models.items()}
+    return {
+        name: parse(model, defaults[name].model_dump(exclude_unset=True) | (values.get(name) or {}))
+        for name, model in models.items()
+    }
 
 
-def print_result(result: BaseModel) -> None:
-    """The numbers and names in a result, as a table; long lists stay out."""
-    table = Table(show_header=False, box=None)
-    for name, value in _plain(result.model_dump(mode="json")):
-        table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value))
-    console = Console()
-    console.print(table)
-    for ref in (value for _, value in result if isinstance(value, DatasetRef) and value.latest is not None):
-        console.print(
-            f"{ref.uri}: version {ref.version} is reused; the latest is version {ref.latest}. "
-            f"Give the next command --version {ref.version}, for without it the latest is read.",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
-
-
-def print_chain(title: str, result: Any) -> None:
-    """What each stage of a chain took and came to."""
-    table = Table("stage", "seconds", "result", title=title)
-    table.columns[1].justify = "right"
-    for stage in result.stages:
-        table.add_row(stage.name, f"{stage.seconds:.1f}", stage.outcome)
-    table.add_section()
-    table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
-    Console().print(table)
-
-
-def _given(default: Any) -> dict[str, Any]:
-    """What a flow's own default sets beside the defaults of the model."""
-    return default.model_dump(exclude_unset=True) if isinstance(default, BaseModel) else {}
+def print_parameters(models: Mapping[str, type[BaseModel]]) -> None:
+    """YAML of the defaults, each with its description as a comment; grouped by name if there are several models."""
+    for name, model in models.items():
+        sys.stdout.writelines(_described(model, name if len(models) > 1 else None))
 
 
 def _is_model(hint: Any) -> bool:
@@ -111,7 +82,6 @@ def _is_model(hint: Any) -> bool:
 
 
 def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iterator[str]:
-    """YAML of the defaults, each with its description as a comment."""
     indent = "  " * depth
     if name is not None:
         yield f"{indent}{name}:\n"
@@ -125,13 +95,3 @@ def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iter
             value = default.model_dump(mode="json") if isinstance(default, BaseModel) else default
             text = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
             yield f"{indent}{key}: {text}\n"
-
-
-def _plain(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in value.items():
-        if name in _LEFT_OUT:
-            continue
-        if isinstance(item, dict):
-            yield from _plain(item, f"{prefix}{name}.")
-        elif not isinstance(item, list) and not (prefix == "counts." and not item):
-            yield f"{prefix}{name}", item

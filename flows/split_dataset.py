@@ -2,9 +2,9 @@
 
 from prefect import flow
 
-from offline_core.pruning.config import SplitConfig
-from offline_core.pruning.split import SplitResult
-from tasks.split_dataset import split_dataset as split_dataset_task
+from offline_core.curation.config import SplitConfig
+from offline_core.curation.split import SplitResult
+from tasks.stages import split_dataset as split_dataset_task
 
 
 @flow(name="split-dataset")

@@ -4,7 +4,7 @@ from prefect import flow
 
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
-from tasks.train_expert import train_expert as train_expert_task
+from tasks.stages import train_expert as train_expert_task
 
 
 @flow(name="train-expert", flow_run_name="train-expert-{config.environment.id}-{config.seed}")

@@ -4,9 +4,9 @@ from prefect import flow
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.ray_session import ray_scope
+from offline_core.runtime.ray_session import ray_scope
 from tasks.crash import crashing
-from tasks.train_policy import train_policy as train_policy_task
+from tasks.stages import train_policy as train_policy_task
 
 
 @flow(name="train-policy", flow_run_name="train-{config.algorithm}-{config.seed}")
@@ -19,7 +19,7 @@ def train_policy(
     """Learns a policy from recorded experience.
 
     Args:
-        dataset: Folder of the dataset, or of RLlib's episode files.
+        dataset: Folder of the dataset.
         output: Folder for checkpoints and metrics.
         version: Version to read; the latest if none is given.
         config: Algorithm, network, optimizer, evaluation and compute.

@@ -1,39 +1,41 @@
-"""Every error this package raises on purpose.
+"""Every error that this package raises.
 
     OfflineError
-    ├── ConfigError                a parameter, or a combination of them, cannot work
-    │   └── EnvironmentNotFoundError   gymnasium knows no environment of that id
-    ├── DataError                  experience is not what it has to be
-    │   ├── EpisodeError           an episode is not whole (lengths, shapes, order)
+    ├── ConfigError                a parameter, or a combination of parameters, is invalid
+    │   └── EnvironmentNotFoundError   gymnasium has no environment of that id
+    ├── DataError                  recorded data is invalid
+    │   ├── EpisodeError           an episode contradicts itself (lengths, shapes, order)
     │   ├── SpaceError             a space cannot be stored, or does not fit the data
     │   ├── SchemaError            a column is missing or has the wrong type
-    │   ├── NonFiniteError         NaN or infinity where a number has to be
-    │   ├── EmptyDatasetError      no episode (left)
+    │   ├── NonFiniteError         NaN or infinity in place of a number
+    │   ├── EmptyDatasetError      no episode, or none left
     │   ├── CorruptFileError       a file cannot be read
     │   ├── QualityError           a dataset breaks the rules of the quality gate
     │   └── UnsafeDataError        reading it would run code (pickles), or fill the memory
-    ├── StorageError               a place cannot be read or written
-    │   ├── StorageUnavailableError    not now: a network or a disk does not answer
+    ├── StorageError               a location cannot be read or written
+    │   ├── StorageUnavailableError    a network or a disk does not answer now
     │   ├── BusyError              another run is writing there
-    │   ├── LocationError          the URI names nothing we can open
-    │   ├── DatasetNotFoundError   no dataset there
+    │   ├── LocationError          the URI cannot be opened
+    │   ├── DatasetNotFoundError   the location has no dataset
     │   ├── VersionNotFoundError   the dataset has no such version
     │   └── VersionExistsError     another writer committed that version first
-    ├── CheckpointError            a policy cannot be loaded from there
-    ├── ClusterError               Ray cannot be reached, or has not what is asked of it
+    ├── CheckpointError            a policy cannot be loaded
+    ├── ClusterError               Ray cannot be reached, or lacks resources
     │   └── RayLostError               Ray's process on this machine died
-    ├── RecorderError              recorders died more often than they may
-    ├── PromotionError             a policy is not shown to be worth what it has to be
-    └── LearningError              training cannot go on
-        └── LearnersLostError      learners died more often than they may
+    ├── RecorderError              recorders died more often than allowed
+    ├── PromotionError             a policy is not shown to be good enough
+    └── LearningError              training cannot continue
+        └── LearnersLostError      learners died more often than allowed
 
-Each message says what is wrong, where (URI, episode, column) and what to do about it. Those that may pass by themselves
-say so (`may_pass`), and are worth another try later; the others would come again.
+A message says what failed, where, and what to do; `uri`, `episode`, `column` and `step` say where as data. Errors that may
+pass (`may_pass`) are worth another attempt; the others would come again.
 """
+
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "BusyError",
@@ -68,24 +70,59 @@ __all__ = [
 class OfflineError(Exception):
     """Base of all errors of this package: catch it to catch them all."""
 
+    uri: str | None = None
+    """The file, folder or dataset that failed."""
+
+    episode: str | None = None
+    """The id of the episode that failed."""
+
+    column: str | None = None
+    """The column that failed."""
+
+    step: int | None = None
+    """The step inside the episode."""
+
     may_pass: ClassVar[bool] = False
     """The same call may succeed later, with nothing changed."""
 
+    def __init__(
+        self,
+        message: object = "",
+        *,
+        uri: str | None = None,
+        episode: object = None,
+        column: str | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.uri, self.column, self.step = uri, column, step  # in __dict__, which pickle keeps beside the message
+        self.episode = None if episode is None else str(episode)
+
+    def within(self, where: str, **fields: Any) -> OfflineError:
+        """Return the error with its place before the message; `fields` fill `uri`, `episode`, `column`, `step` if unset."""
+        kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)  # user classes may take other arguments
+        known = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+        return kind(f"{where}: {self}", **(fields | known))  # type: ignore[no-any-return]
+
+
+FIELDS = ("uri", "episode", "column", "step")
+"""What an error carries as data."""
+
 
 class ConfigError(OfflineError, ValueError):
-    """A parameter, or a combination of parameters, cannot work."""
+    """A parameter, or a combination of parameters, is invalid."""
 
 
 class EnvironmentNotFoundError(ConfigError):
-    """Gymnasium knows no environment of that id."""
+    """Gymnasium has no environment of that id."""
 
 
 class DataError(OfflineError):
-    """Experience is not what it has to be."""
+    """Recorded data is invalid."""
 
 
 class EpisodeError(DataError):
-    """An episode is not whole: lengths, shapes or order contradict each other."""
+    """An episode contradicts itself: lengths, shapes or order."""
 
 
 class SpaceError(DataError):
@@ -97,11 +134,11 @@ class SchemaError(DataError):
 
 
 class NonFiniteError(DataError):
-    """NaN or infinity where a number has to be."""
+    """NaN or infinity in place of a number."""
 
 
 class EmptyDatasetError(DataError):
-    """There is no episode (left)."""
+    """A dataset has no episode, or none left."""
 
 
 class CorruptFileError(DataError):
@@ -117,7 +154,7 @@ class UnsafeDataError(DataError):
 
 
 class StorageError(OfflineError):
-    """A place cannot be read or written."""
+    """A location cannot be read or written."""
 
 
 class StorageUnavailableError(StorageError):
@@ -133,11 +170,11 @@ class BusyError(StorageError):
 
 
 class LocationError(StorageError):
-    """The URI names nothing we can open."""
+    """The URI cannot be opened."""
 
 
 class DatasetNotFoundError(StorageError):
-    """There is no dataset at that location."""
+    """The location has no dataset."""
 
 
 class VersionNotFoundError(StorageError):
@@ -151,11 +188,11 @@ class VersionExistsError(StorageError):
 
 
 class CheckpointError(OfflineError):
-    """A policy cannot be loaded from there."""
+    """A policy cannot be loaded."""
 
 
 class ClusterError(OfflineError):
-    """Ray cannot be reached, or has not what is asked of it."""
+    """Ray cannot be reached, or lacks resources."""
 
 
 class RayLostError(ClusterError):
@@ -163,37 +200,35 @@ class RayLostError(ClusterError):
 
 
 class RecorderError(OfflineError):
-    """Recorders died more often than they may."""
+    """Recorders died more often than allowed."""
 
     may_pass = True
 
 
 class PromotionError(OfflineError):
-    """A policy is not shown to be worth what it has to be."""
+    """A policy is not shown to be good enough."""
 
 
 class LearningError(OfflineError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class LearnersLostError(LearningError):
-    """Learners died more often than they may."""
+    """Learners died more often than allowed."""
 
     may_pass = True
 
 
 @contextlib.contextmanager
-def within(where: str) -> Iterator[None]:
-    """What is wrong with data that is looked at within this is said with the place."""
+def within(where: str | None = None, *, uri: str | None = None, column: str | None = None) -> Iterator[None]:
+    """Name the place of a `DataError` raised inside: before its message, and as data."""
     try:
         yield
     except DataError as error:
-        ours = next(
-            kind for kind in type(error).__mro__ if kind.__module__ == __name__
-        )  # a user's own may take other arguments
-        raise ours(f"{where}: {error}") from error
+        where = where or uri or f"Column {column!r}"
+        raise error.within(where, uri=uri, column=column) from error
 
 
 def first_line(error: BaseException) -> str:
-    """What another library says, without the plans and the advice on its own functions that may follow."""
+    """Return the first line of another library's message, without plans and advice on its own functions."""
     return str(error).strip().partition("\n")[0].rstrip(".")

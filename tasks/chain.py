@@ -1,17 +1,16 @@
-"""What the stages of a chain took and came to, and the one card of all."""
+"""Runs the stages of a chain, with the time and outcome of each, and makes the card of the whole chain."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-from prefect import Task
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.reporting.cards import chain_card
 from offline_core.storage.location import Location
-from tasks.artifacts import publish, telling
+from tasks.artifacts import Page, publish, warn_without_card
 from tasks.outcomes import outcome_of
 from tasks.stage import stage
 
@@ -39,7 +38,7 @@ class ChainResult(BaseModel):
 
 
 class Stages:
-    """Runs stages one after the other; `outcomes` tells of those that are done."""
+    """Runs stages one after the other; `outcomes` has those that are done."""
 
     def __init__(self) -> None:
         self.outcomes: list[StageOutcome] = []
@@ -50,7 +49,7 @@ class Stages:
         """Wall time since the chain began."""
         return time.perf_counter() - self._begin
 
-    def run(self, name: str, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         begin = time.perf_counter()
         result = task(*args, **kwargs)
         self.outcomes.append(StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result)))
@@ -72,22 +71,21 @@ def summarize_chain(
 
     Arguments:
         name: of the chain, as `expert_to_policy`.
-        rows: what it was about, beside what each stage came to.
+        rows: facts about the run; the outcome of each stage follows them.
         returns: mean return of each thing that was made.
         checkpoint: of the policy that came out.
     """
-    with telling():
-        told = {each.name.capitalize(): each.outcome for each in result.stages}
+    with warn_without_card():
+        outcomes = {each.name.capitalize(): each.outcome for each in result.stages}
+        card = chain_card(
+            name.replace("_", " ").capitalize(),
+            rows={**rows, **outcomes, "Seconds": result.seconds},
+            seconds={each.name: each.seconds for each in result.stages},
+            returns=returns,
+        )
         publish(
-            chain_card(
-                name.replace("_", " ").capitalize(),
-                rows={**rows, **told, "Seconds": result.seconds},
-                seconds={each.name: each.seconds for each in result.stages},
-                returns=returns,
-            ),
+            Page(card, (checkpoint, None), [Location.of(root).child("card")]),
             key=f"{name.replace('_', '-')}-card",
             operation=name,
             config=parameters,
-            about=(checkpoint, None),
-            beside=[Location.of(root).child("card")],
         )

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from offline_core.progress import Progress, observe
+from offline_core.runtime.progress import Progress, observe
 
 LONG_SECONDS = 10.0
 """What takes longer is shown."""
@@ -42,7 +42,7 @@ class _Artifacts:
         self._teller = teller
         self._context = contextvars.copy_context()  # says which run it is
         self.is_over = False
-        """A bar that the garbage collector ends later has nobody to tell."""
+        """A bar that the garbage collector ends later reports nothing."""
         self._told: Future[None] | None = None
         self._ids: dict[str, UUID] = {}
         self._last_line = self._last_update = -SECONDS_BETWEEN_LINES

@@ -52,7 +52,7 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:
     """Whether what ended a try may pass: a place or a server that does not answer, something that Ray lost."""
     error = state.data
-    rays = sys.modules.get("ray.exceptions")  # nothing is of Ray's if nobody has imported it so far
+    rays = sys.modules.get("ray.exceptions")  # an error cannot be Ray's before Ray is imported
     while rays and isinstance(error, rays.RayTaskError):
         error = error.cause  # Ray only hands it on
     if isinstance(error, OfflineError):

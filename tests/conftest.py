@@ -33,17 +33,23 @@ def rllib_recordings() -> Path:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share one Ray go last, or in a session of their own, so that others are seen starting and ending theirs."""
+    """Tests that share the Ray of a worker's session go last, so that the others are seen starting and ending theirs.
+
+    The tests of one file run in one worker, where they share fixtures; those with that Ray are a group of their own.
+    """
     for item in items:
+        group = item.path.as_posix()
         if "ray_up" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_ray)
+            group += " with Ray"
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: item.get_closest_marker("shared_ray") is not None)
 
 
 @pytest.fixture(scope="session")
 def ray_up() -> Iterator[None]:
     """One Ray for all tests that need one."""
-    from offline_core.ray_session import ray_session
+    from offline_core.runtime.ray_session import ray_session
 
     with ray_session():
         yield
@@ -73,11 +79,11 @@ def pendulum_policy(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _untrained(tmp_path_factory: pytest.TempPathFactory, env_id: str) -> str:
-    from offline_core.config import EnvironmentSpec
-    from offline_core.environments import spaces_of
+    from offline_core.datasets.manifest import Operation
     from offline_core.policies.checkpoint import save_policy
     from offline_core.policies.policy import Policy
-    from offline_core.storage.manifest import Operation
+    from offline_core.rollouts.environments import spaces_of
+    from offline_core.runtime.config import EnvironmentSpec
 
     environment = EnvironmentSpec(id=env_id)
     uri = str(tmp_path_factory.mktemp("policy"))

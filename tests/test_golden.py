@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import nested
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
+from offline_core.runtime.config import EnvironmentSpec
+from tests.datasets.test_reuse import STEPS, write_rows
 from tests.learning.test_train import balancing_episodes, dataset_of
-from tests.test_reuse import STEPS, write_rows
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)

@@ -19,14 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks.figure import environment
 from benchmarks.vs_rllib.measuring import CHECK_LIMIT_SECONDS, measure
-from benchmarks.vs_rllib.report import print_figures, table, write
+from benchmarks.vs_rllib.report import IN_README, print_figures, table, write
 from benchmarks.vs_rllib.rllib_side import CHANGES
 from benchmarks.vs_rllib.runs import LEARNING, SIDES, STAGES, SideRun, append, read, source_of
 from benchmarks.vs_rllib.task import Task
-from offline_core.provenance import provenance
+from offline_core.runtime.provenance import provenance
 
 SETTINGS = "settings.json"
 
@@ -39,10 +38,10 @@ def main() -> None:
     parser.add_argument("--target-return", type=float, default=450.0, help="of the expert and the clones")
     parser.add_argument("--work", type=Path, default=Path("runs/vs_rllib"), help="folder of all that is made on the way")
     parser.add_argument("--report", help="path without suffix: writes .md, .json and .png")
-    parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table of an earlier report")
+    parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the README's table of an earlier report")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table(json.loads(arguments.table.read_text())))
+        print(table(json.loads(arguments.table.read_text()), IN_README))
         return
     settings = {"target_return": arguments.target_return, "limit_seconds": arguments.limit_seconds}
     about = begun(arguments.work, {"settings": settings, "machine": machine(), "versions": versions(), "changes": CHANGES})
@@ -105,12 +104,13 @@ def one(work: Path, stage: str, side: str, number: int, settings: dict[str, floa
 
 def machine() -> dict[str, Any]:
     """Model of the CPU, cores and memory."""
-    model = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
-    gib = round(psutil.virtual_memory().total / 2**30)
-    return {"cpu": model, "cores": os.cpu_count(), "memory_gib": gib, "system": platform.system()}
+    facts = environment()
+    return {
+        "cpu": facts["processor"],
+        "cores": os.cpu_count(),
+        "memory_gib": facts["memory_gib"],
+        "system": platform.system(),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ import psutil
 from benchmarks.vs_rllib.counting import converted, files_of, learned_from, on_disk, steps_of
 from benchmarks.vs_rllib.runs import Outcome, SideRun
 from benchmarks.vs_rllib.task import ASKED_EPISODES, RESULT, Task, command
-from offline_core.provenance import provenance
+from offline_core.runtime.provenance import provenance
 
 LOG = "output.log"
 LOG_LINES = 15

@@ -45,9 +45,9 @@ def expert(task: Task, clock: Clock) -> dict[str, Any]:
 def record(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults."""
     with clock("imports"):
-        from offline_core.ray_session import ray_session
         from offline_core.recording.config import RecordingConfig
         from offline_core.recording.record import record_episodes
+        from offline_core.runtime.ray_session import ray_session
     format = "table" if task.stage == "record_table" else "episodes"
     config = RecordingConfig(episodes=ASKED_EPISODES, format=format, seed=task.seed)
     with contextlib.ExitStack() as stack:
@@ -62,9 +62,9 @@ def record(task: Task, clock: Clock) -> dict[str, Any]:
 def convert(task: Task, clock: Clock) -> dict[str, Any]:
     """RLlib's table, as RLlib wrote it."""
     with clock("imports"):
-        from offline_core.config import EnvironmentSpec
         from offline_core.conversion.config import ImportConfig
         from offline_core.conversion.importing import import_dataset
+        from offline_core.runtime.config import EnvironmentSpec
     with clock("stage"):
         config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
         result = import_dataset(config, source=str(task.source), output=f"{task.output}/data")
@@ -85,8 +85,8 @@ def clone(task: Task, clock: Clock) -> dict[str, Any]:
 
 def training(task: Task) -> TrainingConfig:
     """Network, batch size and learning rate as RLlib has them."""
-    from offline_core.config import parse
     from offline_core.learning.config import TrainingConfig
+    from offline_core.runtime.config import parse
 
     return parse(
         TrainingConfig,
@@ -121,8 +121,8 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     actions: list[Any] = []
     update = Learner.update
 
-    def observed(self: Learner, units: torch.Tensor) -> bool:
-        done = update(self, units)
+    def observed(self: Learner, indices: torch.Tensor) -> bool:
+        done = update(self, indices)
         if len(obs) < COUNTED_UPDATES:
             obs.append(self.last_batch()["obs"].numpy())
             actions.append(self.last_batch()["actions"].numpy())
@@ -139,7 +139,7 @@ def play_policy(task: Task, clock: Clock) -> dict[str, Any]:
     """Not timed: the policy of a run, greedy."""
     from offline_core.policies.checkpoint import load_policy
 
-    return play(load_policy(str(task.source)).greedy)
+    return play(load_policy(str(task.source)).act)
 
 
 STAGES = {

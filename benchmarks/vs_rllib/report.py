@@ -40,15 +40,19 @@ def name_of(stage: str, target_return: float) -> str:
     }[stage]
 
 
-def table(found: Mapping[str, Any]) -> str:
-    """Markdown: seconds and ratios, and what was counted."""
+IN_README = ("a row a step: distinct", "table → episodes", "BC: distinct")
+"""How the counts that the README shows begin."""
+
+
+def table(found: Mapping[str, Any], only: tuple[str, ...] = ("",)) -> str:
+    """Markdown: seconds and ratios, and the counts whose names begin with one of `only`."""
     rllib = f"RLlib {found['versions']['ray']}"
     lines = [f"| | here | {rllib} | times as long |", "|---|---|---|---|"]
     for stage in summary(found):
         label = name_of(stage.stage, found["settings"]["target_return"])
         lines.append(f"| {label} | {seconds(stage.our)} | {seconds(stage.rllib)} | {times(stage)} |")
     lines += ["", f"| counted | here | {rllib} |", "|---|---|---|"]
-    lines += [f"| {label} | {ours} | {theirs} |" for label, ours, theirs in counted(found)]
+    lines += [f"| {label} | {ours} | {theirs} |" for label, ours, theirs in counted(found) if label.startswith(only)]
     about = found["machine"]
     where = f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {found['date']}"
     return "\n".join([*lines, "", f"{SECONDS_ARE.format(rounds=rounds_of(found))} {where}."])

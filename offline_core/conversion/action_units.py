@@ -18,7 +18,7 @@ Range: TypeAlias = tuple[Bound, Bound]
 """(low, high) of what was recorded: numbers, or arrays with the shape of an action."""
 
 ROUNDING = 1e-6
-"""A share of the range: float32 actions lie so far outside it without having been clipped."""
+"""A share of the range: rounding to float32 moves actions this far outside it."""
 DENSITY_TOLERANCE = 1e-3
 """So much may action_logp differ, relative to one plus its size, from the density that action_dist_inputs give."""
 
@@ -29,7 +29,7 @@ class EnvActions(NamedTuple):
     actions: np.ndarray
     """(N, *shape) float64, within the bounds of the space."""
     extras: dict[str, np.ndarray]
-    """`action_logp` and `action_dist_inputs`, as far as there are any."""
+    """`action_logp` and `action_dist_inputs`, if the source has them."""
     clipped: np.ndarray
     """(N,) bool: the recorded action lay outside the range."""
 

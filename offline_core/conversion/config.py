@@ -1,4 +1,4 @@
-"""Parameters of conversion: how rows become episodes, and where they come from."""
+"""Parameters of imports and conversions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Literal
 import gymnasium as gym
 from pydantic import Field, field_validator
 
-from offline_core.config import Config, EnvironmentSpec
-from offline_core.engine import Engine
-from offline_core.environments import spaces_of
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.manifest import Format
 from offline_core.episodes import space_from_json
 from offline_core.episodes.mapping import check_mapping
 from offline_core.errors import ConfigError, SpaceError
-from offline_core.storage.manifest import Format
-from offline_core.storage.sources.opening import SourceConfig
-from offline_core.storage.writer import FilesConfig
+from offline_core.formats.sources.opening import SourceConfig
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.engine import Engine
 
 IdsPer = Literal["source", "file", "folder", "date"]
 Order = Literal["auto", "t", "time", "linked", "stored", "single_step"]
@@ -149,7 +149,7 @@ class ImportConfig(Config):
 
 
 class ConversionConfig(Config):
-    """From one of our formats to the other."""
+    """Convert a dataset to the other storage format."""
 
     format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")

@@ -1,4 +1,4 @@
-"""Rows that are there more than once, without a number of the step to tell.
+"""Find rows that occur more than once, where no column numbers the steps.
 
 An episode may take the very same step twice, so equal rows alone are no sign of a copy. These are:
 

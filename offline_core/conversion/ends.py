@@ -1,13 +1,13 @@
-"""What an import made of the ends of its source, in words, and whether a dataset comes from one that lost its terminations."""
+"""Notes on the ends of imported episodes, and whether a dataset comes from an import that lost its terminations."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from offline_core.conversion.report import Counts
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.manifest import Manifest, Statistics
 from offline_core.errors import OfflineError
-from offline_core.storage.dataset import Dataset, open_dataset
-from offline_core.storage.manifest import Manifest, Statistics
 
 IMPORT = "import_dataset"
 KEEPS_TERMINATIONS = 4
@@ -41,8 +41,8 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
 def lost_terminations(dataset: Dataset) -> str | None:
     """The import that this dataset comes from in which all terminations of a source were lost; None if there is none.
 
-    Those in rows that cannot be read do not count: they are told of, and a corrupt flag may be one of them.
-    An ancestor that is gone tells nothing.
+    Terminations in rows that cannot be read do not count: a note reports them, and the flag itself may be corrupt.
+    Ancestors that no longer exist are passed over.
     """
     waiting, seen = deque([dataset]), {(dataset.location.uri, dataset.manifest.version)}
     while waiting:

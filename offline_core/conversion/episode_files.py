@@ -1,4 +1,4 @@
-"""Episodes out of files that hold an episode, or a piece of one, a row, RLlib's and ours: each once, checked."""
+"""Read files with an episode, or a piece of one, a row, of RLlib or of this package: each episode once, checked."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.conversion.action_range import told_range
+from offline_core.conversion.action_range import infer_range, steps_of_episode
 from offline_core.conversion.action_units import Range, in_env_units
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_ids import folder_of, unique_id
 from offline_core.conversion.pieces import completed, joined, within_limit
-from offline_core.conversion.recorded_actions import first_steps, steps_of_episode
-from offline_core.conversion.report import Counts
+from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.trajectories import Spaces
-from offline_core.conversion.unreadable import Unreadable, refuse
 from offline_core.conversion.values import conform
 from offline_core.episodes import Episode, columns, decode, nested
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
-from offline_core.progress import Bar, progress
+from offline_core.formats.sources.locations import FILESYSTEM
+from offline_core.runtime.progress import Bar, progress
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import open_parquet, parquet_errors
-from offline_core.storage.sources.located import FILESYSTEM
 
 Row: TypeAlias = "tuple[bytes | None, Place]"
 
@@ -77,11 +75,11 @@ class EpisodeFiles:
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
     """All others, by id, and by first step and content."""
     recorded_action_range: Range | None = None
-    """Declared, or told from the first steps once they are read."""
-    told_for: dict[str, tuple[int, ...]] | None = None
-    """The shapes of the steps that told it; None: it was not told."""
+    """Declared, or found from the first steps once they are read."""
+    range_shapes: dict[str, tuple[int, ...]] | None = None
+    """The shapes of the steps it was found from; None: it was declared, or not found."""
     notes: list[str] = field(default_factory=list)
-    """What was told and not declared."""
+    """What was inferred and not declared."""
 
     def __post_init__(self) -> None:
         self.recorded_action_range = self.config.recorded_action_range
@@ -98,7 +96,7 @@ class EpisodeFiles:
                 names file and row.
         """
         with progress(len(self.files), what="read", unit="file") as bar:
-            for rows in self._with_range_told(self._rows(bar)):
+            for rows in self._with_range(self._rows(bar)):
                 episodes, counts = [], Counts()
                 for item, place in rows:
                     episodes += self._taken(item, place, counts)
@@ -115,8 +113,8 @@ class EpisodeFiles:
                 row += len(items)
             bar.update(1)
 
-    def _with_range_told(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        """The same groups, once the first of them have told in which range actions were recorded, if that is not declared."""
+    def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        """The same groups, after the range of recorded actions is inferred from the first of them, if it is not declared."""
         held: list[list[Row]] = []
         if self.recorded_action_range is None:
 
@@ -124,17 +122,15 @@ class EpisodeFiles:
                 for rows in groups:
                     held.append(rows)
                     for item, place in rows:
-                        with contextlib.suppress(DataError):  # which is told when it is its turn
+                        with contextlib.suppress(DataError):  # reported when `read` reaches it
                             yield self._prepared(item, place.file)[0]
 
             sampled = episodes()
             if (first := next(sampled, None)) is not None:
-                space = first.action_space
-                steps = first_steps(map(steps_of_episode, itertools.chain([first], sampled)), space)
-                if steps is not None:
-                    self.recorded_action_range, note = told_range(steps, space)
-                    self.notes += [] if note is None else [note]
-                    self.told_for = None if self.recorded_action_range is None else _shapes(first)
+                steps = map(steps_of_episode, itertools.chain([first], sampled))
+                self.recorded_action_range, note = infer_range(steps, first.action_space)
+                self.notes += [] if note is None else [note]
+                self.range_shapes = None if self.recorded_action_range is None else _shapes(first)
         yield from itertools.chain(held, groups)
 
     def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
@@ -183,16 +179,16 @@ class EpisodeFiles:
     def _prepared(self, item: bytes | None, file: Location) -> tuple[Episode, int]:
         """(the episode under the id, and in the spaces and units, that were declared; how many of its actions are clipped)."""
         if item is None:
-            raise CorruptFileError("There are no bytes where an episode has to be.")
+            raise CorruptFileError("The row is null; it has to hold the bytes of an episode.")
         episode = decode(item).validate()
         observation_space, action_space = self.spaces
         clipped = 0
-        if self.told_for is not None and (shapes := _shapes(episode)) != self.told_for:
-            name = min(name for name in shapes.keys() | self.told_for if shapes.get(name) != self.told_for.get(name))
+        if self.range_shapes is not None and (shapes := _shapes(episode)) != self.range_shapes:
+            name = min(name for name in shapes.keys() | self.range_shapes if shapes.get(name) != self.range_shapes.get(name))
             raise SchemaError(
                 f"Column {name!r} of episode {episode.eps_id} has values of shape {shapes.get(name)}, earlier ones of "
-                f"{self.told_for.get(name)}, which told the range of actions. Import each environment by itself, or declare "
-                "recorded_action_range."
+                f"{self.range_shapes.get(name)}, from which the range of actions was inferred. Import each "
+                "environment by itself, or declare recorded_action_range."
             )
         if self.recorded_action_range is not None:
             action_space = episode.action_space if action_space is None else action_space

@@ -1,4 +1,4 @@
-"""Ids of episodes: unique where a source uses one again in another file, folder or on another date."""
+"""Make ids of episodes unique where a source uses one again in another file, folder or on another date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import IdsPer
-from offline_core.conversion.time_gaps import NANOSECONDS
+from offline_core.conversion.times import NANOSECONDS
 
 
 def named(
@@ -36,7 +36,7 @@ def unique_id(eps_id: str, place: str) -> str:
 
 
 def id_of_part(eps_id: str, t: int) -> str:
-    """An id for what goes on at step t after an end or a gap; the hash is there lest an episode of the data has that id."""
+    """An id for what goes on at step t after an end or a gap; the hash keeps it apart from ids in the data."""
     return f"{eps_id}@{t}-{hashed(f'{eps_id}@{t}', 4)}"
 
 
@@ -46,17 +46,6 @@ def folder_of(uri: str) -> str:
 
 def hashed(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
-
-
-def alternating(group: np.ndarray, file: np.ndarray) -> int:
-    """How many groups, whose rows are in order, go back to a file after rows of another one."""
-    changes = (np.diff(group) == 0) & (np.diff(file) != 0)
-    if not changes.any():
-        return 0
-    turns = np.bincount(group[1:][changes], minlength=int(group.max()) + 1)
-    pairs = np.unique(group * (int(file.max()) + 1) + file)
-    inside = np.bincount(pairs // (int(file.max()) + 1), minlength=len(turns))
-    return int((turns > inside - 1).sum())
 
 
 def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer) -> tuple[list[str], np.ndarray]:

@@ -1,7 +1,7 @@
-"""Brings together the rows of an episode that lie in many files, with no more than a part of them in memory.
+"""Bring the rows of each episode together, whichever files they come from, with one part of them in memory.
 
-Rows go to one of P parts by a hash of their episode id, as Arrow files below a folder that all who take part can reach; then
-each part is read by itself. It is the shuffle of a group-by, through storage.
+Rows go to one of P parts by a hash of their episode id, as Arrow files below a folder that all workers can reach; then each
+part is read by itself. This is the shuffle of a group-by, through storage.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartWriter:
 
     @contextlib.contextmanager
     def _stream(self, place: Location) -> Iterator[IO[bytes]]:
-        """Over a network no file goes before it is whole: hundreds are open, each of which would hold megabytes to send."""
+        """Files for an object store are written locally first: hundreds are open, and each upload would hold megabytes."""
         if place.is_local:
             place.filesystem.create_dir(place.parent.path, recursive=True)
             with place.filesystem.open_output_stream(place.path) as stream:

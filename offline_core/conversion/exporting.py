@@ -1,32 +1,34 @@
-"""Datasets for other people's programs."""
+"""Export a dataset to the formats of other programs."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from offline_core.code_permission import recorded_environment
-from offline_core.config import Config, EnvironmentSpec, parse
-from offline_core.conversion.importing import open_or_import
+from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.result_cache import RESULT_FILE, load_result, store_result
+from offline_core.datasets.row_groups import row_groups
 from offline_core.errors import ConfigError
-from offline_core.own_code import imported
-from offline_core.progress import progress
-from offline_core.python_object import Arguments, Code, PythonObject, given
-from offline_core.storage.dataset import Dataset, DatasetRef
-from offline_core.storage.exports.custom import CustomSink
-from offline_core.storage.exports.episode_sink import EpisodeSink
-from offline_core.storage.kept import RESULT_FILE, keep, kept
+from offline_core.formats.exports.custom import CustomSink
+from offline_core.formats.exports.episode_sink import EpisodeSink
+from offline_core.runtime.code_permission import recorded_environment
+from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.progress import progress
+from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
+from offline_core.runtime.result import Result
+from offline_core.runtime.user_code import import_object
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, identity_of
-from offline_core.storage.reader import row_groups
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("minari", "lerobot", "sample_batch", "d4rl")
+FORMATS = {"minari": "MinariSink", "lerobot": "LeRobotSink", "sample_batch": "SampleBatchSink", "d4rl": "D4rlSink"}
+"""The class of each, in the module of its name."""
 DEFAULT_MINARI_ID = "offline/dataset-v0"
 
 
@@ -47,44 +49,41 @@ class ExportConfig(Config):
     )
 
     @property
-    def own_code(self) -> dict[str, Any]:
+    def user_code(self) -> dict[str, Any]:
         return {str(self.format): self.arguments} if self.is_own else {}
 
     @property
     def is_own(self) -> bool:
-        """Code of the user's own writes."""
+        """A writer of the user's, not one of `FORMATS`."""
         return isinstance(self.format, PythonObject) or ":" in self.format
 
 
-class ExportResult(BaseModel):
+class ExportResult(Result):
     """What was written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: DatasetRef
     output: str
     format: str
     episodes: int
     steps: int
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
 def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
     """Writes all episodes of a dataset to `output`, whole or not at all.
 
-    An older export there is replaced. What a writer of the user's own does is its own affair: it is always called.
+    An older export at `output` is replaced. A user's writer is always called, as its results are not tracked.
 
     Raises:
         ConfigError: there is no such format, or it does not take the arguments.
         DataError: the format cannot hold an episode; the message names it.
-        StorageError: something else is there already, or the place cannot be written.
+        StorageError: `output` holds something else, or cannot be written.
         BusyError: another run was first.
     """
-    source = open_or_import(dataset, version, output=output)
+    source = open_committed(dataset, version)
     location, place = Location.of(output), result_place(config, output)
     operation = Operation.of("export_dataset", config, version=2)
     identity = identity_of(operation, [source.parent_entry])
-    if place and (found := kept(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
+    if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found
     statistics = source.manifest.statistics
     result = ExportResult(
@@ -96,7 +95,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     )
 
     def complete(temporary: Location) -> None:
-        keep(temporary.child(RESULT_FILE), identity, result, made=_sizes(temporary), at=place)
+        store_result(temporary.child(RESULT_FILE), identity, result, fingerprints=_sizes(temporary), final=place)
 
     with (
         _sink(config, _environment(config, source), location.uri, complete) as sink,
@@ -111,13 +110,11 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
 
 
 def result_place(config: ExportConfig, output: str) -> Location | None:
-    """Where the result is kept: in the folder that is replaced as a whole, if the writer is one of ours."""
-    match config.format:
-        case "minari":
-            return Location.of(output).child(f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/{RESULT_FILE}")
-        case "lerobot" | "sample_batch" | "d4rl":
-            return Location.of(output).child(RESULT_FILE)
-    return None
+    """Location of the stored result, in the folder that is replaced as a whole; None for a user's writer."""
+    if config.is_own or config.format not in FORMATS:
+        return None
+    folder = f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/" if config.format == "minari" else ""
+    return Location.of(output).child(f"{folder}{RESULT_FILE}")
 
 
 def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
@@ -129,7 +126,7 @@ def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, o
 
     Raises:
         ConfigError: there is no such format or writer, it does not take the arguments, or it would write over the dataset.
-        LocationError: the output is no one place.
+        LocationError: the output is not a single location.
     """
     place = Location.of(output)
     if place.uri == Location.of(dataset).uri:
@@ -137,9 +134,9 @@ def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, o
     if not config.is_own:
         _sink(config, environment, place.uri, lambda _: None)
         return
-    writer = imported(config.format, "writer")
+    writer = import_object(config.format, "writer")
     try:
-        inspect.signature(writer).bind(output, **given(config.arguments))
+        inspect.signature(writer).bind(output, **unwrapped(config.arguments))
     except TypeError as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
     except ValueError:  # it has no signature to look at
@@ -161,32 +158,19 @@ def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | Non
 def _sink(
     config: ExportConfig, environment: EnvironmentSpec | None, output: str, complete: Callable[[Location], None]
 ) -> EpisodeSink:
-    arguments = given(config.arguments)
+    arguments = unwrapped(config.arguments)
+    if config.is_own:
+        return CustomSink(config.format, output, arguments)
+    if not isinstance(config.format, str) or config.format not in FORMATS:
+        raise ConfigError(
+            f"There is no format {config.format!r} to export to; there are {', '.join(FORMATS)} and package.module:Writer."
+        )
+    module = importlib.import_module(f"offline_core.formats.exports.{config.format}")  # the library it needs may be missing
     try:
-        match config.format:
-            case "minari":
-                from offline_core.storage.exports.minari import MinariSink
-
-                arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | arguments
-                if isinstance(arguments["environment"], dict):
-                    arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
-                return MinariSink(output, complete=complete, **arguments)
-            case "lerobot":
-                from offline_core.storage.exports.lerobot import LeRobotSink
-
-                return LeRobotSink(output, complete=complete, **arguments)
-            case "sample_batch":
-                from offline_core.storage.exports.sample_batch import SampleBatchSink
-
-                return SampleBatchSink(output, complete=complete, **arguments)
-            case "d4rl":
-                from offline_core.storage.exports.d4rl import D4rlSink
-
-                return D4rlSink(output, complete=complete, **arguments)
-            case name if config.is_own:
-                return CustomSink(name, output, arguments)
+        if config.format == "minari":
+            arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | arguments
+            if isinstance(arguments["environment"], dict):
+                arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
+        return getattr(module, FORMATS[config.format])(output, complete=complete, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
-    raise ConfigError(
-        f"There is no format {config.format!r} to export to; there are {', '.join(FORMATS)} and package.module:Writer."
-    )

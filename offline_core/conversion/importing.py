@@ -1,4 +1,4 @@
-"""Takes experience of any kind into a dataset of ours: whole episodes, each step once, with an account of every row."""
+"""Import experience of any kind as a dataset: whole episodes, each step once, every row accounted for."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import functools
 import logging
 from collections.abc import Sequence
 
-from offline_core.code_permission import remember_code
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.notes import notes_on, reasons_for_none
-from offline_core.conversion.replacing import replaced
-from offline_core.conversion.report import Counts, ImportResult
+from offline_core.conversion.report import Counts, ImportResult, Unreadable, list_unreadable
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stray_actions import ActionCounts
-from offline_core.conversion.unreadable import Unreadable, list_unreadable
 from offline_core.conversion.writing import write
-from offline_core.errors import ConfigError, EmptyDatasetError, LocationError
-from offline_core.ray_session import ray_session
-from offline_core.storage.committing import commit, find_version
-from offline_core.storage.dataset import Dataset, is_dataset, open_dataset
+from offline_core.datasets.commit import commit, find_version
+from offline_core.datasets.dataset import Dataset, open_version, versions
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Operation, Parent, Statistics
+from offline_core.datasets.prepare import prepared
+from offline_core.episodes import columns
+from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError
+from offline_core.formats.sources.fingerprint import changes_show, files_of, fingerprint
+from offline_core.formats.sources.listing import Listing
+from offline_core.formats.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
+from offline_core.formats.sources.ray_reads import RayRead
+from offline_core.formats.sources.step_reader import StepReader
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.ray_session import ray_session
 from offline_core.storage.location import Location, temporary_folder
-from offline_core.storage.manifest import Operation, Parent, Statistics, digest
-from offline_core.storage.preparing import prepared
-from offline_core.storage.sources.fingerprint import changes_show, files_of, fingerprint
-from offline_core.storage.sources.listing import Listing
-from offline_core.storage.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
-from offline_core.storage.sources.ray_reads import RayRead
-from offline_core.storage.sources.step_reader import StepReader
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     remember_code(config)
     paths, listing = _listed(source), Listing()
     if Location.of(output).uri in map(_place, paths):
-        raise ConfigError(f"{output} is read from and written to: choose another output, for a dataset is a folder of its own.")
+        raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
     files, readers = _opened(paths, config.source, listing)
     if files:
         check_for_episodes(config)
@@ -68,10 +68,10 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
             if files:
                 job = EpisodeFiles(files, config, unreadable, config.spaces())
-                written, told = [write(root, "part", job.read(), config)], job.notes
+                written, inferred = [write(root, "part", job.read(), config)], job.notes
             else:
                 steps = StepImport.of(readers, config, root, folder, listing)
-                written, told = steps.run(unreadable), steps.notes
+                written, inferred = steps.run(unreadable), steps.notes
         counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
         quarantine = list_unreadable(root, unreadable) if unreadable else None
         if counts.episodes == 0:
@@ -80,7 +80,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
     spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
     actions = functools.reduce(ActionCounts.merge, (part.actions for part in written))
-    notes = [*told, *notes_on(counts, statistics), *actions.notes()]
+    notes = [*inferred, *notes_on(counts, statistics), *actions.notes()]
     notes += [note for reader in readers for note in getattr(reader, "notes", ())]
     dataset = commit(
         output,
@@ -105,42 +105,18 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
 def _place(path: str) -> str:
     try:
         return Location.of(path).uri
-    except LocationError:  # others than we may know it
+    except LocationError:  # a source that is no location, such as a query
         return path
 
 
 def _result(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:
-    told = {**_spaces(dataset), **dataset.manifest.report}
-    return ImportResult(dataset=dataset.ref, **told, replaced=replaced, reused=reused)
-
-
-def _spaces(dataset: Dataset) -> dict[str, str | None]:
-    """In words."""
     spaces = {"observation_space": dataset.observation_space, "action_space": dataset.action_space}
-    return {name: None if space is None else str(space) for name, space in spaces.items()}
-
-
-def open_or_import(uri: str, version: int | None, *, output: str) -> Dataset:
-    """A version of a dataset of ours; anything else is first imported, as it explains itself, to a place beside `output`.
-
-    That place is named after `uri`, so that the next verb that reads the same finds it there.
-
-    Raises:
-        ConfigError: a version is asked of something that has none.
-    """
-    if is_dataset(uri):
-        return open_dataset(uri, version)
-    if version is not None:
-        raise ConfigError(f"{uri} is no dataset of ours, and so has no version {version}; leave the version out.")
-    Location.of(uri).check_bucket()
-    imported = Location.of(output).parent.child(f"imported-{digest([uri])[:8]}").uri
-    log.info("%s has no manifest; importing it to %s", uri, imported)
-    result = import_dataset(ImportConfig(), source=uri, output=imported)
-    return open_dataset(result.dataset.uri, result.dataset.version)
+    texts = {name: None if space is None else str(space) for name, space in spaces.items()}
+    return ImportResult(dataset=dataset.ref, **{**texts, **dataset.manifest.report}, replaced=replaced, reused=reused)
 
 
 def source_sizes(config: SourceConfig, source: str | Sequence[str]) -> dict[str, int]:
-    """Bytes of each thing that an import reads by itself, a file or a folder, by URI; none if it is not made of files."""
+    """Bytes of each file or folder that an import reads by itself, by URI; empty if the source is not files."""
     listing = Listing()
     files, readers = _opened(_listed(source), config, listing)
     sizes = {each.uri: sum(size for _, size, _ in files_of(each, listing)) for each in files or readers}
@@ -158,3 +134,28 @@ def _opened(paths: Sequence[str], config: SourceConfig, listing: Listing) -> tup
 
 def _listed(source: str | Sequence[str]) -> list[str]:
     return [source] if isinstance(source, str) else list(source)
+
+
+def replaced(dataset: Dataset) -> str | None:
+    """What the version before holds and this one, the latest, does not; None if it holds all of that.
+
+    Episodes are compared by their content. Where that cannot be read, the reason is a warning: the import itself is done.
+    """
+    version = dataset.manifest.version
+    earlier = [number for number in versions(dataset.location.uri) if number < version]
+    if dataset.latest is not None or not earlier:
+        return None
+    try:
+        before = open_version(dataset.location, earlier[-1])
+        held, holds = (episode_index(each, [columns.CONTENT]) for each in (before, dataset))
+    except OfflineError as error:
+        log.warning("What version %d of %s replaces is not known: %s", version, dataset.location.uri, error)
+        return None
+    missing = len(held.filter(~held[columns.CONTENT].is_in(holds[columns.CONTENT].implode())))
+    if not missing:
+        return None
+    of = ", ".join(parent.uri for parent in before.manifest.parents) or before.manifest.operation.name
+    return (
+        f"Version {version} replaces version {earlier[-1]}: {missing:,} episodes of {of} are not in it; "
+        f"they stay readable as version {earlier[-1]}."
+    )

@@ -1,4 +1,4 @@
-"""Spaces of data that nobody declared, from its types and the values in it."""
+"""Infer undeclared spaces from the types and values of the data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.conversion.trajectories import Spaces
+from offline_core.datasets.manifest import Statistics
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.nested import PATH_SEPARATOR, Nested
-from offline_core.storage.manifest import Statistics
-from offline_core.storage.statistics import ColumnStatistics
 
 MAX_CHOICES = 65_536
 """Whole numbers that differ by more are amounts and not choices."""

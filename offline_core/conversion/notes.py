@@ -1,4 +1,4 @@
-"""What is worth knowing of an import, in words: where it guessed, and where rows are not what they were."""
+"""Notes on an import, in sentences: where it guessed, and what it changed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Sequence
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import notes_on_ends
-from offline_core.conversion.report import Counts
-from offline_core.conversion.unreadable import Unreadable
+from offline_core.conversion.report import Counts, Unreadable
+from offline_core.datasets.manifest import Statistics
 from offline_core.episodes import columns
-from offline_core.storage.manifest import Statistics
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
-    """A sentence or two on each; none if there is nothing."""
+    """The notes on ends, times and clipped actions."""
     return [*notes_on_ends(counts, statistics), *_notes_on_times(counts), *_notes_on_clipped(counts, statistics)]
 
 
 def reasons_for_none(
     counts: Counts, unreadable: Sequence[Unreadable], config: ImportConfig, quarantine: str | None
 ) -> list[str]:
-    """Why no episode came of it, as far as that can be told, and what to do."""
+    """Why an import gives no episode, as far as known, and what to do."""
     reasons = []
     if unreadable:
         (reason, most), *others = Counter(str(each.error) for each in unreadable).most_common()

@@ -1,4 +1,4 @@
-"""Which step follows which: rows as they lie in a source → rows in order."""
+"""Put the rows of a source in order: which step follows which."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.conversion.duplicates import States, distinct_rows
-from offline_core.conversion.linking import chain, numbered, row_bytes
-from offline_core.conversion.time_gaps import time_gaps
+from offline_core.conversion.times import time_gaps
+from offline_core.conversion.trajectory_linking import chain, numbered, row_bytes
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.nested import Nested
@@ -23,17 +23,20 @@ _EMPTY_MAP = b"\x80"
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """N rows, and what decides their order."""
+class SourceRows:
+    """N rows of a source, and what decides their order.
+
+    This is no `EpisodeBatch`: rows may be out of order, occur twice, or belong to no episode.
+    """
 
     table: pa.Table
     """The columns that are not below."""
     ids: list[str] | None
     """Episode ids, None where rows have none."""
     group: np.ndarray
-    """(N,) int64: the number of the row's id; where there are none, of what is known to lie together."""
+    """(N,) int64: the number of the row's id; without ids, of rows known to belong together."""
     t: np.ndarray
-    """(N,) int64 or float64; zeros where there is no such column."""
+    """(N,) int64 or float64; zeros without such a column."""
     terminated: np.ndarray
     truncated: np.ndarray
     file: np.ndarray
@@ -51,38 +54,38 @@ class Steps:
         """(N,) bool: nothing follows."""
         return self.terminated | self.truncated  # type: ignore[no-any-return]
 
-    def take(self, rows: np.ndarray) -> Steps:
+    def take(self, rows: np.ndarray) -> SourceRows:
         """These rows, in this order."""
         if len(rows) == len(self) and (np.diff(rows) == 1).all():
             return self
         arrays = (
             array[rows] for array in (self.group, self.t, self.terminated, self.truncated, self.file, self.row, self.lost)
         )
-        return Steps(self.table.take(pa.array(rows)), self.ids, *arrays)
+        return SourceRows(self.table.take(pa.array(rows)), self.ids, *arrays)
 
     def where(self, number: int, files: Sequence[str]) -> str:
         """The place of a row, for messages."""
         return f"row {self.row[number]:,} of {files[self.file[number]]}"
 
 
-Refuse: TypeAlias = Callable[[Steps, EpisodeError], None]
+Refuse: TypeAlias = Callable[[SourceRows, EpisodeError], None]
 """Raises the error, or takes note of it and of the rows that are left out because of it."""
 
 
 class Ordered(NamedTuple):
     """Rows in order, each step once."""
 
-    steps: Steps
+    steps: SourceRows
     starts: np.ndarray
     """(N,) bool: the row does not follow the one before it."""
     duplicates: int = 0
     """Rows left out."""
     ambiguous_links: int = 0
     time_gaps: np.ndarray | None = None
-    """(N,) bool: the row comes too long after the one before it; None: there is nothing to tell by."""
+    """(N,) bool: the row comes too long after the one before it; None: not known."""
 
 
-def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse, max_gap: float | None = None) -> Ordered:
+def put_in_order(steps: SourceRows, order: str, files: Sequence[str], refuse: Refuse, max_gap: float | None = None) -> Ordered:
     """The steps episode after episode, those first whose first row comes first.
 
     Arguments:
@@ -92,7 +95,7 @@ def put_in_order(steps: Steps, order: str, files: Sequence[str], refuse: Refuse,
         max_gap: in the unit of t, see `time_gaps`; None, where new_obs says what follows: none is too long.
 
     Raises:
-        EpisodeError: nothing tells where the steps are missing that could not be read.
+        EpisodeError: where steps are missing that could not be read is not known.
         SchemaError: obs and new_obs cannot be compared.
     """
     match order:
@@ -123,7 +126,7 @@ def observations(table: pa.Table) -> tuple[Nested, Nested]:
     return nested.map_leaves(common, obs, new_obs), nested.map_leaves(common, new_obs, obs)
 
 
-def _stored(steps: Steps) -> Ordered:
+def _stored(steps: SourceRows) -> Ordered:
     if steps.ids is None:
         starts = _breaks(steps)
         if columns.NEW_OBS not in steps.table.column_names:  # nothing to tell by what goes on in another file, or over a gap
@@ -133,7 +136,7 @@ def _stored(steps: Steps) -> Ordered:
     return Ordered(steps, _breaks(steps) | _over_lost(steps))
 
 
-def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, max_gap: float | None, *, by_number: bool) -> Ordered:
+def _by_t(steps: SourceRows, files: Sequence[str], refuse: Refuse, max_gap: float | None, *, by_number: bool) -> Ordered:
     if steps.ids is None:  # an episode begins where t does not grow
         apart = steps.done[:-1] | (np.diff(steps.t) <= 0)
         if (elsewhere := np.diff(steps.file) != 0).any():
@@ -165,7 +168,7 @@ def _by_t(steps: Steps, files: Sequence[str], refuse: Refuse, max_gap: float | N
     return Ordered(steps, starts | gaps, duplicates=len(again), time_gaps=gaps)
 
 
-def _linked(steps: Steps, files: Sequence[str]) -> Ordered:
+def _linked(steps: SourceRows, files: Sequence[str]) -> Ordered:
     count = len(steps)
     if steps.ids is not None and len(np.unique(steps.file)) > 1:
         steps = steps.take(np.flatnonzero(_distinct(steps, files)))
@@ -180,7 +183,7 @@ def _linked(steps: Steps, files: Sequence[str]) -> Ordered:
     return Ordered(steps.take(rows), starts[rows], count - len(steps), chains.ambiguous)
 
 
-def _breaks(steps: Steps) -> np.ndarray:
+def _breaks(steps: SourceRows) -> np.ndarray:
     """(N,) bool: the row belongs to another group, comes after an end, or its obs is not the new_obs before it."""
     starts = np.ones(len(steps), bool)
     starts[1:] = (np.diff(steps.group) != 0) | steps.done[:-1]
@@ -189,8 +192,8 @@ def _breaks(steps: Steps) -> np.ndarray:
     return starts
 
 
-def _follows(steps: Steps) -> np.ndarray:
-    """(N-1,) bool: there is a new_obs, and it is the obs of the next row."""
+def _follows(steps: SourceRows) -> np.ndarray:
+    """(N-1,) bool: new_obs exists and is the obs of the next row."""
     fits = np.full(max(0, len(steps) - 1), columns.NEW_OBS in steps.table.column_names)
     if fits.any():
         for obs, new_obs in zip(*map(nested.leaves, observations(steps.table)), strict=True):
@@ -198,8 +201,8 @@ def _follows(steps: Steps) -> np.ndarray:
     return fits
 
 
-def _over_lost(steps: Steps) -> np.ndarray:
-    """(N,) bool: nothing tells whether the row follows the one before it, for between them something could not be read.
+def _over_lost(steps: SourceRows) -> np.ndarray:
+    """(N,) bool: between the row and the one before it something could not be read, so it may not follow.
 
     Raises:
         EpisodeError: rows lie in another order than the steps, so that it could be missing anywhere.
@@ -210,8 +213,8 @@ def _over_lost(steps: Steps) -> np.ndarray:
     lost, same = np.diff(steps.lost), np.diff(steps.group) == 0
     if (same & (lost < 0)).any():
         raise EpisodeError(
-            "Some rows cannot be read, and the others do not lie in the order of time: without new_obs nothing tells where a "
-            "step is missing. Mend these rows, or number the steps of an episode by t."
+            "Some rows cannot be read, and the others are not in the order of time: without new_obs, where a step is "
+            "missing is not known. Fix these rows, or number the steps of an episode by t."
         )
     over[1:] = same & (lost > 0)
     return over
@@ -222,7 +225,7 @@ def _since(begins: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(begins)])
 
 
-def _content(steps: Steps) -> np.ndarray:
+def _content(steps: SourceRows) -> np.ndarray:
     """(N, bytes) all that rows say, but for where they come from and the maps."""
     values = [steps.group, steps.t, steps.terminated, steps.truncated]
     for name in steps.table.column_names:
@@ -234,8 +237,8 @@ def _content(steps: Steps) -> np.ndarray:
     return row_bytes(*values)
 
 
-def _maps(steps: Steps) -> list[np.ndarray]:
-    """(N,) for infos and the like, as far as there are any, the number of what the row says; -1 where it says nothing."""
+def _maps(steps: SourceRows) -> list[np.ndarray]:
+    """For each column of maps (N,) numbers of the values in its rows, -1 where a row has none."""
     found = []
     for name in [name for name in _MAPS if name in steps.table.column_names]:
         column = steps.table[name].combine_chunks()
@@ -244,12 +247,12 @@ def _maps(steps: Steps) -> list[np.ndarray]:
     return found
 
 
-def _missing(maps: Sequence[np.ndarray], steps: Steps) -> np.ndarray:
+def _missing(maps: Sequence[np.ndarray], steps: SourceRows) -> np.ndarray:
     """(N,) how many of the maps a row lacks."""
     return sum((said < 0 for said in maps), start=np.zeros(len(steps), np.int64))
 
 
-def _differ(pairs: Steps) -> np.ndarray:
+def _differ(pairs: SourceRows) -> np.ndarray:
     """(N/2,) bool: row i and row N/2 + i contradict each other; maps do not contradict none."""
     half = len(pairs) // 2
     content = _content(pairs)
@@ -259,7 +262,7 @@ def _differ(pairs: Steps) -> np.ndarray:
     return differ
 
 
-def _distinct(steps: Steps, files: Sequence[str]) -> np.ndarray:
+def _distinct(steps: SourceRows, files: Sequence[str]) -> np.ndarray:
     """(N,) bool: the row is no copy of another; see `distinct_rows`."""
     maps = _maps(steps)
     same = numbered(_content(steps))

@@ -1,4 +1,4 @@
-"""Pieces of an episode, as recorders that cut by steps write them → the episode, or the parts of it that there are."""
+"""Join pieces of an episode, as recorders that cut by steps write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offline_core.errors import EpisodeError
 
 
 def joined(pieces: Sequence[Episode]) -> tuple[list[Episode], int]:
-    """(the pieces of one id in order, those that follow one another or overlap as one, how many steps were there twice).
+    """(the pieces of one id in order, those that follow one another or overlap as one, how many steps occurred twice).
 
     Raises:
         EpisodeError: two pieces have different steps at the same place.

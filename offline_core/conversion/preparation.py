@@ -1,4 +1,4 @@
-"""Rows as a source has them → rows in our columns and types, with every row that cannot be one named."""
+"""Convert rows of a source to canonical columns and types, and name every row that does not convert."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
-from offline_core.conversion.templates import empty_arrays, like
+from offline_core.conversion.report import Unreadable
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
-from offline_core.conversion.unreadable import Unreadable
 from offline_core.conversion.values import (
     conform,
+    empty_arrays,
     exact,
     finite,
     flags,
     ids,
+    like,
     maps,
     nanoseconds,
     one_a_step,
@@ -32,8 +33,8 @@ from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError, DataError, SchemaError
-from offline_core.storage.foreign import read_foreign_column
-from offline_core.storage.sources.scans import SOURCE_ROW
+from offline_core.formats.packed import read_foreign_column
+from offline_core.formats.sources.scans import SOURCE_ROW
 
 PROBES = 64
 """So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
@@ -153,7 +154,7 @@ class Preparation:
         """Of a table under canonical names, and what its columns are called in the source.
 
         Raises:
-        SchemaError: a column is missing, or there are others than in earlier tables.
+        SchemaError: a column is missing, or the columns differ from those of earlier tables.
         """
         names = table.column_names
         if SOURCE_FILE in names:

@@ -1,4 +1,4 @@
-"""Steps of any source as a lazy Ray Data dataset, in our columns: for pipelines that want no dataset of their own."""
+"""Read steps of any source as a lazy Ray Data dataset in canonical columns, without writing a dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.preparation import Preparation
 from offline_core.errors import EmptyDatasetError
-from offline_core.storage.sources.opening import open_source
+from offline_core.formats.sources.opening import open_source
 
 if TYPE_CHECKING:
     import ray.data
@@ -24,7 +24,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     rows, which say what the columns are. Only `source`, `mapping`, spaces and `recorded_action_range` are heeded.
 
     Raises:
-        ConfigError: the parameters do not fit what is there, or it is episodes and not steps.
+        ConfigError: the parameters do not fit the source, or it holds episodes and not steps.
         DataError: the first rows cannot be read; others raise while the dataset is consumed.
         EmptyDatasetError: there are no rows.
     """

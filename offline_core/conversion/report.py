@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.conversion.unreadable import Unreadable
-from offline_core.storage.dataset import DatasetRef
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.manifest import digest
+from offline_core.errors import SchemaError
+from offline_core.formats.sources.step_reader import Unreadable
+from offline_core.runtime.result import Result
+from offline_core.storage.location import Location
+
+__all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
+
+log = logging.getLogger(__name__)
+
+QUARANTINE = "_quarantine"
+
+
+def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:
+    """Adds `found` to `listed`, or raises its error with its place."""
+    if rule == "fail":
+        is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
+        advice = " With unreadable: quarantine, such rows are listed and the rest goes on." if is_one_of_many else ""
+        raise type(found.error)(f"{found}{advice}")
+    listed.append(found)
+
+
+def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
+    """Writes a JSON line for each below `root`; returns where."""
+    lines = [
+        json.dumps(
+            {"uri": each.uri, "row": each.row, "rows": each.rows, "error": type(each.error).__name__, "reason": str(each.error)}
+        )
+        for each in unreadable
+    ]
+    place = root.child(f"{QUARANTINE}/{digest(lines)}.ndjson")
+    place.write(("\n".join(lines) + "\n").encode())
+    log.warning("%d rows or files cannot be read; they are listed in %s", len(unreadable), place.uri)
+    return place.uri
+
 
 _SHORTEST = "shortest_time_gap"
 
@@ -20,11 +57,11 @@ class Counts(BaseModel):
     rows: int = Field(0, description="Rows that were read, and those that are known to be unreadable.")
     steps: int = 0
     episodes: int = 0
-    duplicates: int = Field(0, description="Rows that were there already.")
+    duplicates: int = Field(0, description="Rows that occur again.")
     dropped_last_steps: int = Field(
         0, description="Last steps without a next observation, of episodes that do not terminate, dropped as declared."
     )
-    repeated_last_obs: int = Field(0, description="Ends whose next observation is not known: the last one is repeated there.")
+    repeated_last_obs: int = Field(0, description="Ends whose next observation is not known: the last one is repeated.")
     terminations: int = Field(0, description="Steps of the source that terminate an episode, be they dropped or not read.")
     quarantined_terminations: int = Field(0, description="Those of them that are in rows that cannot be read.")
     dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
@@ -77,15 +114,13 @@ class Counts(BaseModel):
         return ", ".join(words) or "no rows"
 
 
-class ImportResult(BaseModel):
+class ImportResult(Result):
     """What was imported."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: DatasetRef
     counts: Counts
     notes: list[str] = Field([], description="What is worth knowing of how it was imported, a sentence each.")
-    observation_space: str | None = Field(None, description="Of the dataset, declared or inferred; None: it cannot be told.")
+    observation_space: str | None = Field(None, description="Of the dataset, declared or inferred; None: not known.")
     action_space: str | None = Field(None, description="Likewise.")
     replaced: str | None = Field(
         None,
@@ -93,4 +128,3 @@ class ImportResult(BaseModel):
         description="What the version before holds and this one does not.",
     )
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

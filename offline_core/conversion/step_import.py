@@ -16,35 +16,33 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from offline_core.conversion.action_range import told_range
-from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.action_range import infer_range, steps_of_table
+from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.exchange import PartWriter, read_part
-from offline_core.conversion.linking import row_bytes
-from offline_core.conversion.order_choice import order_of
 from offline_core.conversion.ordering import observations
 from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.recorded_actions import first_steps, steps_of_table
-from offline_core.conversion.report import Counts
+from offline_core.conversion.report import Counts, Unreadable, refuse
+from offline_core.conversion.times import has_timestamps
 from offline_core.conversion.trajectories import assemble
-from offline_core.conversion.unreadable import Unreadable, refuse
+from offline_core.conversion.trajectory_linking import row_bytes
 from offline_core.conversion.writing import Written, write
-from offline_core.engine import each
 from offline_core.episodes import Episode, columns
-from offline_core.errors import DataError
-from offline_core.progress import progress
+from offline_core.errors import ConfigError, DataError
+from offline_core.formats.sources.fingerprint import files_of
+from offline_core.formats.sources.listing import Listing
+from offline_core.formats.sources.ray_reads import RayRead
+from offline_core.formats.sources.scans import SOURCE_ROW
+from offline_core.formats.sources.step_reader import StepReader
+from offline_core.runtime.engine import map_items
+from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
-from offline_core.storage.sources.fingerprint import files_of
-from offline_core.storage.sources.listing import Listing
-from offline_core.storage.sources.ray_reads import RayRead
-from offline_core.storage.sources.scans import SOURCE_ROW
-from offline_core.storage.sources.step_reader import StepReader
 
 PART_BYTES = 16 * 2**20
 """Size of the source's files for one part: what is in them takes many times that in memory."""
 MAX_PARTS = 512
 """As many files are open at a time."""
 PARTS_PER_TASK = 8
-"""These share their files, lest those be as small as parts are."""
+"""They share files, which else would be as small as parts are."""
 FILES_PER_TASK = 16
 IN_ORDER_SHARE = 0.9
 """Rows without ids are taken as lying in order, and not held in memory to be linked, as long as this share of those that are
@@ -80,16 +78,16 @@ class StepImport:
     may_link: bool = False
     """Rows that turn out not to lie in order are linked."""
     notes: list[str] = field(default_factory=list)
-    """What was told from the first rows and not declared."""
+    """What was inferred from the first rows and not declared."""
 
     @classmethod
     def of(
         cls, readers: Sequence[StepReader], config: ImportConfig, root: Location, folder: Location, listing: Listing
     ) -> StepImport:
-        """Looks at the first rows to see what is there.
+        """Look at the first rows for columns, order and the range of actions.
 
         Raises:
-            ConfigError: the parameters do not fit what is there.
+            ConfigError: the parameters do not fit the source.
         """
         preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
         size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader, listing))
@@ -98,7 +96,7 @@ class StepImport:
         tables = job._prepared(range(len(readers)), Lost())
         if (table := next(tables, None)) is not None:
             if config.recorded_action_range is None:
-                job._tell_range(itertools.chain([table], tables))
+                job._infer_range(itertools.chain([table], tables))
             tables.close()  # or what reads for it, Ray's tasks among them, goes on
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table)
@@ -107,11 +105,9 @@ class StepImport:
                 job.order = "stored"
         return job
 
-    def _tell_range(self, tables: Iterable[pa.Table]) -> None:
-        space = self.preparation.spaces[1]
-        if (steps := first_steps(map(steps_of_table, tables), space)) is not None:
-            self.preparation.recorded_action_range, note = told_range(steps, space)
-            self.notes += [] if note is None else [note]
+    def _infer_range(self, tables: Iterable[pa.Table]) -> None:
+        self.preparation.recorded_action_range, note = infer_range(map(steps_of_table, tables), self.preparation.spaces[1])
+        self.notes += [] if note is None else [note]
 
     def run(self, unreadable: list[Unreadable]) -> list[Written]:
         """Writes everything, part by part; what cannot be read is added to `unreadable`."""
@@ -131,7 +127,7 @@ class StepImport:
         groups = [everything[i : i + FILES_PER_TASK] for i in range(0, len(everything), FILES_PER_TASK)]
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
-            for found in each(read_with, self._scatter, groups):
+            for found in map_items(read_with, self._scatter, groups):
                 lost.unreadable += found.unreadable
                 lost.places += found.places
                 lost.clipped_actions += found.clipped_actions
@@ -140,7 +136,7 @@ class StepImport:
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
         with progress(len(shares), what="write", unit="part") as bar:
-            for part, refused in each(self.config.engine, functools.partial(self._gather, lost.places), shares):
+            for part, refused in map_items(self.config.engine, functools.partial(self._gather, lost.places), shares):
                 written.append(part)
                 lost.unreadable += refused
                 bar.update(1)
@@ -182,7 +178,7 @@ class StepImport:
             lost.clipped_actions += self.preparation.clipped_actions - before
 
     def _in_order(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
-        """Episodes of rows that lie in order, as soon as an end is there; from where they do not, the rest is linked."""
+        """Episodes of rows stored in order, as soon as their end is read; from the first rows out of order, all are linked."""
         waiting: list[pa.Table] = []
         tables = self._prepared(range(len(self.readers)), lost)
         for table in tables:
@@ -224,3 +220,44 @@ def _lies_in_order(table: pa.Table) -> bool:
     obs, new_obs = (row_bytes(tree) for tree in observations(table))
     fits = (new_obs[:-1] == obs[1:]).all(axis=1)[~_ends(table)[:-1]]
     return bool(fits.mean() >= IN_ORDER_SHARE) if len(fits) else True
+
+
+def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
+    """What `auto` stands for with these columns and first rows.
+
+    Raises:
+        ConfigError: the order cannot be had from these columns.
+    """
+    names = table.column_names
+    order: str = rules.order
+    if order == "auto":
+        if columns.T in names:
+            order = "t" if _numbers_steps(table[columns.T], rules.first_t) else "time"
+        else:
+            order = "linked" if columns.NEW_OBS in names else "stored"
+    if order in ("t", "time") and columns.T not in names:
+        raise ConfigError(f"Rows cannot be ordered by {order}: no column is mapped to 't'.")
+    if rules.ids_per == "date" and not has_timestamps(table):
+        raise ConfigError("Ids per date need a column 't' of timestamps or dates; use episodes.ids_per: file, or folder.")
+    if order == "t" and has_timestamps(table):
+        raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
+    if order == "linked" and columns.NEW_OBS not in names:
+        raise ConfigError("Rows cannot be linked without a column new_obs.")
+    if columns.NEW_OBS not in names and rules.last_new_obs is None:
+        raise ConfigError(
+            "There is no column new_obs, so it is the obs of the next step; say what follows the last one by "
+            "episodes.last_new_obs: repeat or drop."
+        )
+    if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
+        raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
+    if not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & set(names) and order != "single_step":
+        raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
+    return order
+
+
+def _numbers_steps(t: pa.ChunkedArray, first: int) -> bool:
+    """Whole numbers do; if they are stored as real ones, only those that begin with the first of an episode."""
+    if not pa.types.is_floating(t.type):
+        return bool(pa.types.is_integer(t.type))
+    values = t.to_numpy()
+    return bool((values == np.floor(values)).all() and values.min(initial=np.inf) == first)

@@ -1,4 +1,4 @@
-"""Whole-numbered actions of a few steps that make the inferred action space larger than all others need it to be."""
+"""Find rare integer actions that alone make the inferred action space much larger."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from offline_core.episodes import Episode, columns, nested
 
 STRAY_SHARE = 0.01
-"""Values of fewer of the steps may be stray: if others are missing before them, and without them the space is half as large."""
+"""A value of a smaller share of the steps is stray if values before it are missing and the space halves without it."""
 MAX_VALUES = 65_536
-"""Where there are more values, they are no longer counted."""
+"""Beyond this many, values are no longer counted."""
 
 
 class Seen(NamedTuple):

@@ -1,4 +1,4 @@
-"""Text where numbers, lists of them or times have to be, as CSV has it, and a single wrong cell makes it."""
+"""Parse text columns, as CSV has them or a single wrong cell makes them, as numbers, lists of numbers or times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from offline_core.episodes.arrow import to_arrow
 from offline_core.errors import SchemaError
-from offline_core.storage.foreign import PACKED
+from offline_core.formats.packed import PACKED
 
 LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""

@@ -1,4 +1,4 @@
-"""Rows of steps → whole episodes, and what became of every row."""
+"""Assemble rows of steps into whole episodes, and count what became of every row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.episode_ids import alternating, hashed, id_of_part, named
-from offline_core.conversion.next_observations import add_next_observations
-from offline_core.conversion.order_choice import has_timestamps
-from offline_core.conversion.ordering import Refuse, Steps, put_in_order
-from offline_core.conversion.report import Counts
-from offline_core.conversion.time_gaps import NANOSECONDS
-from offline_core.conversion.unreadable import Unreadable
-from offline_core.episodes import Episode, columns, table_to_episodes
-from offline_core.episodes.arrow import read_column
+from offline_core.conversion.episode_ids import hashed, id_of_part, named
+from offline_core.conversion.ordering import Refuse, SourceRows, put_in_order
+from offline_core.conversion.report import Counts, Unreadable
+from offline_core.conversion.times import NANOSECONDS, alternating, has_timestamps
+from offline_core.episodes import Episode, columns, nested, table_to_episodes
+from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.errors import EpisodeError
-from offline_core.storage.sources.scans import SOURCE_ROW
+from offline_core.formats.sources.scans import SOURCE_ROW
 
 SOURCE_FILE = "_source_file"
 """A column beside the step columns: the number of the file in the source."""
@@ -46,7 +43,7 @@ class Parts:
     """(P,) bool: its last step does not end the episode."""
 
     @classmethod
-    def of(cls, steps: Steps, starts: np.ndarray, t: np.ndarray, apart: np.ndarray) -> Parts:
+    def of(cls, steps: SourceRows, starts: np.ndarray, t: np.ndarray, apart: np.ndarray) -> Parts:
         """`apart`: (N,) bool, the step begins another episode, though the one before it does not end."""
         first = np.flatnonzero(starts)
         length = np.diff(np.append(first, len(steps)))
@@ -103,7 +100,7 @@ def assemble(
     """
     counts = Counts(rows=table.num_rows)
 
-    def left_out(rows: Steps, error: EpisodeError) -> None:
+    def left_out(rows: SourceRows, error: EpisodeError) -> None:
         counts.rows -= len(rows)
         for file in np.unique(rows.file):
             inside = rows.file == file
@@ -146,7 +143,7 @@ def assemble(
     return episodes, counts
 
 
-def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: Sequence[tuple[int, int]]) -> Steps:
+def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: Sequence[tuple[int, int]]) -> SourceRows:
     """The rows in the order of the source."""
     count = table.num_rows
     file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
@@ -165,7 +162,7 @@ def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: S
     empty = {name for name in (columns.INFOS,) if name in table.column_names and table[name].null_count == count}
     rest = table.drop_columns([name for name in table.column_names if name in taken | empty])
     before = np.searchsorted([_place(*each) for each in lost], _place(file, row))
-    return Steps(rest, ids, group, t, terminated, truncated, file, row, before)
+    return SourceRows(rest, ids, group, t, terminated, truncated, file, row, before)
 
 
 def _place(file: Any, row: Any) -> Any:
@@ -173,7 +170,7 @@ def _place(file: Any, row: Any) -> Any:
     return (file << 40) + row
 
 
-def _numbered(steps: Steps, first: int, files: Sequence[str], refuse: Refuse) -> Steps:
+def _numbered(steps: SourceRows, first: int, files: Sequence[str], refuse: Refuse) -> SourceRows:
     """The steps with their t counted from `first`; episodes with one before it are refused.
 
     Raises:
@@ -197,15 +194,15 @@ def _numbered(steps: Steps, first: int, files: Sequence[str], refuse: Refuse) ->
     return steps.take(np.flatnonzero(~refused))
 
 
-def _with_time_limit(steps: Steps, t: np.ndarray, limit: int) -> tuple[Steps, int]:
+def _with_time_limit(steps: SourceRows, t: np.ndarray, limit: int) -> tuple[SourceRows, int]:
     """(the steps, with ends at the limit made truncations, how many these were)."""
     at_limit = steps.terminated & (t + 1 >= limit)
     return replace(steps, terminated=steps.terminated & ~at_limit, truncated=steps.truncated | at_limit), int(at_limit.sum())
 
 
 def _complete(
-    steps: Steps, t: np.ndarray, parts: Parts, rules: EpisodesConfig, counts: Counts
-) -> tuple[Steps, np.ndarray, np.ndarray]:
+    steps: SourceRows, t: np.ndarray, parts: Parts, rules: EpisodesConfig, counts: Counts
+) -> tuple[SourceRows, np.ndarray, np.ndarray]:
     """(steps, t, (P,) bool which parts are kept) under the rule for incomplete episodes; counts what there was."""
     counts.open_ends, counts.gaps, counts.late_starts = (int(x.sum()) for x in (parts.is_open, parts.broken, parts.late))
     counts.restarted_ids = int((parts.later & ~parts.broken).sum()) - counts.time_gaps
@@ -221,7 +218,7 @@ def _complete(
     return steps, t, kept
 
 
-def _ids(steps: Steps, parts: Parts, before: np.ndarray, files: Sequence[str]) -> list[str]:
+def _ids(steps: SourceRows, parts: Parts, before: np.ndarray, files: Sequence[str]) -> list[str]:
     """One id a part: its own, that of its first step for later ones; a hash of its origin where there is none."""
     if steps.ids is None:
         return [hashed(f"{files[steps.file[i]]}:{steps.row[i]}", 16) for i in parts.first]
@@ -229,7 +226,7 @@ def _ids(steps: Steps, parts: Parts, before: np.ndarray, files: Sequence[str]) -
     return [id_of_part(name, t) if later else name for name, later, t in zip(names, parts.later, before.tolist(), strict=True)]
 
 
-def _episodes(steps: Steps, t: np.ndarray, ids: pa.Array, kept: np.ndarray) -> list[Episode]:
+def _episodes(steps: SourceRows, t: np.ndarray, ids: pa.Array, kept: np.ndarray) -> list[Episode]:
     table = steps.table
     own = {columns.EPS_ID: ids, columns.T: t.astype(np.int64)}
     own |= {columns.TERMINATEDS: steps.terminated, columns.TRUNCATEDS: steps.truncated}
@@ -242,3 +239,31 @@ def _from_zero(starts: np.ndarray) -> np.ndarray:
     """(N,) the number of each step since the last start."""
     every = np.arange(len(starts))
     return every - np.maximum.accumulate(np.where(starts, every, 0))
+
+
+def add_next_observations(
+    steps: SourceRows, last: np.ndarray, kept: np.ndarray, *, drop_last: bool, counts: Counts
+) -> tuple[SourceRows, np.ndarray]:
+    """(the steps with `new_obs`, (N,) bool which of them are kept).
+
+    The last step of a part has no next one: its own obs is repeated. With `drop_last` only terminations are repeated so, whose
+    next observation no value is ever taken of. Other parts lose their last step and end at the one before, as in
+    `d4rl.qlearning_dataset`.
+
+    Arguments:
+        last: (P,) the number of the last step of each part.
+        kept: (N,) bool.
+        counts: what becomes of the ends is added.
+    """
+    is_last = np.zeros(len(steps), bool)
+    is_last[last] = True
+    following = np.arange(len(steps)) + ~is_last
+    obs = read_column(steps.table, columns.OBS)
+    new_obs = to_arrow(nested.map_leaves(lambda array: array[following], obs), columns.NEW_OBS)
+    table = steps.table.append_column(pa.field(columns.NEW_OBS, new_obs.type, nullable=False), new_obs)
+    dropped = is_last & ~steps.terminated & kept & drop_last
+    counts.dropped_last_steps = int(dropped.sum())
+    counts.repeated_last_obs = int((is_last & kept & ~dropped).sum())
+    counts.dropped_episodes += int((dropped[last] & (np.diff(last, prepend=-1) == 1)).sum())
+    truncated = steps.truncated | (dropped & steps.truncated)[following]
+    return replace(steps, table=table, truncated=truncated), kept & ~dropped

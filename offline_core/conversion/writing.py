@@ -1,4 +1,4 @@
-"""Episodes as they come, onto disk."""
+"""Write imported episodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.report import Counts
 from offline_core.conversion.stray_actions import ActionCounts
+from offline_core.datasets.manifest import FileEntry, Statistics
+from offline_core.datasets.writer import ROW_GROUP_BYTES, EpisodeWriter
 from offline_core.episodes import Episode, columns, nested
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import FileEntry, Statistics
-from offline_core.storage.writer import ROW_GROUP_BYTES, EpisodeWriter
 
 EPISODES_AT_A_TIME = 1024
 BYTES_AT_A_TIME = 16 * ROW_GROUP_BYTES
-"""So that of the row groups only one in so many is a remainder."""
+"""Large, so that few row groups are remainders."""
 BYTES_OF_AN_INFO = 1024
 """A guess."""
 
@@ -53,7 +53,7 @@ def write(root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], 
 
 
 def _batches(assembled: Iterable[tuple[list[Episode], Counts]]) -> Iterator[tuple[list[Episode], Counts]]:
-    """The same episodes, so many of one kind together that they fill row groups: a source may have a file for each."""
+    """The same episodes in batches of one kind that fill row groups, also if each comes from a file of its own."""
     batch: list[Episode] = []
     counts, size, kind = Counts(), 0, None
     for episodes, more in assembled:

@@ -1,5 +1,6 @@
-"""What an experience is: columns, spaces, `Episode`, its bytes, and the step table. Imports neither Ray nor Torch."""
+"""Experience: `Episode`, `EpisodeBatch`, columns, spaces, codec, step table. Imports neither Ray nor Torch."""
 
+from offline_core.episodes.batch import EpisodeBatch
 from offline_core.episodes.codec import decode, encode
 from offline_core.episodes.episode import Episode
 from offline_core.episodes.spaces import space_from_json, space_to_json
@@ -7,6 +8,7 @@ from offline_core.episodes.table import episodes_to_table, table_to_episodes
 
 __all__ = [
     "Episode",
+    "EpisodeBatch",
     "decode",
     "encode",
     "episodes_to_table",

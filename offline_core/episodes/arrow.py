@@ -49,9 +49,9 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:
-    """The nested arrays in an Arrow array: ours, or lists and Ray tensors as other tools write them.
+    """The nested arrays in an Arrow array: as `to_arrow` makes it, or lists and Ray tensors of other tools.
 
-    `metadata` is that of the array's field; it is where the shape of Ray's tensors stands in a process without Ray.
+    `metadata` of the array's field holds the shape of Ray's tensors in a process without Ray.
 
     Raises:
         SchemaError: the column has nulls, ragged lists or a type that holds no numbers or text.
@@ -65,7 +65,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
     if isinstance(kind, pa.FixedShapeTensorType):
         tensor = _reshape(from_arrow(array.storage, what), kind.shape, what)
         return tensor if kind.permutation is None else tensor.transpose(0, *(1 + axis for axis in kind.permutation))
-    if isinstance(kind, pa.BaseExtensionType):  # Ray's, when Ray has registered its types in this process
+    if isinstance(kind, pa.BaseExtensionType):  # Ray's, where Ray has registered its types in this process
         return _extension(array.storage, kind.extension_name, getattr(kind, "shape", None), what)
     if metadata and b"ARROW:extension:name" in metadata:
         name = metadata[b"ARROW:extension:name"].decode()

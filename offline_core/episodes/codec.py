@@ -78,7 +78,7 @@ def decode(data: bytes) -> Episode:
     try:
         return _from_state(eps_id, state)
     except DataError as error:
-        raise type(error)(f"Episode {eps_id}: {error}") from error
+        raise error.within(f"Episode {eps_id}", episode=eps_id) from error
     except Exception as error:  # whatever a foreign state is wrong about, down to nesting too deep to walk
         raise CorruptFileError(f"Episode {eps_id} cannot be read: {error!r}.") from error
 

@@ -1,4 +1,4 @@
-"""The canonical column names: RLlib's, so that its files and ours are the same tables."""
+"""The canonical column names: RLlib's, so that both write the same tables."""
 
 EPS_ID = "eps_id"
 T = "t"
@@ -17,10 +17,9 @@ ACTION_DIST_INPUTS = "action_dist_inputs"
 WEIGHTS_SEQ_NO = "weights_seq_no"
 
 TIME = "time"
-"""When the step was recorded, as far as its source says so: nanoseconds since 1970 (int64), or numbers in a unit of its own."""
+"""When the step was recorded, if its source tells: nanoseconds since 1970 (int64), or numbers in a unit of its own."""
 
-# Only in our own tables, and only where there is something to keep: what belongs to the episode and not to a step
-# stands in its first row, null elsewhere.
+# RLlib does not know these two. What belongs to the episode and not to a step is in its first row, null elsewhere.
 RESET_INFOS = "reset_infos"
 CUSTOM_DATA = "custom_data"
 
@@ -55,7 +54,7 @@ POLICY_ID = "policy_id"
 CONTENT = "content"
 
 EPISODE_SUMMARY = (EPS_ID, T_STARTED, LENGTH, RETURN, TERMINATED, TRUNCATED)
-"""What is known of every episode: stored beside `item`, quickly summed up from a step table."""
+"""Metadata of every episode: stored next to `item`, quickly summed up from a step table."""
 
 EPISODE_METADATA = (*EPISODE_SUMMARY, SUCCESS, POLICY_ID, CONTENT)
-"""Plain columns beside `item`, so that episodes are chosen without opening their bytes."""
+"""Plain columns next to `item`, so that episodes are selected without decoding their bytes."""

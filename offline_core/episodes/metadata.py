@@ -1,4 +1,4 @@
-"""What episodes are chosen by: one value an episode, without its steps."""
+"""Metadata that episodes are selected by: one value an episode, without its steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field(columns.CONTENT, pa.string()),
     ]
 )
-"""The columns of `columns.EPISODE_METADATA`; the last three are null where nobody said, or in files from before them."""
+"""The columns of `columns.EPISODE_METADATA`; the last three are null where unknown, or in older files."""
 
 SUCCESS_KEYS = ("is_success", "success")
 """Info keys by which environments say that the task was done: gymnasium-robotics' first, then Meta-World's."""
@@ -53,7 +53,7 @@ def episode_metadata(episodes: Sequence[Episode]) -> pa.Table:
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Whether the info of an episode's last step calls it a success; None if it does not say."""
+    """Whether the info of an episode's last step calls it a success; None if it does not tell."""
     for key in SUCCESS_KEYS:
         value = info.get(key)
         if isinstance(value, bool | int | float | np.number | np.bool | np.ndarray) and np.size(value) == 1:
@@ -62,7 +62,7 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 
 
 def policy_of(custom_data: Mapping[str, Any]) -> str | None:
-    """The fingerprint of the policy that played it; None if it does not say."""
+    """The fingerprint of the policy that played it; None if it does not tell."""
     value = custom_data.get(columns.POLICY_ID)
     return None if value is None else str(value)
 
@@ -76,7 +76,7 @@ def content_of(episode: Episode) -> str:
     trees = {
         columns.OBS: episode.get_observations(),
         columns.ACTIONS: episode.get_actions(),
-        columns.REWARDS: episode.get_rewards().astype(np.float64),  # a step table has one type for those of all episodes
+        columns.REWARDS: episode.get_rewards().astype(np.float64),  # a step table has one type for all episodes
     }
     for name, tree in trees.items():
         for path, array in nested.flatten(tree, name).items():

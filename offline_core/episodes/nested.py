@@ -22,6 +22,8 @@ PATH_SEPARATOR = "/"
 
 def map_leaves(function: Callable[..., Any], tree: Nested, *others: Nested) -> Nested:
     """`function` applied to every array of `tree` (and the arrays at the same place in `others`)."""
+    if isinstance(tree, np.ndarray) and all(isinstance(other, np.ndarray) for other in others):
+        return function(tree, *others)  # which saves most of the time that small slices take
     return optree.tree_map(function, tree, *others)
 
 

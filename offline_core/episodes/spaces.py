@@ -68,7 +68,7 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(value: dict[str, Any]) -> gym.Space[Any]:
-    """The space that `space_to_json` (or RLlib) described, or somebody by hand: with bounds that are numbers or lists of them.
+    """The space that `space_to_json`, RLlib or a user described; by hand, bounds are numbers or lists of numbers.
 
     Raises:
         SpaceError: the map is incomplete or names a space that is unknown.

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from offline_core.config import Config, EnvironmentSpec
-from offline_core.own_code import OwnCode
-
-NUM_ENVS = 128
-"""Copies of an environment that are played at once, at most, if nobody says otherwise."""
+from offline_core.rollouts.environments import NUM_ENVS
+from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.user_code import UserCode
 
 
 class EvaluationConfig(Config):
-    """How a finished policy is put to the test."""
+    """How many episodes a finished policy plays, where, and what is measured."""
 
     episodes: int = Field(100, ge=1, le=1_000_000, description="Episodes to play.")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Start states and actions; a stream that no other stage uses.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of start states and actions; no other stage uses the same ones.")
     explore: bool = Field(False, description="Sample actions from the policy; otherwise always take the most likely one.")
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the policy was trained."
@@ -27,9 +25,9 @@ class EvaluationConfig(Config):
         description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
         exclude_if=lambda number: number == NUM_ENVS,
     )
-    metrics: list[OwnCode] = Field(
+    metrics: list[UserCode] = Field(
         [],
         title="Metrics",
-        description="Classes of your own with look(step) and result(), beside the metrics that are there.",
+        description="Your classes with look(step) and result(), in addition to the built-in metrics.",
         exclude_if=lambda own: not own,
     )

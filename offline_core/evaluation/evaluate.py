@@ -1,22 +1,23 @@
-"""Evaluates a finished policy in its environment, on start states that no stage before has seen."""
+"""Evaluate a finished policy in its environment, from start states that no other stage has used."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-from offline_core.code_permission import recorded_environment, remember_code
-from offline_core.errors import ConfigError, StorageError
+from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.result_cache import load_result, store_result
+from offline_core.errors import StorageError
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.own_metric import OwnMetric, with_results
 from offline_core.evaluation.result import EvaluationResult
-from offline_core.evaluation.rollouts import rollouts
-from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
-from offline_core.progress import progress
-from offline_core.seeding import derive_seed
-from offline_core.storage.kept import keep, kept
+from offline_core.evaluation.user_metric import UserMetric, with_results
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import environment_for, fingerprint_of, read_policy_manifest
+from offline_core.rollouts.rollouts import rollouts
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -25,29 +26,27 @@ EVALUATIONS = "_evaluations"
 
 
 def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResult:
-    """Plays `episodes` whole episodes; the result is kept at `<policy>/_evaluations`, and found by the next call for the same.
+    """Play `episodes` whole episodes; the result is stored at `<policy>/_evaluations`, and reused by the same call.
 
     Arguments:
         policy: URI of a checkpoint.
 
     Raises:
-        CheckpointError: there is no policy to play.
-        ConfigError: no environment is known, or it cannot be made; a metric cannot be made, failed, or gives what is no
-            finite number or has the name of another.
+        CheckpointError: `policy` is not a checkpoint.
+        ConfigError: no environment is known, or it cannot be made; a user metric cannot be made, fails, returns a value
+            that is not a finite number, or repeats the name of another.
     """
     start = time.perf_counter()
     remember_code(config)
     manifest = read_policy_manifest(policy)
-    environment = config.environment or recorded_environment(manifest.environment, file=policy)
-    if environment is None:
-        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to evaluate in.")
+    environment = environment_for(policy, manifest, config.environment)
     config = config.model_copy(update={"environment": environment})
     operation = Operation.of("evaluate_policy", config, version=2)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
-    if found := kept(place, identity, EvaluationResult, fingerprint=fingerprint_of):
+    if found := load_result(place, identity, EvaluationResult, fingerprint=fingerprint_of):
         return found
-    own = [OwnMetric(each) for each in config.metrics]
+    user_metrics = [UserMetric(each) for each in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with progress(config.episodes, what="evaluate", unit="episode") as bar:
         played = rollouts(
@@ -58,9 +57,9 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             explore=config.explore,
             num_envs=config.num_envs,
             on_ended=bar.update,
-            metrics=own,
+            metrics=user_metrics,
         )
-    metrics = with_results(played.metrics, own)
+    metrics = with_results(played.metrics, user_metrics)
     result = EvaluationResult(
         uri=place.uri,
         checkpoint=policy,
@@ -71,9 +70,9 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         seconds=time.perf_counter() - start,
     )
     try:
-        keep(place, identity, result, made={policy: manifest.fingerprint})
-    except StorageError as error:  # a policy may lie where nobody may write, and the caller has the result
-        log.warning("The evaluation is not kept beside the policy: %s", error)
+        store_result(place, identity, result, fingerprints={policy: manifest.fingerprint})
+    except StorageError as error:  # the policy's folder may be read-only, and the caller has the result
+        log.warning("The evaluation is not stored with the policy: %s", error)
     mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
     log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
     return result

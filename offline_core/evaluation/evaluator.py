@@ -1,18 +1,18 @@
-"""Plays a policy while it is being trained."""
+"""Play a policy while it is trained."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.evaluation.rollouts import Rollouts, rollouts
 from offline_core.policies.policy import Policy
-from offline_core.torch_threads import torch_threads
+from offline_core.rollouts.rollouts import Rollouts, rollouts
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.torch_threads import torch_threads
 
 
 class Evaluator:
-    """Holds a policy of its own that takes on whatever weights it is sent; in this process, or as a Ray actor."""
+    """Plays the weights that it is sent with a policy of its own; in this process, or as a Ray actor."""
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
         self._policy = policy.eval()
@@ -22,7 +22,7 @@ class Evaluator:
         self._seed = seed
 
     def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
-        """Greedy episodes, the same starts each time, and the same returns wherever it is: Torch computes with one thread."""
+        """Play greedy episodes from the same starts each time. With one Torch thread the returns are the same everywhere."""
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
         with torch_threads(1):
             return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed, num_envs=self._num_envs)

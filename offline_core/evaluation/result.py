@@ -1,8 +1,10 @@
-"""What comes of an evaluation."""
+"""The result of an evaluation."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from offline_core.runtime.result import PolicyResult
 
 EPISODE_METRICS = (
     "episode_return_mean",
@@ -13,22 +15,23 @@ EPISODE_METRICS = (
     "episodes",
     "success_rate",
 )
-"""What evaluations measure by themselves, the last where the environment tells; others are of metrics of one's own."""
+"""The built-in metrics; success_rate where infos say so. All others are user metrics."""
 
 FOLLOWED = ("episode_return_mean", "success_rate")
-"""Those that `metrics.jsonl` has a point of for each evaluation while a policy learns."""
+"""Metrics that `metrics.jsonl` holds for each evaluation during training."""
 
 
-class EvaluationResult(BaseModel):
+class EvaluationResult(PolicyResult):
     """How a policy played."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
-    checkpoint: str
+    uri: str = Field(description="Where this is stored, below the checkpoint; no file exists if the folder cannot be written.")
     environment: str
-    metrics: dict[str, float] = Field(description="Of returns, lengths and successes, and those of one's own.")
+    metrics: dict[str, float] = Field(description="Built-in and user metrics by name.")
     returns: list[float] = Field(description="Of each episode.")
     lengths: list[int] = Field(description="Of each episode, in steps.")
     seconds: float
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
+
+    @property
+    def mean_return(self) -> float:
+        """Undiscounted."""
+        return self.metrics["episode_return_mean"]

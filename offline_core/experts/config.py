@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from offline_core.config import Config, EnvironmentSpec
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.manifest import Format
 from offline_core.policies.config import NetworkConfig
-from offline_core.storage.manifest import Format
-from offline_core.storage.writer import FilesConfig
+from offline_core.runtime.config import Config, EnvironmentSpec
 
 
 class PPOConfig(Config):
-    """How one rollout changes the policy (Schulman et al. 2017, "Proximal Policy Optimization Algorithms")."""
+    """How PPO learns from one rollout (Schulman et al. 2017, "Proximal Policy Optimization Algorithms")."""
 
     learning_rate: float = Field(2e-3, ge=1e-8, le=1, description="Step size of Adam.")
     num_epochs: int = Field(10, ge=1, le=1_000, description="How often each step of a rollout is learned from.")
@@ -34,18 +34,18 @@ class PPOConfig(Config):
 
 
 class ExpertRecording(Config):
-    """Episodes of the policy while it learns, for a dataset from beginner to expert."""
+    """Records episodes of the policy while it learns: a dataset from beginner to expert."""
 
     every_rollouts: int = Field(10, ge=1, le=1_000_000, title="Every", description="Rollouts between two recordings.")
     episodes: int = Field(
-        16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; none of them is learned from."
+        16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; PPO does not learn from them."
     )
     format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
 
 
 class ExpertConfig(Config):
-    """Which environment the expert is made for, when it is good enough, and how it learns."""
+    """The environment of the expert, how it learns, and when it is good enough."""
 
     environment: EnvironmentSpec = Field(
         EnvironmentSpec(), title="Environment", description="Where the expert learns and is evaluated."
@@ -53,14 +53,14 @@ class ExpertConfig(Config):
     network: NetworkConfig = Field(
         NetworkConfig(),
         title="Network",
-        description="The layers of the policy and of its value function; those of initial_policy, if there is one.",
+        description="The layers of the policy and of its value function; initial_policy brings its own.",
     )
     initial_policy: str | None = Field(
         None,
         title="Initial policy",
-        description="Checkpoint to go on from, such as a clone (runs/policy/best). None: random weights.",
+        description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from what it did.")
+    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How the policy learns from a rollout.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")
     total_steps: int = Field(
         500_000,

@@ -12,9 +12,9 @@ def advantages(
 ) -> Tensor:
     """How much better each action was than the value function expected: (T, N), for T steps of N copies.
 
-    An episode that was terminated is worth nothing afterwards; one that was truncated, or goes on after the last step,
-    is worth the value of the observation it stopped at. No episode knows of the next one. What stands at the steps
-    that only reset a copy (gymnasium's NEXT_STEP autoreset) means nothing, and changes nothing elsewhere.
+    After a termination the value is zero. After a truncation, or the last step of an open episode, it is the value of the
+    last observation. Advantages never cross the end of an episode. Steps that only reset a copy (gymnasium's NEXT_STEP
+    autoreset) have meaningless advantages, and do not change those of other steps.
 
     Arguments:
         rewards: (T, N).

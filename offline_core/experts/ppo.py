@@ -17,7 +17,7 @@ from offline_core.policies.policy import Policy
 
 
 class Batch(NamedTuple):
-    """B steps to learn from, in any order."""
+    """B steps, in any order."""
 
     observations: Nested
     """(B, …)."""
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     advantages: Tensor
     """(B,), mean 0 and standard deviation 1 over the rollout."""
     returns: Tensor
-    """(B,), what the value function should say."""
+    """(B,), targets of the value function."""
 
 
 class Losses(NamedTuple):
@@ -42,7 +42,7 @@ class Losses(NamedTuple):
 
 
 class PPO:
-    """Improves one policy, in place, a rollout at a time."""
+    """Improves one policy in place, one rollout at a time."""
 
     def __init__(self, policy: Policy, config: PPOConfig, *, seed: int) -> None:
         self.policy = policy
@@ -52,7 +52,7 @@ class PPO:
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learns `num_epochs` times from each step of the rollout; returns the mean of each of the `Losses`.
+        """Learn `num_epochs` times from each step of the rollout; return the mean of each of the `Losses`.
 
         Raises:
             LearningError: a loss or a gradient is NaN or infinite.
@@ -68,9 +68,9 @@ class PPO:
         means = torch.stack(history).mean(dim=0)
         if not means.isfinite().all():
             raise LearningError(
-                f"Update {self.updates} of the expert met a loss or gradient that is NaN or infinite: "
+                f"Update {self.updates} of the expert: a loss or gradient is NaN or infinite: "
                 f"{dict(zip(Losses._fields, means.tolist(), strict=False))}. Try a lower ppo.learning_rate than "
-                f"{self.config.learning_rate:g}, and see that the environment's observations and rewards are finite."
+                f"{self.config.learning_rate:g}, and check that the environment's observations and rewards are finite."
             )
         return dict(zip(Losses._fields, means.tolist(), strict=False))
 
@@ -89,7 +89,7 @@ class PPO:
 
 
 def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float) -> Losses:
-    """The clipped surrogate (equation 7), the value function's squared error, the entropy, and how far the policy moved."""
+    """The clipped surrogate (equation 7), the value function's squared error, the entropy, and the KL divergence."""
     inputs, values = policy.inputs_and_values(batch.observations)
     log_ratio = policy.head.log_prob(inputs, batch.actions) - batch.log_probs
     ratio = log_ratio.exp()
@@ -104,7 +104,7 @@ def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float) -> Losses:
 
 @torch.no_grad()
 def make_batch(policy: Policy, rollout: Rollout, *, gamma: float, gae_lambda: float) -> Batch:
-    """The rollout's B ≤ T·N real steps, with advantages and returns as the policy's value function sees them now."""
+    """The rollout's B ≤ T·N steps, without resets; advantages and returns by the policy's present value function."""
     values = policy.values(rollout.flat_observations).reshape(-1, rollout.rewards.shape[1])
     advantage = advantages(
         rollout.rewards, values, terminated=rollout.terminated, truncated=rollout.truncated, gamma=gamma, gae_lambda=gae_lambda

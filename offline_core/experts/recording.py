@@ -1,4 +1,4 @@
-"""Episodes of an expert while it learns, recorded every so many rollouts."""
+"""Record episodes of an expert while it learns, every so many rollouts."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 
-from offline_core.environments import spaces_of
+from offline_core.datasets.commit import commit
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.manifest import Operation, Parent
+from offline_core.datasets.prepare import prepared
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.experts.config import ExpertConfig, ExpertRecording
 from offline_core.policies.policy import Policy
-from offline_core.progress import progress
-from offline_core.recording.player import Assignment, play
-from offline_core.storage.committing import commit
-from offline_core.storage.dataset import DatasetRef
+from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent
-from offline_core.storage.preparing import prepared
-from offline_core.storage.writer import EpisodeWriter
 
 FOLDER = "recording"
 
 
 class TrainingRecorder:
-    """Has the policy play as it is, which has no say in how it learns. `policy_id` of an episode is a hash of its weights."""
+    """Plays the policy as it is now, without effect on its learning. `policy_id` of an episode is a hash of the weights."""
 
     def __init__(self, policy: Policy, config: ExpertConfig, recording: ExpertRecording, writer: EpisodeWriter) -> None:
         self._policy = policy
@@ -30,20 +30,20 @@ class TrainingRecorder:
         self._recording = recording
         self._writer = writer
         self.dataset: DatasetRef | None = None
-        """All that was recorded, once the training is over."""
+        """The recording, once the training has ended."""
 
     def after(self, rollout: int) -> None:
-        """Records if it is time to after the rollout of this number."""
+        """Record after the rollout of this number, if it is one of every `every_rollouts`."""
         if rollout % self._recording.every_rollouts == 0:
             self.record(rollout)
 
     def record(self, number: int) -> None:
-        """Plays and writes; another number plays other episodes."""
+        """Play and write; another number plays other episodes."""
         with progress(self._recording.episodes, what="record", unit="episode") as bar:
             for episodes in play(
                 self._policy,
                 self._config.environment,
-                Assignment(round=number, recorder=0, episodes=self._recording.episodes),
+                EpisodesToPlay(round=number, recorder=0, episodes=self._recording.episodes),
                 identity=weights_digest(self._policy),
                 num_envs=self._config.num_envs,
                 seed=self._config.seed,
@@ -57,9 +57,9 @@ class TrainingRecorder:
 def recorder_of(
     policy: Policy, config: ExpertConfig, output: Location, operation: Operation, parents: list[Parent]
 ) -> Iterator[TrainingRecorder | None]:
-    """Records while the block runs, if `config` says so; a block that ends well commits a dataset below the expert's folder.
+    """Record while the block runs, if `config` asks for it; commit a dataset below the expert's folder when it succeeds.
 
-    A training that ended before it was time to records its last policy.
+    A training that is shorter than `every_rollouts` records its last policy.
 
     Raises:
         StorageError: it cannot be written.
@@ -89,7 +89,7 @@ def recorder_of(
 
 
 def weights_digest(policy: Policy) -> str:
-    """32 hex digits that stand for what the policy does."""
+    """A hash of the policy's weights: 32 hex digits."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(policy.state_dict().items()):
         digest.update(name.encode() + tensor.numpy(force=True).tobytes())

@@ -1,24 +1,21 @@
-"""What the copies of an environment did between two updates of the policy."""
+"""The steps of all copies of an environment between two updates of the policy."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
-from offline_core.policies.policy import Policy, as_tensors
-from offline_core.seeding import derive_seed
+from offline_core.policies.policy import as_tensors
+from offline_core.rollouts.loop import PlayedSteps
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """T steps of N copies, as tensors."""
+    """T steps of N copies, as tensors; no `EpisodeBatch`, for the same reasons as `PlayedSteps`."""
 
     observations: Nested
     """(T + 1, N, …): before each step, and after the last."""
@@ -33,40 +30,22 @@ class Rollout:
     truncated: Tensor
     """(T, N), bool."""
     is_step: Tensor
-    """(T, N), bool: False where a copy was only reset, which is nothing to learn from."""
+    """(T, N), bool: False where a copy only resets; PPO does not learn from that."""
 
     @property
     def flat_observations(self) -> Nested:
         """((T + 1)·N, …)."""
         return nested.map_leaves(lambda leaf: leaf.flatten(0, 1), self.observations)
 
-
-class Player:
-    """Plays a policy on and on; each rollout begins where the one before ended."""
-
-    def __init__(self, env: VectorEnv, *, seed: int) -> None:
-        self.env = env
-        self.generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
-        self.observations: Nested = env.reset(seed=derive_seed(seed, "environment"))[0]
-        self.done = np.zeros(env.num_envs, bool)
-
-    def play(self, policy: Policy, steps: int, *, max_env_steps: float = math.inf) -> Rollout:
-        """`steps` steps of each copy, actions sampled from the policy; fewer if the next ones might exceed `max_env_steps`.
-
-        All copies step together, and a copy that is only reset takes no step of the environment.
-        """
-        seen: list[Nested] = [nested.map_leaves(np.copy, self.observations)]
-        played: list[tuple[np.ndarray, ...]] = []
-        env_steps = 0
-        while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps:
-            env_steps += int((~self.done).sum())
-            chosen = policy.act(self.observations, explore=True, generator=self.generator)
-            self.observations, rewards, terminated, truncated, _ = self.env.step(chosen.actions)
-            seen.append(nested.map_leaves(np.copy, self.observations))  # the next step may be written into the same arrays
-            played.append((chosen.actions, chosen.extras[columns.ACTION_LOGP], rewards, terminated, truncated, ~self.done))
-            self.done = terminated | truncated
-        actions, log_probs, rewards, terminated, truncated, is_step = (
-            torch.from_numpy(np.stack(c)) for c in zip(*played, strict=True)
+    @classmethod
+    def of(cls, played: PlayedSteps) -> Rollout:
+        """The steps of a loop that plays with extras."""
+        return cls(
+            as_tensors(played.observations),
+            torch.from_numpy(played.actions),
+            torch.from_numpy(played.extras[columns.ACTION_LOGP]),
+            torch.from_numpy(played.rewards).float(),
+            torch.from_numpy(played.terminated),
+            torch.from_numpy(played.truncated),
+            torch.from_numpy(played.counts),
         )
-        observations = as_tensors(nested.map_leaves(lambda *leaves: np.stack(leaves), *seen))
-        return Rollout(observations, actions, log_probs, rewards.float(), terminated, truncated, is_step)

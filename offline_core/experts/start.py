@@ -1,10 +1,9 @@
-"""What an expert begins as: random weights, or those of a policy that is there already."""
+"""The first policy of an expert: random weights, or those of `initial_policy`."""
 
 from __future__ import annotations
 
 import torch
 
-from offline_core.environments import Spaces
 from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
@@ -13,17 +12,18 @@ from offline_core.experts.rollout import Rollout
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.seeding import derive_seed
+from offline_core.rollouts.environments import Spaces
+from offline_core.runtime.seeding import derive_seed
 
 
 def first_policy(config: ExpertConfig, spaces: Spaces) -> tuple[Policy, bool]:
-    """The policy to improve, and whether its value function knows nothing of what the policy can do.
+    """The policy to improve, and whether its value function is new while the policy is not.
 
-    A policy that is gone on with keeps its spaces, whose bounds are the units of its actions, and its network.
+    `initial_policy` keeps its network and its spaces, whose bounds are the units of its actions.
 
     Raises:
-        CheckpointError: `initial_policy` is none.
-        ConfigError: it does not fit the environment or `network`, or PPO cannot train such a policy here.
+        CheckpointError: `initial_policy` is not a checkpoint.
+        ConfigError: it does not fit the environment or `network`, or PPO cannot train such a policy.
     """
     seed = derive_seed(config.seed, "weights")
     if config.initial_policy is None:
@@ -39,20 +39,20 @@ def first_policy(config: ExpertConfig, spaces: Spaces) -> tuple[Policy, bool]:
         if fresh:
             policy = _with_value_function(policy, seed)
     if policy.network.remembers:
-        raise ConfigError("PPO learns from single steps here: network.frames has to be 1, and network.recurrent None.")
+        raise ConfigError("PPO learns from single steps: set network.frames to 1 and network.recurrent to None.")
     if policy.action_space.shape is None:
-        raise ConfigError(f"PPO cannot train a policy whose actions are made of several yet, found {policy.action_space}.")
+        raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {policy.action_space}.")
     return policy.train(), fresh
 
 
 def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[str, float]:
-    """Fits only the value function to one rollout, as often as PPO would; what the policy does stays as it is.
+    """Fit only the value function to one rollout, with as many epochs as PPO; the policy's actions stay the same.
 
-    The advantages that a fresh value function makes up are noise that one update of PPO would unlearn half a clone for.
+    The advantages of a new value function are noise, and one update of PPO with them would undo much of a clone.
     """
     batch = make_batch(policy, rollout, gamma=config.ppo.gamma, gae_lambda=config.ppo.gae_lambda)
-    ours = [parameter for name, parameter in policy.named_parameters() if name.startswith("value")]
-    optimizer = torch.optim.Adam(ours, lr=config.ppo.learning_rate, eps=1e-5)
+    parameters = [parameter for name, parameter in policy.named_parameters() if name.startswith("value")]
+    optimizer = torch.optim.Adam(parameters, lr=config.ppo.learning_rate, eps=1e-5)
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "values"))
     minibatches = -(-len(batch.returns) // config.ppo.minibatch_size)
     for _ in range(config.ppo.num_epochs):
@@ -66,7 +66,7 @@ def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[s
 
 
 def _with_value_function(policy: Policy, seed: int) -> Policy:
-    """The same policy with a value function of random weights beside it."""
+    """The same policy with a new value function of random weights."""
     both = Policy(policy.observation_space, policy.action_space, policy.network, value_function=True, seed=seed)
     both.load_state_dict(both.state_dict() | policy.state_dict())
     return both

@@ -1,4 +1,4 @@
-"""Makes an expert: plays, learns and evaluates until the policy is good enough."""
+"""Train an expert with PPO: play, learn and evaluate until the policy is good enough."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from collections.abc import Iterator
 import torch
 from gymnasium.vector import VectorEnv
 
-from offline_core.code_permission import remember_code
-from offline_core.environments import make_vector_env, reward_threshold
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from offline_core.evaluation.result import FOLLOWED
-from offline_core.evaluation.rollouts import rollouts
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import PPO
 from offline_core.experts.recording import recorder_of
 from offline_core.experts.result import ExpertResult
-from offline_core.experts.rollout import Player
+from offline_core.experts.rollout import Rollout
 from offline_core.experts.start import first_policy, fit_values
-from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest, save_policy
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.progress import progress
-from offline_core.seeding import derive_seed
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
+from offline_core.rollouts.environments import make_vector_env, reward_threshold
+from offline_core.rollouts.loop import EnvironmentLoop
+from offline_core.rollouts.rollouts import rollouts
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -37,22 +39,22 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
-    """Trains with PPO until the mean greedy return reaches the target, or the steps are used up.
+    """Train with PPO until the mean greedy return reaches the target, or the steps are used up.
 
-    Goes on from `initial_policy`, if there is one, and evaluates it before anything else, so that what comes out is never
-    worse. The same `config` makes the same policy, to the bit, on the same machine and number of Torch threads.
+    An `initial_policy` is evaluated first, so the result is never worse. The same `config` makes the same policy, to the
+    bit, on the same machine and number of Torch threads.
 
         <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
-        <output>/recording       a dataset of how it played on the way, if `config.recording` says so
+        <output>/recording       a dataset of episodes played during training, if `config.recording` is set
         <output>/metrics.jsonl   one line an evaluation
-        <output>/result.json     what is returned, and found by the next call for the same
+        <output>/result.json     the result, which the same call reuses
 
     Raises:
-        ConfigError: there is no such environment, no policy for its spaces, or `initial_policy` is for others; nothing is
+        ConfigError: the environment is unknown, its spaces are not supported, or `initial_policy` has others; nothing is
             written.
-        CheckpointError: there is no `initial_policy`.
+        CheckpointError: `initial_policy` is not a checkpoint.
         StorageError: `output` cannot be written; found before training.
-        BusyError: another run is writing there.
+        BusyError: another run is writing to `output`.
         LearningError: the loss became NaN or infinite.
     """
     remember_code(config)
@@ -69,7 +71,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         if found := _found(place, identity):
             return found  # another run made it meanwhile
         started = time.perf_counter()
-        forget(place)
+        invalidate_result(place)
         target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
         best: dict[str, float] = {}
         lines: list[dict[str, float]] = []
@@ -112,7 +114,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
             seconds=time.perf_counter() - started,
             curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
         )
-        keep(place, identity, result, made={result.checkpoint: checkpoint.fingerprint})
+        store_result(place, identity, result, fingerprints={result.checkpoint: checkpoint.fingerprint})
     _report(result)
     return result
 
@@ -120,21 +122,22 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
 def _learn(
     policy: Policy, env: VectorEnv, config: ExpertConfig, *, fresh_values: bool
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Improves the policy, and yields (environment steps so far, losses) after each rollout, until the steps are used up.
+    """Improve the policy; yield (environment steps so far, losses) after each rollout, until the steps are used up.
 
-    Yields an initial policy as it is, before anything else; if its value function is new, the first rollout only fits that.
+    The first yield of an initial policy comes before any update. If its value function is new, the first rollout fits only
+    that.
     """
-    player = Player(env, seed=config.seed)
+    loop = EnvironmentLoop(env, policy, seed=config.seed, explore=True, with_extras=True)
     ppo = PPO(policy, config.ppo, seed=derive_seed(config.seed, "minibatches"))
     env_steps = 0
     if config.initial_policy is not None:
         yield env_steps, {}
     while _has_steps_left(env, env_steps, config):
-        rollout = player.play(policy, config.rollout_steps, max_env_steps=config.total_steps - env_steps)
+        rollout = Rollout.of(loop.take(config.rollout_steps, max_env_steps=config.total_steps - env_steps))
         losses = fit_values(policy, rollout, config) if fresh_values and not env_steps else ppo.update(rollout)
         env_steps += int(rollout.is_step.sum())
         yield env_steps, losses
-        if policy.network.normalize_observations:  # not before: the update has to see what the playing policy saw
+        if policy.network.normalize_observations:  # after the update, which has to see what the policy saw
             policy.encoder.update_statistics(rollout.flat_observations)
 
 
@@ -149,8 +152,8 @@ def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
 
 
 def _found(place: Location, identity: str) -> ExpertResult | None:
-    """What the same call has left, with its recording."""
-    found = kept(place, identity, ExpertResult, fingerprint=fingerprint_of)
+    """The stored result of the same call, if its recording still exists."""
+    found = load_result(place, identity, ExpertResult, fingerprint=fingerprint_of)
     if found is None or found.recording is None:
         return found
     try:

@@ -1,24 +1,26 @@
-"""How fast each layer of a training was, where its time went, in words, and what would have been faster."""
+"""The bottleneck of a training in words: rates, where its time went, and what would have been faster."""
 
 from __future__ import annotations
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import Feed
+from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.loop import Seconds
 from offline_core.learning.planning import WORTH, Costs, choices, chosen_before, ray_resources
 
 
-def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading: float, steps: int, costs: Costs | None) -> str:
-    """Rates of reading and learning, where the time went, and the parameters that would have taken less of it.
+def bottleneck(
+    config: TrainingConfig, seconds: Seconds, loader: DataLoader, *, loading: float, steps: int, costs: Costs | None
+) -> str:
+    """Return the rates of reading and learning, the largest share of the time, and parameters that would be faster.
 
     Arguments:
         loading: seconds until the first batch could be drawn.
         steps: learned from.
-        costs: of reading and updating in one process, from which other choices are predicted; None: too little was seen.
+        costs: of reading and updating in one process, to predict other choices; None: too little was measured.
     """
     every = seconds.all + loading
-    read = feed.read
-    reading = read.seconds if feed.resident else 0.0
+    read = loader.read
+    reading = read.seconds if loader.resident else 0.0
     shares = {
         "starting": (loading - reading, "it is once a run"),
         "reading the data": (reading, "it is read once a run"),
@@ -40,7 +42,7 @@ def bottleneck(config: TrainingConfig, seconds: Seconds, feed: Feed, *, loading:
 
 
 def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) -> str:
-    """The choice that would have taken clearly less time, by what is known of this machine, than it took."""
+    """Return the choice that would have been clearly faster, by the measured costs."""
     if costs is None:
         return "Too little was measured to tell what would be faster."
     now = chosen_before(config)

@@ -1,4 +1,4 @@
-"""The policies that a training run leaves: the best, the last, and those of every so many iterations."""
+"""The policies that a training run saves: the best, the last, and those of every so many iterations."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import copy
 
 import torch
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.manifest import Operation, Parent
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent
 from offline_core.storage.storage_errors import storage_errors
 
-_KEPT = "iterations"
+_ITERATIONS = "iterations"
 
 
-def kept_name(updates: int) -> str:
-    """Of the checkpoint of an iteration, below the run's folder."""
-    return f"{_KEPT}/{updates:09d}"
+def iteration_name(updates: int) -> str:
+    """Return the name of an iteration's checkpoint, below the run's folder."""
+    return f"{_ITERATIONS}/{updates:09d}"
 
 
 class Checkpoints:
-    """Writes weights of one run, with where they come from, to folders below `folder`."""
+    """Saves weights of one run, with their lineage, to folders below `folder`."""
 
     def __init__(
         self, policy: Policy, folder: Location, operation: Operation, environment: EnvironmentSpec | None, parents: list[Parent]
     ) -> None:
         self.folder = folder
-        self._policy = copy.deepcopy(policy)  # weights are written while the policy itself goes on learning
+        self._policy = copy.deepcopy(policy)  # the policy itself goes on learning
         self._operation = operation
         self._environment = environment
         self._parents = parents
 
     def save(self, name: str, weights: Weights, metrics: dict[str, float]) -> str:
-        """Writes (or replaces) one checkpoint; its URI."""
+        """Write or replace one checkpoint; return its URI."""
         self._policy.load_state_dict({key: torch.from_numpy(array) for key, array in weights.items()})
         uri = self.folder.child(name).uri
         save_policy(
@@ -48,11 +48,11 @@ class Checkpoints:
         )
         return uri
 
-    def clear_kept(self) -> None:
-        """Deletes the policies of iterations: they are of another run."""
-        place = self.folder.child(_KEPT)
-        for name in place.files():
-            place.child(name).delete()
-        if place.is_folder():
-            with storage_errors("delete", place.uri):
-                place.filesystem.delete_dir(place.path)
+    def clear_iterations(self) -> None:
+        """Delete the policies of iterations, which are of another run."""
+        folder = self.folder.child(_ITERATIONS)
+        for name in folder.files():
+            folder.child(name).delete()
+        if folder.is_folder():
+            with storage_errors("delete", folder.uri):
+                folder.filesystem.delete_dir(folder.path)

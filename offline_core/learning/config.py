@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from offline_core.config import Config, EnvironmentSpec
-from offline_core.evaluation.config import NUM_ENVS
-from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
+from offline_core.formats.sources.opening import SourceConfig
+from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.replay.config import ReplayBufferConfig
-from offline_core.own_code import OwnCode
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
-from offline_core.storage.sources.opening import SourceConfig
+from offline_core.rollouts.environments import NUM_ENVS
+from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.user_code import UserCode
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 
@@ -111,7 +111,7 @@ class EvaluationDuringTraining(Config):
         None,
         ge=1,
         title="Patience",
-        description="Stop when the mean return has not become better in so many evaluations; if nobody plays, the held-out "
+        description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
         "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the last epoch.",
     )
 
@@ -195,7 +195,7 @@ class DataConfig(Config):
     connectors: list[ConnectorConfig] = Field(
         [], exclude_if=operator.not_, description="Of your own: each changes columns of steps before they are learned from."
     )
-    prelearner: OwnCode | None = Field(
+    prelearner: UserCode | None = Field(
         None,
         exclude_if=lambda own: own is None,
         title="Prelearner",
@@ -208,12 +208,12 @@ class DataConfig(Config):
         description="What lies at the dataset's place is no dataset but rows for your prelearner, read like this: "
         '{"format": "read_text"}.',
     )
-    data_class: OwnCode | None = Field(
+    data_class: UserCode | None = Field(
         None,
         exclude_if=lambda own: own is None,
         title="Data class",
         description="Your own class that reads and maps by itself what lies at the dataset's place; see "
-        "offline_core.learning.own_data.",
+        "offline_core.learning.user_data.",
     )
 
     @model_validator(mode="after")
@@ -250,22 +250,12 @@ class ComputeConfig(Config):
         return self.learners
 
 
-class TrainingConfig(Config):
+class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
-    algorithm: Literal["bc", "marwil", "dqn", "iql", "cql"] | OwnCode = Field(
-        "bc",
-        description="bc: the recorded actions are the truth. marwil: the better ones are. dqn, iql, cql: what the actions are "
-        "worth is learned, and the best are chosen. Or one of your own, a subclass of "
-        "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
-    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")
     sequences: SequencesConfig = Field(SequencesConfig(), title="Sequences", description="For recurrent networks only.")
-    marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description="Used if it is the algorithm.")
-    dqn: DQNConfig = Field(DQNConfig(), title="DQN", description="Used if it is the algorithm.")
-    iql: IQLConfig = Field(IQLConfig(), title="IQL", description="Used if it is the algorithm.")
-    cql: CQLConfig = Field(CQLConfig(), title="CQL", description="Used if it is the algorithm.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
     evaluation: EvaluationDuringTraining = Field(
         EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."

@@ -1,4 +1,4 @@
-"""Evaluations that run beside the training: sent off in order, collected in order, never more than two behind."""
+"""Evaluations that run beside the training: submitted and collected in order, at most two behind."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import shares
 from offline_core.errors import ClusterError
 from offline_core.evaluation.evaluator import Evaluator
-from offline_core.evaluation.rollouts import Rollouts
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.policies.policy import Policy
-from offline_core.ray_session import fetch, ray_session
-from offline_core.seeding import derive_seed
+from offline_core.rollouts.environments import shares
+from offline_core.rollouts.rollouts import Rollouts
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.ray_session import fetch, ray_session
+from offline_core.runtime.seeding import derive_seed
 
 MAX_PENDING = 2
 GRACE_SECONDS = 10.0
 QUICK_SECONDS = 2.0
-"""Playing that takes longer is worth an actor, which takes about as long to start."""
+"""Longer evaluations are worth an actor, which takes about as long to start."""
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ Weights = dict[str, np.ndarray]
 
 
 def snapshot(policy: Policy) -> Weights:
-    """A copy of the policy's weights that further training does not touch."""
+    """Return a copy of the policy's weights."""
     return {name: tensor.numpy(force=True).copy() for name, tensor in policy.state_dict().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How the policy played after so many updates, and the weights that played."""
+    """The rollouts of a policy after so many updates, and its weights."""
 
     updates: int
     weights: Weights
@@ -49,14 +49,14 @@ class Evaluation:
 
 
 class Evaluations:
-    """What is evaluated does not depend on how long it takes: all weights sent are played, the oldest first.
+    """Plays all submitted weights, the oldest first, whatever it takes.
 
-    By default they are played in this process as long as that is quick, which saves the start of an actor (and of Ray, if it is
-    not up); from the first evaluation that took long, by an actor beside the training, unless Ray cannot start. The returns
-    are the same in both. Several actors share the episodes of an evaluation. Actors go when this object is closed.
+    By default this process plays as long as that is quick, which saves the start of an actor and of Ray. From the first
+    evaluation that took long, an actor plays beside the training, unless Ray cannot start; the returns are the same.
+    Several actors share the episodes of an evaluation. Actors end when this object is closed.
 
     Raises:
-        ClusterError: actors are asked for and Ray cannot start.
+        ClusterError: Actors are configured and Ray cannot start.
     """
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, config: EvaluationDuringTraining, *, seed: int) -> None:
@@ -83,7 +83,7 @@ class Evaluations:
             self._start_actors()
 
     def submit(self, updates: int, weights: Weights | None = None) -> None:
-        """Sends weights off, the policy's present ones if none are given."""
+        """Submit weights, by default the policy's present ones."""
         weights = snapshot(self._policy) if weights is None else weights
         if self._actors:
             import ray
@@ -97,14 +97,14 @@ class Evaluations:
             self._move()
 
     def _move(self) -> None:
-        """To an actor. It is tried once: a Ray that cannot start may take a minute to say so."""
+        """Move to an actor. It is tried once, as a failed start of Ray may take a minute."""
         self._may_move = False
         try:
             self._start_actors()
         except ClusterError as error:
             log.warning(
                 "Ray cannot start, so the training plays the policy in its own process and waits for it. Set "
-                "evaluation.location=process to do so from the start. What Ray said: %s",
+                "evaluation.location=process to do so from the start. Ray's error: %s",
                 error,
             )
 
@@ -112,18 +112,20 @@ class Evaluations:
         import ray
 
         self._ray.enter_context(ray_session())
-        # No CPU is reserved: they work in bursts, and on a small machine the data pipeline needs the slots.
+        # They reserve no CPU: they work in bursts, and on a small machine the data pipeline needs the slots.
         remote = ray.remote(num_cpus=0, max_restarts=3, max_task_retries=3)(Evaluator).remote
         self._actors = [remote(*made.args, **made.keywords) for made in self._made]
 
     @property
     def pending(self) -> list[tuple[int, Weights]]:
-        """(updates, weights) of those under way."""
+        """(updates, weights) of unfinished evaluations."""
         return [(updates, weights) for updates, weights, _ in self._pending]
 
     def finished(self, *, wait: bool) -> Iterator[Evaluation]:
-        """Evaluations that are done, in the order of their updates; all of them if `wait`, else those that need no wait
-        or are more than `MAX_PENDING` behind.
+        """Yield finished evaluations in the order of their updates.
+
+        Arguments:
+            wait: for all; else only for those more than `MAX_PENDING` behind.
         """
         while self._pending:
             updates, weights, result = self._pending[0]
@@ -138,7 +140,7 @@ class Evaluations:
             yield Evaluation(updates, weights, result)
 
     def close(self) -> None:
-        """Waits a little for what is still being played, so that the actor does not die in the middle of it."""
+        """Wait shortly for unfinished evaluations, so that actors do not end amid them, and end the actors."""
         references = [part for _, _, result in self._pending if not isinstance(result, Rollouts) for part in result]
         if references:
             import ray

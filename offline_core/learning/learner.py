@@ -1,4 +1,4 @@
-"""The learner: an algorithm, its optimiser, and one update, by itself or as one of several that share each batch."""
+"""The learner: an algorithm, its optimiser and its updates, alone or as one of several that share each batch."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from offline_core.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.replay.drawing import Drawing
-from offline_core.learning.steps import MASK, Batch, Reading, Steps
-from offline_core.seeding import derive_seed
-from offline_core.torch_threads import torch_threads
+from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
+from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_threads import torch_threads
 
 REFRESH_SHARE = 0.1
-"""Of the time of training, at most, that goes into keeping value targets fresh; but once a chunk in any case."""
+"""Largest share of the training time for fresh value targets; they are renewed once a window in any case."""
 FORWARD_SHARE = 1 / 3
-"""Of an update, its forward pass."""
+"""Share of an update that is its forward pass."""
 _EXTREMES: dict[str, tuple[Any, float]] = {"_min": (torch.amin, math.inf), "_max": (torch.amax, -math.inf)}
-"""Names that end so are not averaged; (what is taken of all values, what there is if there are none)."""
+"""Suffix of metrics that are not averaged: (reduction, its neutral value)."""
 
 
 class Learner:
     """Updates an algorithm's networks in this process.
 
-    With several learners each computes on its share of every global batch; gradients, and what is watched, are averaged
-    over all of it, so that as many learners as there may be make the same updates.
+    Several learners share every global batch, and average gradients and metrics over all of it. So the updates are the same
+    for any number of learners, but for the last bits.
 
     Arguments:
         algorithm: updated in place.
-        config: its optimizer and compute.
-        total_steps: to learn from, all epochs together; the schedule of the learning rate goes by the share that is done.
-        rank, world: which of how many learners this one is; the process group is there if there are several.
+        total_steps: of all epochs; the schedule of the learning rate follows the share that is done.
+        rank, world: of this learner; with several, the process group exists.
     """
 
     def __init__(
@@ -46,8 +45,8 @@ class Learner:
         self.rank, self.world = rank, world
         self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
         self.algorithm = algorithm.to(self.device)
-        self.reading = reading_of(algorithm, config)
-        self.batch_units = max(1, config.optimizer.batch_size // (self.reading.sequence_steps or 1))
+        self.spec = batch_spec(algorithm, config)
+        self.batch_units = max(1, config.optimizer.batch_size // (self.spec.sequence_steps or 1))
         self.updates = self.steps = 0
         self._targets_age_updates = -1
         self._resumed_age_updates: int | None = None
@@ -67,7 +66,7 @@ class Learner:
         self._parameters = trained
         self._steps: Steps | None = None
         self.drawing: Drawing | None = None
-        """Of a run that learns from a replay buffer."""
+        """Draws the batches of a replay buffer."""
         if config.data.buffer is not None:
             self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=config.optimizer.replacement)
         self._refresh_interval = 0
@@ -77,17 +76,17 @@ class Learner:
         self._window_updates = 0
 
     def load(self, steps: Steps) -> None:
-        """Takes the steps that the next updates are from."""
+        """Take the steps of the next updates."""
         if steps is not self._steps:
             self._steps = steps.to(self.device)
-            self.algorithm.prepare(steps, self.reading)
+            self.algorithm.prepare(steps, self.spec)
             if self.drawing is not None:
                 self.drawing.load(steps)
-        rows = self.algorithm.refresh_rows(steps, self.reading)
-        worth = math.ceil(rows * FORWARD_SHARE / (self.reading_steps * REFRESH_SHARE))
+        rows = self.algorithm.refresh_rows(steps, self.spec)
+        worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self._targets_age_updates = -1
-        if rows and self._resumed_age_updates is not None:  # the targets that this was in the middle of using
+        if rows and self._resumed_age_updates is not None:  # restore the targets that the state was using
             now, age = self.algorithm.state_dict(), self._resumed_age_updates
             now = {name: tensor.clone() for name, tensor in now.items()}
             self.algorithm.load_state_dict(self._refreshed_by)
@@ -98,24 +97,24 @@ class Learner:
 
     def _refresh(self) -> None:
         assert self._steps is not None
-        self.algorithm.refresh(self._steps, self.reading)
+        self.algorithm.refresh(self._steps, self.spec)
         self._targets_age_updates = 0
         self._refreshed_by = {name: tensor.clone() for name, tensor in self.algorithm.state_dict().items()}
 
     @property
-    def reading_steps(self) -> int:
+    def batch_steps(self) -> int:
         """Steps of a full batch."""
-        return self.batch_units * (self.reading.sequence_steps or 1)
+        return self.batch_units * (self.spec.sequence_steps or 1)
 
-    def units(self) -> Tensor:
-        """Of the steps that were loaded: what batches are drawn from."""
+    def indices(self) -> Tensor:
+        """Return the sample indices of the loaded steps that batches are drawn from."""
         assert self._steps is not None
-        return self._steps.units(self.reading)
+        return self._steps.indices(self.spec)
 
-    def update(self, units: Tensor) -> bool:
-        """One gradient step on one global batch, of which this learner takes its share; False if the loss is no number.
+    def update(self, indices: Tensor) -> bool:
+        """Make one gradient step on this learner's share of a global batch; False if the loss is NaN or infinite.
 
-        What the algorithm watches is added up, as tensors.
+        Metrics are added up, as tensors.
         """
         assert self._steps is not None
         if self._refresh_interval:
@@ -124,38 +123,38 @@ class Learner:
                 self._refresh()
         torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
         begin = time.perf_counter()
-        total = self._steps.count(units, self.reading)
-        self._batch = batch = self._steps.batch(units[self.rank :: self.world], self.reading)
+        total = self._steps.count(indices, self.spec)
+        self._batch = batch = self._steps.batch(indices[self.rank :: self.world], self.spec)
         self.gather_seconds += time.perf_counter() - begin
         mask = batch.get(MASK)
-        importance = None if self.drawing is None else self.drawing.importance(units)
-        with self._casting():
-            terms = self._forward(self.nested(batch, flatten=mask is not None))
-        weights = torch.full_like(terms.loss, 1 / total) if mask is None else mask.flatten() / total
+        importance = None if self.drawing is None else self.drawing.importance(indices)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
+            output = self._forward(self.nested(batch, flatten=mask is not None))
+        weights = torch.full_like(output.loss, 1 / total) if mask is None else mask.flatten() / total
         means_by = weights
         if importance is not None:
             share = importance[self.rank :: self.world]
             weights, means_by = weights * share, share / importance.sum()
-        loss = (terms.loss * weights).sum()
+        loss = (output.loss * weights).sum()
         self.optimizer.zero_grad(set_to_none=True)
-        (loss * self.world).backward()  # DDP averages over the learners what is a sum over their shares
-        watched = {"loss": terms.loss, **terms.watched}
+        (loss * self.world).backward()  # DDP averages what should be a sum over the shares
+        metrics = {"loss": output.loss, **output.metrics}
         if self._refresh_interval:
-            watched["targets_age_updates"] = torch.full_like(terms.loss, self._targets_age_updates)
+            metrics["targets_age_updates"] = torch.full_like(output.loss, self._targets_age_updates)
         if self._max_gradient_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
-            watched["gradient_norm"] = norm.expand_as(terms.loss)
+            metrics["gradient_norm"] = norm.expand_as(output.loss)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, self.updates, self.steps / max(1, self._total_steps))
         self.optimizer.step()
         if self.drawing is not None and self.drawing.prioritized:
-            self.drawing.learned(units, self._of_all(terms.errors, len(units)))
+            self.drawing.learned(indices, self._of_all(output.errors, len(indices)))
         self.updates += 1
         self.steps += total
-        return self._watch({name: value.detach() for name, value in watched.items()}, means_by)
+        return self._accumulate({name: value.detach() for name, value in metrics.items()}, means_by)
 
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
-        """The errors of a whole batch of `number` steps, from those of each learner's share."""
+        """Return the errors of a whole batch of `number` steps, from each learner's share."""
         found = errors.new_zeros(number)
         found[self.rank :: self.world] = errors
         if self.world > 1:
@@ -163,11 +162,11 @@ class Learner:
         return found
 
     def last_batch(self) -> Batch:
-        """This learner's share of the last batch, flat."""
+        """Return this learner's share of the last batch, flat."""
         return self._batch
 
-    def _watch(self, watched: dict[str, Tensor], weights: Tensor) -> bool:
-        means = {name: (value * weights).sum() for name, value in watched.items() if name[-4:] not in _EXTREMES}
+    def _accumulate(self, metrics: dict[str, Tensor], weights: Tensor) -> bool:
+        means = {name: (value * weights).sum() for name, value in metrics.items() if name[-4:] not in _EXTREMES}
         if self.world > 1:
             packed = torch.stack(list(means.values()))
             torch.distributed.all_reduce(packed)
@@ -175,16 +174,16 @@ class Learner:
         self.algorithm.after_update(means)
         for name, value in means.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
-        for name, value in watched.items():
+        for name, value in metrics.items():
             if name[-4:] in _EXTREMES:
                 extreme, none = _EXTREMES[name[-4:]]
                 so_far = self._sums.get(name, value.new_full((1,), none))
                 self._sums[name] = extreme(torch.cat([so_far, value.where(weights > 0, none)]), 0, keepdim=True)
         self._window_updates += 1
-        return self.device.type != "cpu" or bool(means["loss"].isfinite())  # elsewhere it would wait; `watched` tells later
+        return self.device.type != "cpu" or bool(means["loss"].isfinite())  # a GPU would wait; `take_metrics` tells later
 
-    def watched(self) -> dict[str, float]:
-        """What was watched since the last call: means over the updates (and steps), as the algorithm puts it."""
+    def take_metrics(self) -> dict[str, float]:
+        """Return the metrics since the last call, as means over the updates and steps."""
         means = {}
         for name, value in self._sums.items():
             if name[-4:] in _EXTREMES:
@@ -195,28 +194,28 @@ class Learner:
             else:
                 means[name] = float(value) / self._window_updates
         self._sums, self._window_updates = {}, 0
-        return self.algorithm.numbers(means)
+        return self.algorithm.log_metrics(means)
 
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
-        """The mean loss on all of these steps, which are not learned from."""
+        """Return the mean loss on held-out steps."""
         with evaluating(self.algorithm):
             steps.to(self.device)
-            self.algorithm.prepare(steps, self.reading)
-            if self.algorithm.refresh_rows(steps, self.reading):
-                self.algorithm.refresh(steps, self.reading)
+            self.algorithm.prepare(steps, self.spec)
+            if self.algorithm.refresh_rows(steps, self.spec):
+                self.algorithm.refresh(steps, self.spec)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
             count = 0
-            for units in steps.units(self.reading).split(max(1, 8192 // (self.reading.sequence_steps or 1))):
-                batch = steps.batch(units, self.reading)
+            for indices in steps.indices(self.spec).split(max(1, 8192 // (self.spec.sequence_steps or 1))):
+                batch = steps.batch(indices, self.spec)
                 mask = batch.get(MASK)
                 loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
                 total += (loss if mask is None else loss * mask.flatten()).sum()
-                count += steps.count(units, self.reading)
+                count += steps.count(indices, self.spec)
         return float(total) / count
 
     def nested(self, batch: Batch, *, flatten: bool = False) -> Batch:
-        """Flat columns as the spaces nest them; of sequences, all but the observations with (S, L) as one axis."""
+        """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
         policy = self.algorithm.policy
         spaces = {
             columns.OBS: policy.observation_space,
@@ -230,7 +229,7 @@ class Learner:
         return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next update depends on, besides the data: of networks, buffers and the optimiser, as flat tensors."""
+        """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""
         state = {f"algorithm.{name}": tensor for name, tensor in self.algorithm.state_dict().items()}
         for number, entry in self.optimizer.state_dict()["state"].items():
             state |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in entry.items()}
@@ -241,16 +240,16 @@ class Learner:
             state |= self.drawing.state()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
-    def restore(self, state: dict[str, Tensor], *, updates: int, steps: int, within_chunk: bool) -> None:
-        """Goes back to where `state` was taken.
+    def restore(self, state: dict[str, Tensor], *, updates: int, steps: int, within_window: bool) -> None:
+        """Restore what `state` returned.
 
         Arguments:
-            within_chunk: the next batch is of the chunk that the last one was of, so its value targets hold on.
+            within_chunk: the next batch is of the same window, so its value targets still hold.
         """
         self.algorithm.load_state_dict(_below(state, "algorithm."))
         if self.drawing is not None:
             self.drawing.restore(state)
-        if "targets_age_updates" in state and within_chunk:
+        if "targets_age_updates" in state and within_window:
             self._refreshed_by = _below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
         adam: dict[int, dict[str, Tensor]] = {}
@@ -262,22 +261,19 @@ class Learner:
         self.optimizer.load_state_dict({"state": adam, "param_groups": groups})
         self.updates, self.steps = updates, steps
 
-    @contextlib.contextmanager
-    def _casting(self) -> Iterator[None]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
-            yield
 
-
-def reading_of(algorithm: Algorithm, config: TrainingConfig) -> Reading:
-    """What batches for this algorithm and network hold."""
+def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
+    """Return what batches for this algorithm and network hold."""
     network = config.network
     if network.recurrent is None:
-        return Reading(algorithm.batch_columns, frames=network.frames)
-    return Reading(algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps)
+        return BatchSpec(algorithm.batch_columns, frames=network.frames)
+    return BatchSpec(
+        algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps
+    )
 
 
 def learning_rate(config: OptimizerConfig, update: int, done: float) -> float:
-    """Of this update, the first being 0, when this share of the training is done."""
+    """Return the rate of this update, counted from 0, when this share of the training is done."""
     warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
     left = 1 - min(1.0, done)
     falling = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}
@@ -289,7 +285,7 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def torch_of_our_own(threads: int) -> Iterator[None]:
-    """Torch's threads and random numbers are afterwards as they were."""
+def isolated_torch(threads: int) -> Iterator[None]:
+    """Set Torch's threads, and restore them and its random state afterwards."""
     with torch_threads(threads), torch.random.fork_rng():
         yield

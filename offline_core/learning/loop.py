@@ -1,4 +1,4 @@
-"""The training loop: chunk, batch, update; every so often a pause. All learners run it alike."""
+"""The training loop: window, batch, update, and a pause after each iteration. All learners run the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from offline_core.errors import LearningError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import Feed, batches
+from offline_core.learning.data_loader import DataLoader, batches
 from offline_core.learning.learner import Learner
 from offline_core.learning.state import Position
 from offline_core.learning.steps import Steps
@@ -19,12 +19,12 @@ from offline_core.learning.steps import Steps
 
 @dataclass(slots=True)
 class Seconds:
-    """Where the time of a learner went."""
+    """The time of a learner by what it did."""
 
     wait: float = 0.0
-    """For the next chunk of steps."""
+    """For the next window of steps."""
     gather: float = 0.0
-    """Batches out of the chunk."""
+    """Batches out of the window."""
     update: float = 0.0
     """Networks and optimiser, value targets included."""
     pause: float = 0.0
@@ -39,123 +39,124 @@ class Seconds:
 
 
 class OtherLearnerError(LearningError):
-    """Another learner cannot go on; its own error says why."""
+    """Another learner stopped; its own error says why."""
 
 
-class Supervisor(Protocol):
-    """Of the first learner: keeps the records, and says when it is enough."""
+class Monitor(Protocol):
+    """What the loop asks of the first learner."""
 
     ended: bool
-    """It is enough: the run has ended at an evaluation that was good enough, or that nothing better followed."""
+    """The run is over: an evaluation reached the target, or patience ran out."""
 
-    def pause(self, position: Position, watched: dict[str, float]) -> bool:
-        """After each iteration; True ends the run."""
+    def pause(self, position: Position, metrics: dict[str, float]) -> bool:
+        """Report, evaluate and save after each iteration; True ends the run."""
 
-    def went_wrong(self, watched: dict[str, float], batch: dict[str, torch.Tensor]) -> None:
-        """The loss is no number any more; raises, unless the run had been good enough before."""
+    def on_non_finite_loss(self, metrics: dict[str, float], batch: dict[str, torch.Tensor]) -> None:
+        """Raise an error for a NaN or infinite loss, unless the run reached its target before."""
 
 
 class TrainingLoop:
-    """Runs until the supervisor has had enough or the epochs are over.
+    """Runs until the monitor ends it or the epochs are over.
 
     Arguments:
-        supervisor: None on all learners but the first.
-        start: the batch to begin with.
+        monitor: None on all learners but the first.
+        start: the first batch.
     """
 
     def __init__(
         self,
         config: TrainingConfig,
         learner: Learner,
-        feed: Feed,
-        supervisor: Supervisor | None,
+        loader: DataLoader,
+        monitor: Monitor | None,
         *,
         seconds: Seconds,
         start: Position = Position(),
     ) -> None:
         self.config = config
         self.learner = learner
-        self.feed = feed
-        self.supervisor = supervisor
+        self.loader = loader
+        self.monitor = monitor
         self.start = start
         self.seconds = seconds
 
     def run(self) -> None:
-        """Trains.
+        """Train.
 
         Raises:
-            LearningError: the loss is no number any more, or the first learner stopped.
+            LearningError: The loss is NaN or infinite, or the first learner stopped.
         """
         interval = self.config.optimizer.updates_per_iteration
-        if self._agreed(lambda supervisor: supervisor.ended):
-            return None
+        if self._agreed(lambda monitor: monitor.ended):
+            return
         paused_at = self.learner.updates
         for epoch in range(self.start.epoch, self.config.optimizer.max_epochs):
-            for chunk, steps in self._chunks(epoch):
+            for window, steps in self._chunks(epoch):
                 self.learner.load(steps)
-                for number, units in self._batches(epoch, chunk):
+                for number, indices in self._batches(epoch, window):
                     begin, gathered = time.perf_counter(), self.learner.gather_seconds
-                    finite = self.learner.update(units)
+                    finite = self.learner.update(indices)
                     gathering = self.learner.gather_seconds - gathered
                     self.seconds.gather += gathering
                     self.seconds.update += time.perf_counter() - begin - gathering
                     if not finite:
-                        return self._went_wrong()
+                        self._stop()
+                        return
                     if interval and self.learner.updates % interval == 0:
                         paused_at = self.learner.updates
-                        if self._pause(Position(epoch, chunk, number + 1)):
-                            return None
+                        if self._pause(Position(epoch, window, number + 1)):
+                            return
             if not interval:
                 paused_at = self.learner.updates
                 if self._pause(Position(epoch + 1)):
-                    return None
+                    return
         if self.learner.updates != paused_at:
             self._pause(Position(self.config.optimizer.max_epochs))
-        return None
 
     def _chunks(self, epoch: int) -> Iterator[tuple[int, Steps]]:
-        first = self.start.chunk if epoch == self.start.epoch else 0
-        chunks = enumerate(self.feed.chunks(epoch, first), start=first)
+        first = self.start.window if epoch == self.start.epoch else 0
+        windows = enumerate(self.loader.windows(epoch, first), start=first)
         while True:
             begin = time.perf_counter()
-            found = next(chunks, None)
+            found = next(windows, None)
             self.seconds.wait += time.perf_counter() - begin
             if found is None:
                 return
             yield found
 
-    def _batches(self, epoch: int, chunk: int) -> Iterator[tuple[int, torch.Tensor]]:
-        units, size = self.learner.units(), self.learner.batch_units
-        first = self.start.batch if (epoch, chunk) == self.start[:2] else 0
+    def _batches(self, epoch: int, window: int) -> Iterator[tuple[int, torch.Tensor]]:
+        indices, size = self.learner.indices(), self.learner.batch_units
+        first = self.start.batch if (epoch, window) == self.start[:2] else 0
         if self.learner.drawing is not None:
-            return self.learner.drawing.batches(units, size, epoch=epoch, chunk=chunk, first=first)
+            return self.learner.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
         replacement = self.config.optimizer.replacement
-        order = batches(units, size, seed=self.config.seed, epoch=epoch, chunk=chunk, replacement=replacement)
-        return ((number, units) for number, units in enumerate(order) if number >= first)
+        order = batches(indices, size, seed=self.config.seed, epoch=epoch, window=window, replacement=replacement)
+        return ((number, indices) for number, indices in enumerate(order) if number >= first)
 
     def _pause(self, position: Position) -> bool:
         begin = time.perf_counter()
-        watched = self.learner.watched()
-        stop = self._agreed(lambda supervisor: supervisor.pause(position, watched))
+        metrics = self.learner.take_metrics()
+        stop = self._agreed(lambda monitor: monitor.pause(position, metrics))
         self.seconds.pause += time.perf_counter() - begin
         return stop
 
-    def _went_wrong(self) -> None:
-        watched, batch = self.learner.watched(), self.learner.last_batch()
+    def _stop(self) -> None:
+        """End all learners after a NaN or infinite loss."""
+        metrics, batch = self.learner.take_metrics(), self.learner.last_batch()
 
-        def tell(supervisor: Supervisor) -> bool:
-            supervisor.went_wrong(watched, batch)
+        def stop(monitor: Monitor) -> bool:
+            monitor.on_non_finite_loss(metrics, batch)
             return True
 
-        self._agreed(tell)
+        self._agreed(stop)
 
-    def _agreed(self, decide: Callable[[Supervisor], bool]) -> bool:
-        """What the supervisor decides, on all learners; if it raises, the others stop as well."""
+    def _agreed(self, decide: Callable[[Monitor], bool]) -> bool:
+        """Return what the monitor decides, on all learners; if it raises, the others stop as well."""
         if self.learner.world == 1:
-            return self.supervisor is not None and decide(self.supervisor)
+            return self.monitor is not None and decide(self.monitor)
         verdict = torch.zeros(1, dtype=torch.int64, device=self.learner.device)
         try:
-            verdict += self.supervisor is not None and decide(self.supervisor)
+            verdict += self.monitor is not None and decide(self.monitor)
         except BaseException:
             verdict -= 1
             raise

@@ -1,33 +1,31 @@
-"""From stored rows to parts: by this process, or by a pool of actors."""
+"""From stored rows to episode batches: by this process, or by a pool of actors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.prelearner.mapper import Mapper, make_prelearner
+from offline_core.prelearner.mapper import Mapper, RayMapper, make_prelearner, whole_episodes
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import Rows
 
-if TYPE_CHECKING:
-    from offline_core.learning.feed import Part
-
 Pool = tuple[int, int]
-"""As many actors at least, and at most."""
+"""The smallest and the largest number of actors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """What every mapper of a run is made with."""
+    """The arguments of every mapper of a run."""
 
     config: DataConfig
     format: Rows
     wanted: tuple[str, ...]
     pipeline: Pipeline
-    looks_ahead: bool
+    needs_next_obs: bool
     where: str
 
     def mapper(self) -> Mapper:
@@ -35,22 +33,22 @@ class Mapping:
         return Mapper(**self._arguments)
 
     def stored_columns(self, present: Sequence[str]) -> list[str]:
-        """Those of a dataset's columns that are read."""
+        """The columns of a dataset that are read, of those that are present."""
         names = make_prelearner(self.config.prelearner, self._given).stored_columns()
         return list(present if names is None else names)
 
-    def pooled(self, rows: Any, pool: Pool) -> Iterator[Part]:
+    def pooled(self, rows: Any, pool: Pool) -> Iterator[EpisodeBatch]:
         """The rows of a `ray.data.Dataset` mapped by actors, in their order.
 
         Raises:
-            ConfigError: connectors of the user's own cannot be sent to other processes.
+            ConfigError: a user's connectors cannot be sent to other processes.
         """
         import ray.data
 
         check_can_be_sent(self._arguments)
         smallest, largest = pool
         mapped = rows.map_batches(
-            Mapper,
+            RayMapper,
             fn_constructor_kwargs=self._arguments,
             batch_size=None,
             batch_format="pyarrow",
@@ -60,24 +58,61 @@ class Mapping:
             num_gpus=self.config.gpus_per_prelearner or None,
             **({} if (options := self.config.prelearner_options) is None else options.named),
         )
-        mapped.context.execution_options.preserve_order = True  # that of the rows, and not that of their completion
-        return iter(mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=self.config.prefetch))
+        mapped.context.execution_options.preserve_order = True  # the order of the rows, not of their completion
+        blocks = mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=self.config.prefetch)
+        return whole_episodes(blocks, has_last=self.needs_next_obs)
 
     @property
     def _given(self) -> dict[str, Any]:
-        return {"format": self.format, "wanted": self.wanted, "looks_ahead": self.looks_ahead, "where": self.where}
+        return {"format": self.format, "wanted": self.wanted, "needs_next_obs": self.needs_next_obs, "where": self.where}
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        return {"own": self.config.prelearner, "given": self._given, "pipeline": self.pipeline, "timed": True}
+        return {"user_code": self.config.prelearner, "given": self._given, "pipeline": self.pipeline, "timed": True}
+
+
+def wants_prelearners(config: DataConfig) -> bool:
+    """Whether actors read, so that Ray has to be up."""
+    return config.data_class is None and config.prelearners not in (0, "auto")  # a data class maps by itself
+
+
+def prelearner_pool(config: DataConfig, taken_cpus: float) -> Pool | None:
+    """How many prelearners to start; None: none.
+
+    Raises:
+        ConfigError: more than there are CPUs, GPUs or other resources for.
+    """
+    if not wants_prelearners(config):
+        return None
+    import ray
+
+    assert config.prelearners != "auto"
+    there = ray.cluster_resources()
+    cpus = there.get("CPU", 0.0) - taken_cpus
+    smallest, largest = (config.prelearners,) * 2 if isinstance(config.prelearners, int) else config.prelearners
+    wanted = smallest * config.cpus_per_prelearner
+    if wanted + 1 > cpus:
+        raise ConfigError(
+            f"{smallest} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
+            "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
+        )
+    if (gpus := smallest * config.gpus_per_prelearner) > there.get("GPU", 0.0):
+        raise ConfigError(
+            f"{smallest} prelearners want {gpus:g} GPUs, but Ray has {there.get('GPU', 0.0):g}: they would never start. Lower "
+            "data.prelearners or data.gpus_per_prelearner."
+        )
+    options = config.prelearner_options
+    for name, each in ({} if options is None else options.reserved).items():
+        if (wanted := smallest * each) > there.get(name, 0.0):
+            raise ConfigError(
+                f"{smallest} prelearners want {wanted:g} {name}, but Ray has {there.get(name, 0.0):g}: they would never start. "
+                "Lower data.prelearners or correct data.prelearner_options."
+            )
+    return smallest, largest
 
 
 def check_can_be_sent(made: object) -> None:
-    """To other processes.
-
-    Raises:
-        ConfigError: a connector or prelearner of the user's own cannot.
-    """
+    """Raises a ConfigError if a user's connector or prelearner cannot be sent to other processes."""
     from ray import cloudpickle
 
     try:

@@ -1,14 +1,17 @@
-"""Where the numbers of a training run go: a JSON-lines file and TensorBoard."""
+"""The metrics of a training run: an append-only JSON-lines file, and TensorBoard."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import math
+import os
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,137 +25,198 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 METRICS_FILE = "metrics.jsonl"
-"""In the folder of a run, a record a line."""
+"""In the folder of a run, one record a line."""
+
+_PARTS = "metrics"
+"""Folder of records that are not in `METRICS_FILE` yet, on a storage that cannot append; sorted by name."""
 
 SECONDS_BETWEEN_PUTS = 30.0
-"""Of files that grow with the run, where they can only be replaced as a whole."""
+"""Between parts, on a storage that cannot append."""
+
+_TAIL_BYTES = 65_536
 
 
 class MetricsLog:
-    """One record an iteration, in `METRICS_FILE` below the folder and TensorBoard files beside it.
+    """One record an iteration and one an evaluation, in `METRICS_FILE` below the folder and in TensorBoard files.
 
-    The file is replaced, so it is whole whenever somebody looks: on a disk with each record, elsewhere with the first one,
-    then now and then, and at the end. A run that is killed loses nothing: its states have what was `unwritten` by then.
+    All writing together is linear in the length of the run. On a disk each record is appended at once. Elsewhere the first one
+    is written at once, later ones now and then as parts, and `METRICS_FILE` has them all when the run ends. Training states
+    carry the `unwritten` ones, so a run that is killed loses none.
 
     Arguments:
-        after: where the run goes on from, whose records still hold; None: all that are there go.
+        after: the state that the run resumes from, whose records hold; None: those in the folder are replaced.
     """
 
     def __init__(self, folder: Location, *, after: TrainingState | None = None) -> None:
-        self._file = folder.child(METRICS_FILE)
-        self._records: list[Record] = []
+        self.records: list[Record] = []
+        self._file, self._parts = folder.child(METRICS_FILE), folder.child(_PARTS)
         self._unwritten: list[Record] = []
+        self._resumes, self._replaced, self._put_at = after is not None, False, -math.inf
         if after is not None:
-            written = self._file.read().decode().splitlines() if self._file.is_file() else []
-            lines = dict.fromkeys((*written, *after.unwritten))  # some were written after that state
-            self._records = _in_order(record for record in map(json.loads, lines) if after.covers(record))
-            self._unwritten = list(map(json.loads, after.unwritten))
-        self._put_at = -math.inf  # the first record replaces what this run does not go on from
+            found = _distinct((*read_metrics(folder), *map(json.loads, after.unwritten)))
+            self.records = [record for record in found if after.covers(record)]
+            if (iterations := sum("loss" in record for record in self.records)) < after.iterations:
+                log.warning("%s has %s of %s iterations; the others are lost.", self._file.uri, iterations, after.iterations)
         self._board = TensorBoard(folder.child("tensorboard"))
-        for record in self._records:
+        for record in self.records:
             self._board.show(record)
 
     def add(self, step: int, record: Record) -> None:
-        """Numbers after `step` updates.
+        """Write a record after `step` updates.
 
         Raises:
-            StorageError: they cannot be written.
+            StorageError: It cannot be written.
         """
         line = {"updates": step, **record}
-        self._records = _in_order((*self._records, line))
+        self.records.append(line)
         self._unwritten.append(line)
         self._board.show(line)
-        if self._file.is_local or time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
-            self._write()
-            self._board.put()
+        if not self._replaced:
+            self._replace()
+        elif self._file.is_local:
+            with storage_errors("write", self._file.uri), open(self._file.path, "ab") as file:
+                file.write(_text(self._unwritten))
+                file.flush()
+                os.fsync(file.fileno())  # before the state that counts on it
+        elif time.monotonic() - self._put_at > SECONDS_BETWEEN_PUTS:
+            self._parts.child(f"{len(self.records):09d}.jsonl").write(_text(self._unwritten))
+        else:
+            return
+        self._unwritten.clear()
+        self._put_at = time.monotonic()
+        self._board.put()
 
     @property
     def unwritten(self) -> list[str]:
-        """Lines that are not in the file yet."""
+        """Lines that are in no file yet."""
         return list(map(json.dumps, self._unwritten))
 
-    def _write(self) -> None:
-        self._file.write("".join(json.dumps(line) + "\n" for line in self._records).encode())
-        self._unwritten.clear()
-        self._put_at = time.monotonic()
+    def _replace(self) -> None:
+        """Write all records to one file, in order of their updates."""
+        self._file.write(_text(_distinct(self.records)))
+        self._replaced = True
+        for part in self._parts.files():
+            self._parts.child(part).delete()
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Writes what is still in memory, unless that is what ended the run: a place that cannot be written."""
+        """Write what is still in memory, unless the storage is what ended the run."""
         is_there = not isinstance(error, StorageError)
         try:
-            if self._unwritten and is_there:
-                self._write()
+            if is_there and (self._resumes or self.records):
+                self._replace()
         except StorageError as unwritten:
             is_there = False
             if error is None:
                 raise
-            log.warning("The last metrics are not written: %s", unwritten)  # what ended the run is the error to see
+            log.warning("The last metrics are not written: %s", unwritten)  # what ended the run is the error to raise
         finally:
             self._board.close(put=is_there)
 
 
+def read_metrics(folder: Location) -> list[Record]:
+    """Return the records of the run in `folder`, finished or not, in order of their updates."""
+    parts = folder.child(_PARTS)
+    files = [*filter(Location.is_file, [folder.child(METRICS_FILE)]), *map(parts.child, parts.files())]
+    with ThreadPoolExecutor(8) as pool:
+        return _distinct(record for data in pool.map(Location.read, files) for record in _records(data))
+
+
 def series(folder: Location, name: str) -> list[tuple[int, float]]:
-    """(updates, value) of a number that the run in `folder` has written down; nothing if it has none of that name."""
-    file = folder.child(METRICS_FILE)
-    records = map(json.loads, file.read().splitlines() if file.is_file() else [])
-    return [(record["updates"], record[name]) for record in records if name in record]
+    """Return (updates, value) of a metric of the run in `folder`, empty if it has none of that name."""
+    return [(record["updates"], record[name]) for record in read_metrics(folder) if name in record]
+
+
+def last_updates(folder: Location) -> int:
+    """Return how far the run in `folder` is, by the end of its newest file.
+
+    Raises:
+        StorageError: It has written none yet.
+    """
+    parts = folder.child(_PARTS)
+    names = parts.files()
+    file = parts.child(names[-1]) if names else folder.child(METRICS_FILE)
+    with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as opened:
+        skipped = max(0, opened.size() - _TAIL_BYTES)
+        opened.seek(skipped)
+        lines = opened.read().splitlines(keepends=True)
+    found = _records(b"".join(lines[skipped > 0 :]))
+    return max((record["updates"] for record in found), default=0)
 
 
 class TensorBoard:
     """A folder of TensorBoard files, empty at first.
 
-    TensorBoard appends, which only disks can. Elsewhere its files are written on this machine, and `put` there; what goes
-    wrong with that is a warning, for the same numbers are in the metrics.
+    TensorBoard appends, which only disks can. Elsewhere its files are written on this machine, and `put` moves them there; an
+    error of that is a warning, for the metrics have the same numbers.
     """
 
-    def __init__(self, place: Location) -> None:
+    def __init__(self, folder: Location) -> None:
+        for name in folder.files():
+            folder.child(name).delete()
+        self._folder = folder
+        self._stack = contextlib.ExitStack()
+        self._here = folder.path
+        if not folder.is_local:
+            self._here = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="offline-tensorboard-"))
+        self._open()
+
+    def _open(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        for name in place.files():
-            place.child(name).delete()
-        self._place = place
-        self._ending = contextlib.ExitStack()
-        self._here = place.path
-        if not place.is_local:
-            self._here = self._ending.enter_context(tempfile.TemporaryDirectory(prefix="offline-tensorboard-"))
         self._writer = SummaryWriter(self._here)
 
     def show(self, record: Record) -> None:
-        """Draws a record, with its `updates` as the step."""
+        """Add a record, with its `updates` as the step."""
         with storage_errors("write", self._here):
             for name, value in record.items():
                 self._writer.add_scalar(name, value, record["updates"])
 
     def put(self) -> None:
-        """Puts what was drawn so far where it can only be put as a whole; never raises."""
-        if self._place.is_local:
-            return
+        """Move the files to a storage that cannot append, and begin a new one; never raises."""
+        if not self._folder.is_local:
+            self._move()
+            self._open()
+
+    def _move(self) -> None:
         try:
             with storage_errors("write", self._here):
-                self._writer.flush()
-            for file in Path(self._here).iterdir():
-                self._place.child(file.name).write(file.read_bytes())
+                self._writer.close()
+            for file in sorted(Path(self._here).iterdir()):
+                self._folder.child(file.name).write(file.read_bytes())
+                file.unlink()
         except StorageError as error:
-            log.warning("TensorBoard's numbers are not there yet: %s", error)
+            log.warning("TensorBoard's numbers are not written yet: %s", error)
 
     def close(self, *, put: bool = True) -> None:
-        """Writes what is still in memory; never raises.
+        """Write what is still in memory; never raises.
 
         Arguments:
-            put: where the files cannot be appended to, put them there once more.
+            put: move the files to a storage that cannot append.
         """
-        with self._ending:
+        with self._stack:
+            if put and not self._folder.is_local:
+                return self._move()
             try:
                 self._writer.close()
-            except OSError as error:  # whoever could not write there either says it louder
+            except OSError as error:  # metrics, which cannot be written there either, raise it
                 log.warning("TensorBoard's last numbers are not written: %s", error)
-            if put:
-                self.put()
 
 
-def _in_order(records: Iterable[Record]) -> list[Record]:
-    """Evaluations come late, and later still after a new start."""
-    return sorted(records, key=lambda record: record["updates"])
+def _text(records: Iterable[Record]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def _records(data: bytes) -> Iterable[Record]:
+    """Return the records of a file, without a last line that is cut off."""
+    return map(json.loads, io.BytesIO(data[: data.rfind(b"\n") + 1]))
+
+
+def _distinct(records: Iterable[Record]) -> list[Record]:
+    """Return the first record of each kind for each number of updates, in order: evaluations are added late."""
+    found: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        found.setdefault((record["updates"], "loss" in record, "episode_return_mean" in record), record)
+    return sorted(found.values(), key=lambda record: record["updates"])

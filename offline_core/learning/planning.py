@@ -1,7 +1,7 @@
-"""How many prelearners and learners are worth their start: a short measurement, and what each choice would take by it.
+"""Chooses the numbers of prelearners and learners by a short measurement, and the predicted time of each choice.
 
-All predictions are of wall-clock seconds on the cores at hand. They compare choices with each other; they are no promise of
-how long a training takes, which may end long before its last epoch.
+Predictions are wall-clock seconds on the cores at hand. They compare choices, and do not promise how long a training takes,
+which may end long before its last epoch.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import torch
 
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import Part, joined
+from offline_core.learning.data_loader import joined, without_seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.recorded import Recorded
-from offline_core.learning.sample_rows import SampleRows
-from offline_core.learning.source import SECONDS, parts_of
-from offline_core.prelearner.layout import IS_STEP
-from offline_core.ray_session import own_cpus, own_object_store_bytes
-from offline_core.torch_threads import torch_threads
+from offline_core.learning.rows import SampleRows
+from offline_core.learning.source import training_columns
+from offline_core.learning.steps import Steps
+from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
+from offline_core.runtime.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     from offline_core.learning.run import Run
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RAY_SECONDS = 4.0
-"""Ray's start, where it is not up."""
+"""Start of Ray, where it is not up."""
 POOL_SECONDS = 5.0
 """Start of a pool of prelearners: once for data in memory, each epoch for a stream."""
 LEARNERS_SECONDS = 9.0
 """Start of learners: Torch in each process, the process group."""
 SYNC_SECONDS = 2e-3
-"""Of an update with several learners: the gradients of a small network are averaged, and what is watched."""
+"""Averaging gradients of a small network and metrics, per update with several learners."""
 SYNC_BYTES_PER_SECOND = 1e9
 POOL_SHARE = 0.7
-"""Of the speed of this process, what a prelearner reaches: rows go to it, and columns come back, through the object store."""
+"""Speed of a prelearner relative to this process, as rows and columns pass through the object store."""
 WORTH = 0.8
-"""Another choice has to take less than this share of what the simplest one would."""
+"""Another choice must take less than this share of the simplest one's time."""
 READ_SECONDS, UPDATE_SECONDS = 0.5, 0.3
-"""As long is measured, and at least one part and one update."""
+"""Duration of the measurements, which have at least one part and one update."""
 
 
 class Choice(NamedTuple):
-    """How many processes read and learn; (0, 0) is this process for both."""
+    """Numbers of processes that read and learn; (0, 0): this process does both."""
 
     prelearners: int
     learners: int
@@ -61,16 +61,16 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one process takes on this machine, and for how much of it."""
+    """Measured costs of one process, and the amount of work."""
 
     steps: int
     """Of an epoch."""
     epochs: int
     epoch_steps: int
-    """Learned from in an epoch: others than `steps` where a replay buffer is drawn from."""
+    """Steps learned from in an epoch; not `steps` with a replay buffer."""
     batch_steps: int
     streamed: bool
-    """Each epoch is read anew, while the one process or the others learn."""
+    """Each epoch is read again while learners learn."""
     read_seconds_per_step: float
     """Reading and prelearning, in this process."""
     update_seconds: float
@@ -79,13 +79,26 @@ class Costs:
     cores: int
     ray_is_up: bool
 
+    @classmethod
+    def of(cls, run: Run, **measured: Any) -> Costs:
+        """Add the amount of work of a run to measured costs."""
+        return cls(
+            steps=run.steps,
+            epochs=run.config.optimizer.max_epochs,
+            epoch_steps=run.epoch_steps,
+            batch_steps=run.config.optimizer.batch_size,
+            streamed=run.streamed,
+            cores=int(ray_resources()["CPU"]),
+            **measured,
+        )
+
     @property
     def updates(self) -> float:
-        """All of them."""
+        """Of all epochs."""
         return self.epochs * max(1.0, self.epoch_steps / self.batch_steps)
 
     def seconds(self, choice: Choice) -> float:
-        """What a training would take, to its last epoch."""
+        """Return the predicted seconds of a training to its last epoch."""
         prelearners, learners = choice
         passes = self.epochs if self.streamed else 1
         pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else 1.0
@@ -102,20 +115,20 @@ class Costs:
         return start + max(read, update, all_cores)
 
     def best(self, choices: Iterator[Choice] | list[Choice]) -> Choice:
-        """The one that takes the shortest, unless the simplest takes about as long."""
+        """Return the fastest choice, unless the simplest takes about as long."""
         ordered = sorted(choices)
         fastest = min(ordered, key=self.seconds)
         return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
 
 
 def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choice]:
-    """What `auto` chooses from, as far as Ray has these resources for it; what the parameters say otherwise is fixed."""
+    """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
     data, compute = config.data, config.compute
-    own = data.data_class is not None  # it maps by itself
+    own = data.data_class is not None  # it reads by itself
     prelearners, learners = data.prelearners, compute.learners
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
-    wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}  # known once Ray is up
+    wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}
     read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
     learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
     fit = [
@@ -129,7 +142,7 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choi
 
 
 def chosen_before(config: TrainingConfig) -> Choice:
-    """By the parameters of a run that has begun, in which nothing is `auto` any more."""
+    """Return the choice of a run that was planned, in which nothing is `auto`."""
     assert config.data.prelearners != "auto"
     return Choice(_least(config.data.prelearners), config.compute.processes)
 
@@ -144,55 +157,50 @@ def _doubled(most: int) -> list[int]:
 
 
 def measured(run: Run) -> Costs:
-    """Reads a little and updates a copy of the networks a few times; less than two seconds, but for data that is slow to read.
+    """Read a few parts and make a few updates of a copy of the networks, in less than two seconds unless reading is slow.
 
     Raises:
-        DataError: the data cannot be read.
-        EmptyDatasetError: there are no steps.
+        DataError: The data cannot be read.
+        EmptyDatasetError: There are no steps.
     """
     config = run.config
     algorithm = run.algorithm()
-    parts, read_seconds_per_step = _read_some(
-        parts_of(run.source, algorithm, rows=SampleRows(cuts=isinstance(run.source, Recorded)))
+    batches, read_seconds_per_step = _read_some(
+        training_columns(run.source, algorithm, rows=SampleRows(cuts=isinstance(run.source, Recorded)))
     )
-    steps = joined(parts, run.source.origin.ref.uri)
+    steps = Steps.of(joined(batches, run.source.origin.ref.uri))
     alone = config.model_copy(
         update={
             "compute": config.compute.model_copy(update={"learners": 0, "compile": False}),
-            "data": config.data.model_copy(update={"buffer": None}),  # how steps are drawn is not measured
+            "data": config.data.model_copy(update={"buffer": None}),  # drawing is not measured
         }
     )
-    update_seconds = 0.0  # of a GPU that other nodes have, and this process has not
+    update_seconds = 0.0  # for a GPU that only other nodes have
     if not config.compute.gpus_per_learner or torch.cuda.is_available():
         with torch_threads(config.compute.threads), torch.random.fork_rng():
             learner = Learner(algorithm, alone, total_steps=len(steps))
             learner.load(steps)
-            units = learner.units()
-            batch = units.repeat(math.ceil(learner.batch_units / len(units)))[: learner.batch_units]
+            indices = learner.indices()
+            batch = indices.repeat(math.ceil(learner.batch_units / len(indices)))[: learner.batch_units]
             update_seconds = _seconds_of(lambda: learner.update(batch))
-    return Costs(
-        steps=run.steps,
-        epochs=config.optimizer.max_epochs,
-        epoch_steps=run.epoch_steps,
-        batch_steps=config.optimizer.batch_size,
-        streamed=run.streamed,
+    return Costs.of(
+        run,
         read_seconds_per_step=read_seconds_per_step,
         update_seconds=update_seconds,
         parameter_bytes=sum(each.numel() * each.element_size() for each in algorithm.parameters()),
-        cores=int(ray_resources()["CPU"]),
-        ray_is_up=_ray_is_up(),
+        ray_is_up=ray_is_up(),
     )
 
 
-def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
-    """(the first parts, seconds that a step of the largest of them took); the very first of several only warms up."""
-    found: list[Part] = []
+def _read_some(batches: Iterator[EpisodeBatch]) -> tuple[list[EpisodeBatch], float]:
+    """Return the first batches, and the seconds per step of the largest; the very first of several only warms up."""
+    found: list[EpisodeBatch] = []
     costs: list[tuple[int, float]] = []
     begin = asked = time.perf_counter()
-    for part in parts:
-        told = [float(part.pop(name).sum()) for name in SECONDS if name in part]
-        found.append(part)
-        costs.append((int(part[IS_STEP].sum()), sum(told) if told else time.perf_counter() - asked))
+    for each in batches:
+        batch, *told = without_seconds(each)
+        found.append(batch)
+        costs.append((len(batch), sum(told) or time.perf_counter() - asked))
         asked = time.perf_counter()
         if asked - begin > READ_SECONDS and any(steps for steps, _ in costs[1:]):
             break
@@ -201,7 +209,7 @@ def _read_some(parts: Iterator[Part]) -> tuple[list[Part], float]:
 
 
 def _seconds_of(update: Callable[[], object]) -> float:
-    """The median of a few calls after the first, which warms up."""
+    """Return the median of a few calls after the first, which warms up."""
     update()
     took: list[float] = []
     while sum(took) < UPDATE_SECONDS and len(took) < 30:
@@ -212,27 +220,22 @@ def _seconds_of(update: Callable[[], object]) -> float:
 
 
 def ray_resources() -> dict[str, float]:
-    """Of the Ray that is up, else of the one that would be started here, by name."""
-    if _ray_is_up():
+    """Return the resources of the Ray that is up, else of the one that would be started, by name."""
+    if ray_is_up():
         import ray
 
         return {"CPU": 0.0, **ray.cluster_resources()}
-    memory = psutil.virtual_memory().available - own_object_store_bytes()
-    return {"CPU": own_cpus(), "GPU": torch.cuda.device_count(), "memory": memory}
-
-
-def _ray_is_up() -> bool:
-    ray = sys.modules.get("ray")
-    return ray is not None and ray.is_initialized()
+    memory = psutil.virtual_memory().available - local_object_store_bytes()
+    return {"CPU": local_cpus(), "GPU": torch.cuda.device_count(), "memory": memory}
 
 
 def planned(run: Run) -> Run:
-    """The run with numbers where its parameters say `auto`; a line in the log says why.
+    """Return the run with numbers in place of `auto`, and log why.
 
-    Nothing is measured for a run that is told to read and learn in this process, nor for a data class, which reads by itself.
+    A run that reads and learns in this process is not measured, nor is a data class, which reads by itself.
 
     Raises:
-        ConfigError: learners with GPUs cannot be measured, for this process sees none.
+        ConfigError: Learners with GPUs cannot be measured, as this process sees none.
     """
     config = run.config
     if config.compute.learners == "auto" and config.compute.gpus_per_learner and not torch.cuda.is_available():

@@ -1,50 +1,48 @@
-"""Rows that only a prelearner of the user's own understands, as what a run learns from."""
+"""Rows that only a user's prelearner understands, as a source of training columns."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.read_errors import ray_errors
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
+from offline_core.formats.sources.listing import WILDCARDS
+from offline_core.formats.sources.locations import FILESYSTEM
+from offline_core.formats.sources.opening import SourceConfig, open_source
+from offline_core.formats.sources.ray_reads import RayRead
+from offline_core.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.learning.config import DataConfig
-from offline_core.learning.kept_rows import KeptRows
-from offline_core.learning.mapping import Mapping, Pool
-from offline_core.learning.origin import Origin, place_of
+from offline_core.learning.data_source import DataSource, place_of
+from offline_core.learning.mapping import Mapping
+from offline_core.learning.source import ReadSpec
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.reading import ray_errors
-from offline_core.storage.sources.listing import WILDCARDS
-from offline_core.storage.sources.located import FILESYSTEM
-from offline_core.storage.sources.opening import SourceConfig, open_source
-from offline_core.storage.sources.ray_reads import RayRead
-from offline_core.storage.sources.step_reader import StepReader, Unreadable
-
-if TYPE_CHECKING:
-    from offline_core.learning.feed import Part
 
 
 @dataclass(frozen=True, slots=True)
 class RawRows:
-    """Read as the files lie, whatever the epoch: what is shuffled of a stream is what its window holds."""
+    """Read in the order of the files in every epoch: streaming shuffles only within its window."""
 
     readers: tuple[StepReader, ...]
     config: DataConfig
     pipeline: Pipeline
-    origin: Origin
+    origin: DataSource
 
     @classmethod
     def of(cls, uri: str, config: DataConfig) -> RawRows:
-        """What lies at `uri`.
+        """The rows at `uri`.
 
         Raises:
-            ConfigError: no prelearner of one's own is named, or it does not say what the spaces are.
+            ConfigError: no user's prelearner is named, or it does not declare the spaces.
             DatasetNotFoundError: there is nothing.
         """
         assert config.source is not None
@@ -61,7 +59,7 @@ class RawRows:
         if spaces is None:
             raise ConfigError(f"The prelearner {config.prelearner} has to say what the spaces are: spaces() gives None.")
         pipeline = Pipeline.of(config.connectors, spaces)
-        return cls(readers, config, pipeline, Origin.of_readers(uri, readers))
+        return cls(readers, config, pipeline, DataSource.of_readers(uri, readers))
 
     @property
     def is_own(self) -> bool:
@@ -71,20 +69,12 @@ class RawRows:
     def environment(self) -> EnvironmentSpec | None:
         return None
 
-    def parts(
-        self,
-        wanted: Sequence[str],
-        *,
-        looks_ahead: bool,
-        pool: Pool | None,
-        order: np.random.Generator | None,
-        rows: KeptRows | None,
-    ) -> Iterator[Part]:
+    def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:
         where = self.origin.ref.uri
-        mapping = Mapping(self.config, "rows", tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=where)
-        if pool is not None:
-            return mapping.pooled(self._ray_rows() if rows is None else rows.dataset(self._ray_rows), pool)
-        return map(mapping.mapper(), self._tables() if rows is None else rows.tables(self._tables))
+        mapping = Mapping(self.config, "rows", spec.wanted, self.pipeline, needs_next_obs=spec.needs_next_obs, where=where)
+        if spec.pool is not None:
+            return mapping.pooled(self._ray_rows() if spec.rows is None else spec.rows.dataset(self._ray_rows), spec.pool)
+        return map(mapping.mapper(), self._tables() if spec.rows is None else spec.rows.tables(self._tables))
 
     def _tables(self) -> Iterator[pa.Table]:
         return (table for reader in self.readers for table in tables(reader))

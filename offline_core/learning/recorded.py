@@ -1,4 +1,4 @@
-"""A dataset of ours, as what a run learns from."""
+"""A dataset as a source of training columns."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.read_errors import reading
+from offline_core.datasets.reader import spaces_of
+from offline_core.datasets.row_groups import RowGroup, prefetch_tables, read_with_ray, row_groups, schema_of
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.learning.kept_rows import KeptRows
-from offline_core.learning.mapping import Mapping, Pool
-from offline_core.learning.origin import Origin
+from offline_core.learning.data_source import DataSource
+from offline_core.learning.mapping import Mapping
+from offline_core.learning.rows import RowReader
+from offline_core.learning.source import ReadSpec
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.pieces import Piece, pieces, tables_of
-from offline_core.storage.reader import schema_of, spaces_of
-from offline_core.storage.reading import reading
-
-if TYPE_CHECKING:
-    from offline_core.learning.feed import Part
+from offline_core.runtime.config import EnvironmentSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Read by row groups of whole episodes; in another order, if asked for, of row groups."""
+    """Read by row groups of whole episodes, in their order or in a drawn one."""
 
     dataset: Dataset
     config: DataConfig
@@ -49,8 +46,8 @@ class Recorded:
         return cls(dataset, config, Pipeline.of(config.connectors, spaces))
 
     @property
-    def origin(self) -> Origin:
-        return Origin.of(self.dataset)
+    def origin(self) -> DataSource:
+        return DataSource.of(self.dataset)
 
     @property
     def is_own(self) -> bool:
@@ -60,36 +57,26 @@ class Recorded:
     def environment(self) -> EnvironmentSpec | None:
         return self.dataset.manifest.environment if self.pipeline.spaces == spaces_of(self.dataset) else None
 
-    def parts(
-        self,
-        wanted: Sequence[str],
-        *,
-        looks_ahead: bool,
-        pool: Pool | None,
-        order: np.random.Generator | None,
-        rows: KeptRows | None,
-    ) -> Iterator[Part]:
+    def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:
         uri, format = self.dataset.location.uri, self.dataset.manifest.format
-        mapping = Mapping(self.config, format, tuple(wanted), self.pipeline, looks_ahead=looks_ahead, where=uri)
+        mapping = Mapping(self.config, format, spec.wanted, self.pipeline, needs_next_obs=spec.needs_next_obs, where=uri)
         names = mapping.stored_columns(schema_of(self.dataset).names)
-        found = pieces(self.dataset, names)
-        numbers = range(len(found)) if order is None else order.permutation(len(found)).tolist()
+        found = list(row_groups(self.dataset, names))
+        numbers = range(len(found)) if spec.order is None else spec.order.permutation(len(found)).tolist()
         together = self.config.row_groups_per_read
-        if pool is not None:
-            return mapping.pooled(self._ray_rows(found, names, numbers, rows), pool)
-        if rows is not None:
-            tables = rows.tables(partial(tables_of, found, names, together=1), order=numbers, together=together)
+        if spec.pool is not None:
+            return mapping.pooled(self._ray_rows(found, names, numbers, spec.rows), spec.pool)
+        if spec.rows is not None:
+            tables = spec.rows.tables(partial(prefetch_tables, found, names), order=numbers, together=together)
         else:
-            tables = tables_of([found[number] for number in numbers], names, together=together, timed=True)
+            tables = prefetch_tables([found[number] for number in numbers], names, together=together, timed=True)
         return map(mapping.mapper(), tables)
 
-    def _ray_rows(self, found: Sequence[Piece], names: Sequence[str], numbers: Sequence[int], rows: KeptRows | None) -> Any:
-        from offline_core.storage.ray_reader import ray_pieces
-
+    def _ray_rows(self, found: Sequence[RowGroup], names: Sequence[str], numbers: Sequence[int], rows: RowReader | None) -> Any:
         if rows is not None:
-            return rows.dataset(partial(ray_pieces, found, names), order=numbers)
+            return rows.dataset(partial(read_with_ray, found, names), order=numbers)
         in_order = [found[number] for number in numbers]
-        return ray_pieces(in_order, names, pieces_per_read=self.config.row_groups_per_read, timed=True)
+        return read_with_ray(in_order, names, together=self.config.row_groups_per_read, timed=True)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)

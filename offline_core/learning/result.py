@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
-from offline_core.storage.dataset import DatasetRef
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.runtime.result import PolicyResult
 
 
-class TrainingResult(BaseModel):
+class TrainingResult(PolicyResult):
     """What came of a training run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     checkpoint: str = Field(description="The policy to use: the best one evaluated, the last one if none was.")
     last_checkpoint: str = Field(description="The policy at the end.")
@@ -24,13 +23,30 @@ class TrainingResult(BaseModel):
     reached_target: bool
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
-    watched: dict[str, float] = Field(description="What the algorithm watches, as means of the last iteration.")
+    training_metrics: dict[str, float] = Field(
+        description="Metrics of the algorithm, as means of the last iteration.",
+        validation_alias=AliasChoices("training_metrics", "watched"),
+    )
     held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
     seconds: float
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")
     update_seconds: float
     gather_seconds: float = Field(description="Putting batches together.")
-    data_wait_seconds: float = Field(description="Waiting for the next chunk of steps.")
+    data_wait_seconds: float = Field(description="Waiting for the next window of steps.")
     bottleneck: str = Field(description="Where the time went, and what to do about it.")
     steps_per_second: float = Field(description="While updating and waiting for batches.")
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
+
+    @property
+    def mean_return(self) -> float | None:
+        """In the evaluation of the best policy; None: no episode was played."""
+        return self.metrics.get("episode_return_mean")
+
+    @property
+    def best(self) -> str:
+        """URI of the checkpoint to use."""
+        return self.checkpoint
+
+    @property
+    def last(self) -> str:
+        """URI of the checkpoint at the end."""
+        return self.last_checkpoint

@@ -1,9 +1,10 @@
-"""The state of a training run on disk: all that is needed to go on as if nothing had happened. No pickle anywhere.
+"""The state of a training run on disk: what a resumed run needs to end as an unbroken one. No pickles.
 
-<output>/checkpoints/<updates>.json                  written last, at once: the state is what it names
+<output>/checkpoints/<updates>.json                  written last, atomically; it names the tensors
 <output>/checkpoints/<updates>-<hash>.safetensors    networks, normaliser, filter, optimiser, weights still being evaluated
 
-Random numbers need no place: those of every process are functions of (seed, epoch, update, learner).
+Its size does not grow with the run: what was reported is in the metrics. Random numbers are not stored: those of every
+process are functions of (seed, epoch, update, learner).
 """
 
 from __future__ import annotations
@@ -26,68 +27,54 @@ log = logging.getLogger(__name__)
 
 Metrics = dict[str, float]
 
-READS: Literal[1] = 1
-"""The format of states that is written here, and can be read."""
+STATE_VERSION: Literal[2] = 2
+"""The format that is written and read. Version 1 had all reports in each state."""
 
 
 class Position(NamedTuple):
-    """The next batch: of which chunk of which epoch."""
+    """The next batch: of which window of which epoch."""
 
     epoch: int = 0
-    chunk: int = 0
+    window: int = 0
     batch: int = 0
 
 
-class Report(NamedTuple):
-    """Where the training stood."""
-
-    updates: int
-    steps: int
-    loss: float
-    """Mean since the report before."""
-
-
 class TrainingState(BaseModel):
-    """Where a run stands, but for its tensors."""
+    """The progress of a run, without its tensors."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    state_version: Literal[1] = READS
+    state_version: Literal[2] = STATE_VERSION
     run: str
-    """Of which run: a hash of all that decides what is learned."""
+    """Identity of the run: a hash of all that decides what is learned."""
     streamed: bool = False
-    """How the data is read, which its order depends on."""
+    """The order of the data depends on it."""
     updates: int = 0
     steps: int = 0
     position: Position = Position()
-    reports: list[Report] = []
-    curve: list[tuple[int, float]] = []
-    """(updates, mean return) of the evaluations that are done."""
-    held_out: list[tuple[int, float]] = []
-    """(updates, loss)."""
-    watched: Metrics = {}
-    """What the algorithm watches, in the last iteration."""
+    iterations: int = 0
+    metrics: Metrics = {}
+    """Of the algorithm, in the last iteration."""
     best: tuple[int, Metrics] | None = None
     """(updates, metrics) of the policy in `best`."""
     evaluating: list[int] = []
-    """Updates of the evaluations under way; their weights are among the tensors."""
+    """Updates of the unfinished evaluations, whose weights are among the tensors."""
     unwritten: list[str] = []
-    """Lines of the metrics that are not in their file yet."""
+    """Lines of the metrics that are in no file yet."""
     tensors_file: str = ""
     tensors_sha256: str = ""
 
     def covers(self, record: dict[str, Any]) -> bool:
-        """A record of the metrics was written before this state, and will not be written again."""
-        played_again = "episode_return_mean" in record and record["updates"] in self.evaluating
-        measured_again = "held_out_loss" in record and record["updates"] not in {updates for updates, _ in self.held_out}
-        return record["updates"] <= self.updates and not played_again and not measured_again
+        """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
+        is_evaluation = "episode_return_mean" in record and record["updates"] not in self.evaluating
+        return record["updates"] <= self.updates and ("loss" in record or is_evaluation)
 
 
 class States:
-    """The states of one run, the last few of them.
+    """The last states of one run.
 
     Arguments:
-        folder: of the run; they are below `checkpoints`.
+        folder: of the run; states are below `checkpoints`.
         keep: how many.
     """
 
@@ -97,7 +84,7 @@ class States:
         self._keep = keep
 
     def save(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
-        """Writes the state, and deletes the oldest if there are too many."""
+        """Write a state, and delete those before the last few."""
         data = safetensors.torch.save(tensors)
         sha256 = hashlib.sha256(data).hexdigest()
         name = f"{state.updates:09d}-{sha256[:12]}.safetensors"
@@ -108,32 +95,32 @@ class States:
             self._delete(old.removesuffix(".json"))
 
     def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
-        """The newest whole state of this very run; None if there is none.
+        """Return the newest undamaged state of this run, or None.
 
         Raises:
-            StorageError: what is there cannot be read, which does not say that it is damaged.
+            StorageError: A file cannot be read, which does not say that it is damaged.
         """
         names = self._folder.files(recursive=False)
-        for place in [self._folder.child(name) for name in reversed(names) if name.endswith(".json")]:
-            data = place.read()
+        for file in [self._folder.child(name) for name in reversed(names) if name.endswith(".json")]:
+            data = file.read()
             try:
-                state = TrainingState.model_validate_json(without_checksum(data, place.uri))
+                state = TrainingState.model_validate_json(without_checksum(data, file.uri))
             except CorruptFileError as error:
-                log.warning("Cannot go on from a state: %s", error)
+                log.warning("Cannot resume from a state: %s", error)
                 continue
             except ValidationError as error:
-                log.warning("Cannot go on from %s: %s", place.uri, reason_of(error, "state_version", READS))
+                log.warning("Cannot resume from %s: %s", file.uri, reason_of(error, "state_version", STATE_VERSION))
                 continue
             if state.run != self.run:
                 continue
             tensors = self._folder.child(state.tensors_file).read() if state.tensors_file in names else b""
             if hashlib.sha256(tensors).hexdigest() == state.tensors_sha256:
                 return state, safetensors.torch.load(tensors)
-            log.warning("Cannot go on from %s: %s is damaged, or gone", place.uri, state.tensors_file)
+            log.warning("Cannot resume from %s: %s is damaged or missing", file.uri, state.tensors_file)
         return None
 
     def clear(self) -> None:
-        """Deletes all states: there is nothing to go on with."""
+        """Delete all states."""
         self._delete("")
         if self._folder.is_folder():
             with storage_errors("delete", self._folder.uri):

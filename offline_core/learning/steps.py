@@ -1,4 +1,4 @@
-"""Whole episodes in memory, and the batches that are gathered from them by row numbers."""
+"""An episode batch as tensors, and the training batches that are gathered from it by row numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
-from offline_core.errors import EpisodeError
-from offline_core.prelearner.layout import IS_STEP, STARTS
 
 Batch = dict[str, Any]
 """Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""
@@ -22,7 +20,7 @@ MASK = "mask"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BatchSpec:
     """What a batch has to hold."""
 
     columns: tuple[str, ...]
@@ -36,88 +34,87 @@ class Reading:
 
 
 class Steps:
-    """Episodes one after the other, T + 1 rows each: a row a step, and one for the observation after the last.
+    """An `EpisodeBatch` as tensors on the learner's device, to which algorithms add columns.
 
     All that concerns neighbours in time (what follows a step, stacked frames, sequences, returns) is arithmetic with row
-    numbers, so nothing is stored twice. Where nobody asks what follows, the last rows may be left out (T rows).
+    numbers, so nothing is stored twice. Where an algorithm needs no next observation, episodes have no last rows.
 
     Arguments:
-        columns: flat columns by path, (R, …) each, all with R rows; what stands in an episode's last row means nothing
-            but in observations.
-        starts: (R,) bool, the row is the first of an episode.
-        is_step: (R,) bool, False in the rows that only hold the observation after the last step.
+        columns: flat columns by path, (R, …) each; what an episode's last row holds means nothing but in observations.
+        offsets: (E+1,) int64 as in `EpisodeBatch`.
+        has_last: likewise.
     """
 
-    def __init__(self, columns: Mapping[str, Tensor], *, starts: Tensor, is_step: Tensor) -> None:
+    def __init__(self, columns: Mapping[str, Tensor], offsets: Tensor, *, has_last: bool) -> None:
         self.columns = dict(columns)
-        if len(starts) and not starts[0]:
-            raise EpisodeError("The first row of these steps is in the middle of an episode; they have to be whole.")
-        first = starts.nonzero().squeeze(1)
-        self.episode: Tensor = torch.cumsum(starts, 0, dtype=torch.int32) - 1
+        self.offsets, self.has_last = offsets, has_last
+        first = offsets[:-1]
+        self.episode: Tensor = torch.repeat_interleave(torch.arange(len(first), dtype=torch.int32), offsets.diff())
         """(R,) int32, the number of the row's episode."""
         self.first: Tensor = first
         """(E,) int64, the first row of each episode."""
-        self.last: Tensor = torch.cat([first[1:], torch.tensor([len(starts)], device=first.device)]) - 1
+        self.last: Tensor = offsets[1:] - 1
         """(E,) int64, the last row of each episode."""
-        self.rows: Tensor = is_step.nonzero().squeeze(1)
-        """(N,) int64, the rows that are steps."""
-        self.last_step: Tensor = self.last - (~is_step[self.last]).long()
+        self.last_step: Tensor = self.last - int(has_last)
         """(E,) int64, the row of each episode's last step."""
+        self.rows: Tensor = torch.arange(len(self.episode))
+        """(N,) int64, the rows that are steps."""
+        if has_last:
+            is_step = torch.ones(len(self.episode), dtype=torch.bool)
+            is_step[self.last] = False
+            self.rows = is_step.nonzero().squeeze(1)
         self.ahead: Tensor | None = None
         """(R,) int64, how many rows later `new_obs` is; None: one."""
 
     @classmethod
-    def of(cls, parts: Mapping[str, Tensor]) -> Steps:
-        """Out of flat columns with `STARTS` and `IS_STEP`, as prelearners make them."""
-        own = {path: column for path, column in parts.items() if path not in (STARTS, IS_STEP)}
-        return cls(own, starts=parts[STARTS], is_step=parts[IS_STEP])
+    def of(cls, batch: EpisodeBatch) -> Steps:
+        """Of a flat batch, as prelearners make them; arrays that can be written to are not copied."""
+        found = {path: torch.from_numpy(column) for path, column in batch.columns.items()}
+        return cls(found, torch.from_numpy(batch.offsets), has_last=batch.has_last)
 
-    @property
-    def parts(self) -> dict[str, Tensor]:
-        """What `of` takes."""
-        starts, is_step = (torch.zeros(len(self.episode), dtype=torch.bool) for _ in range(2))
-        starts[self.first], is_step[self.rows] = True, True
-        return {**self.columns, STARTS: starts, IS_STEP: is_step}
+    def to_batch(self) -> EpisodeBatch:
+        """The flat batch, of steps that are not on a GPU."""
+        found = {path: column.numpy() for path, column in self.columns.items()}
+        return EpisodeBatch(columns=found, offsets=self.offsets.numpy(), has_last=self.has_last)
 
     def __len__(self) -> int:
         """Steps."""
         return len(self.rows)
 
-    def units(self, reading: Reading) -> Tensor:
-        """What a batch is made of, each once an epoch: the rows of steps, or the first rows of sequences."""
+    def indices(self, reading: BatchSpec) -> Tensor:
+        """The sample indices, each drawn once an epoch: the rows of steps, or the first rows of sequences."""
         if reading.sequence_steps is None:
             return self.rows
         since = self.rows - self.first[self.episode[self.rows]]
         return self.rows[since % reading.sequence_steps == 0]
 
-    def batch(self, units: Tensor, reading: Reading) -> Batch:
-        """Flat columns for these units: (B, …), or (S, L, …) with `MASK` for sequences."""
+    def batch(self, indices: Tensor, reading: BatchSpec) -> Batch:
+        """Flat columns for these sample indices: (B, …), or (S, L, …) with `MASK` for sequences."""
         if reading.sequence_steps is None:
-            return self._gather(units, reading)
-        episode = self.episode[units].long()
-        begin = torch.maximum(units - reading.burn_in_steps, self.first[episode])  # a memory is empty there
-        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=units.device)
-        end = torch.minimum(units + reading.sequence_steps - 1, self.last_step[episode])[:, None]
+            return self._gather(indices, reading)
+        episode = self.episode[indices].long()
+        begin = torch.maximum(indices - reading.burn_in_steps, self.first[episode])  # a memory is empty there
+        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=indices.device)
+        end = torch.minimum(indices + reading.sequence_steps - 1, self.last_step[episode])[:, None]
         batch = self._gather(rows.minimum(end), reading)
-        batch[MASK] = (rows >= units[:, None]) & (rows <= end)
+        batch[MASK] = (rows >= indices[:, None]) & (rows <= end)
         return batch
 
-    def count(self, units: Tensor, reading: Reading) -> int:
-        """Steps in these units."""
+    def count(self, indices: Tensor, reading: BatchSpec) -> int:
+        """Steps at these sample indices."""
         if reading.sequence_steps is None:
-            return len(units)
-        left = self.last_step[self.episode[units].long()] - units + 1
+            return len(indices)
+        left = self.last_step[self.episode[indices].long()] - indices + 1
         return int(left.clamp(max=reading.sequence_steps).sum())
 
     def to(self, device: torch.device) -> Steps:
-        """Moves everything there; these steps themselves."""
+        """Move all tensors to `device`, in place."""
         self.columns = {path: column.to(device) for path, column in self.columns.items()}
-        self.episode, self.first, self.last, self.last_step, self.rows = (
-            tensor.to(device) for tensor in (self.episode, self.first, self.last, self.last_step, self.rows)
-        )
+        for name in ("offsets", "episode", "first", "last", "last_step", "rows"):
+            setattr(self, name, getattr(self, name).to(device))
         return self
 
-    def _gather(self, rows: Tensor, reading: Reading) -> Batch:
+    def _gather(self, rows: Tensor, reading: BatchSpec) -> Batch:
         batch: Batch = {}
         for path, column in self.columns.items():
             name = path.partition(PATH_SEPARATOR)[0]

@@ -1,4 +1,4 @@
-"""Trains a policy from a dataset: feed → learners, evaluated on the side, stopped when it is good enough."""
+"""Trains a policy from a dataset: data loader → learners, with evaluations beside, until it reaches its target."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from dataclasses import replace
 
 import torch
 
-from offline_core.code_permission import recorded_environment, remember_code
-from offline_core.config import EnvironmentSpec
 from offline_core.conversion.ends import lost_terminations
-from offline_core.conversion.importing import open_or_import
-from offline_core.environments import reward_threshold, spaces_of
+from offline_core.datasets.dataset import open_committed
+from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.counting import count
-from offline_core.learning.own_data import OwnData
+from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.planning import planned
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run, feed_of, held_out_feed_of, learn
-from offline_core.learning.source import Source, is_streamed, wants_prelearners
+from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
+from offline_core.learning.source import Source, count, is_streamed
 from offline_core.learning.state import States
-from offline_core.own_code import code_digests
-from offline_core.policies.checkpoint import fingerprint_of, read_policy_manifest
-from offline_core.ray_session import ray_session
-from offline_core.storage.kept import RESULT_FILE, forget, keep, kept
+from offline_core.learning.user_data import UserData
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.rollouts.environments import reward_threshold, spaces_of
+from offline_core.runtime.code_permission import recorded_environment, remember_code
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.ray_session import ray_session
+from offline_core.runtime.user_code import code_digests
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
 
 def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> TrainingResult:
-    """Learns a policy from `dataset` and leaves checkpoints `best` and `last`, metrics and TensorBoard files in `output`.
+    """Learn a policy from `dataset`; write checkpoints `best` and `last`, metrics and TensorBoard files to `output`.
 
-    The same dataset version and parameters give the same policy, bit for bit, on one kind of machine. A run that was
-    ended before its time goes on from its last state when it is called again; one that is done is found in `output`.
+    The same dataset version and parameters give the same policy, bit for bit, on one kind of machine. An unfinished run
+    resumes from its last state when it is called again; a finished one is reused.
 
     Arguments:
-        dataset: URI of a dataset, of a folder of RLlib's episode files, or of what `data.source` or `data.data_class` reads.
+        dataset: URI of a dataset, or of what `data.source` or `data.data_class` reads.
         output: URI of a folder, created if need be.
         version: of the dataset, the latest if None.
 
     Raises:
-        DatasetNotFoundError, VersionNotFoundError, EmptyDatasetError: there is nothing to learn from.
-        DataError: the experience is not what it has to be.
-        ConfigError: the algorithm cannot act in these spaces.
-        LearningError: the loss is no number any more, or too many learners were lost.
-        StorageError: the output cannot be written; checked before anything is trained.
-        BusyError: another run is writing there.
+        DatasetNotFoundError, VersionNotFoundError, EmptyDatasetError: There are no steps to learn from.
+        DataError: The data is invalid.
+        ConfigError: The algorithm cannot act in these spaces.
+        LearningError: The loss is NaN or infinite, or too many learners were lost.
+        StorageError: The output cannot be written; checked before training.
+        BusyError: Another run is writing there.
     """
     with ray_session() if reads_by_ray(config.data) else contextlib.nullcontext():
         return _trained(config, dataset, output, version)
 
 
 def _trained(config: TrainingConfig, dataset: str, output: str, version: int | None) -> TrainingResult:
-    run = begun(config, dataset, output, version)
+    run = make_run(config, dataset, output, version)
     if found := found_result(run):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
@@ -73,19 +73,19 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
     states = States(folder, run=run.identity)
     with folder.make_folder().locked(), contextlib.ExitStack() as stack:
         if found := found_result(run):
-            return found  # another run made it meanwhile
-        start = time.time()  # whoever waits for another run does not learn yet
-        forget(folder.child(RESULT_FILE))
+            return found  # another run finished it meanwhile
+        start = time.time()  # not while waiting for the lock
+        invalidate_result(folder.child(RESULT_FILE))
         if not run.changes_show:
-            states.clear()  # they may be of other data
+            states.clear()  # the data may have changed
         if run.source.is_own and run.counted is None:
             run = replace(run, counted=count(run.source, run.algorithm()))
             run = replace(run, streamed=is_streamed(run.source, run.steps, config.data))
-        run = _as_it_began(run)
+        run = _as_resumed(run)
         for read in run.read:
             stack.enter_context(read.reading())
         if os.environ.get("RAY_ADDRESS") and "auto" in (config.data.prelearners, config.compute.learners):
-            stack.enter_context(ray_session())  # whose CPUs are planned with
+            stack.enter_context(ray_session())  # `planned` needs its CPUs
         run = planned(run)
         config = run.config
         if config.compute.learners or wants_prelearners(config.data):
@@ -95,22 +95,22 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
 
             result = learn_together(run, start=start)
         else:
-            trained = learn(run, feed_of(run), held_out_feed_of(run), start=start)
+            trained = learn(run, loader_of(run), held_out_loader_of(run), start=start)
             assert trained is not None
             result = trained
         left = (result.checkpoint, result.last_checkpoint, *result.kept_checkpoints)
         made = {uri: read_policy_manifest(uri).fingerprint for uri in left}
-        keep(folder.child(RESULT_FILE), run.identity, result, made=made)
+        store_result(folder.child(RESULT_FILE), run.identity, result, fingerprints=made)
         States(folder, run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result
 
 
-def begun(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
-    """All that decides what is learned, as it is now."""
+def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
+    """Return the run: all that decides what is learned."""
     remember_code(config)
-    source, held_out = _opened(config.data, dataset, version, output), config.evaluation.held_out
+    source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
     environment = config.evaluation.environment
     if environment is None:
         environment = source.environment
@@ -119,13 +119,13 @@ def begun(config: TrainingConfig, dataset: str, output: str, version: int | None
     run = Run(
         config=config,
         source=source,
-        held_out=None if held_out is None else _opened(config.data, held_out, None, output),
+        held_out=None if held_out is None else _opened(config.data, held_out, None),
         environment=environment,
         target_return=_target(config, environment),
         output=output,
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
-    algorithm = run.algorithm()  # which may refuse, before anything is read
+    algorithm = run.algorithm()  # which may refuse before anything is read
     _check_buffer(run, algorithm)
     _check_patience(run, algorithm)
     _check_terminations(source, algorithm, config.data)
@@ -135,45 +135,45 @@ def begun(config: TrainingConfig, dataset: str, output: str, version: int | None
 
 
 def found_result(run: Run) -> TrainingResult | None:
-    """What the same run has left, if it can be told that nothing has changed; also if it was this machine's free memory then
-    that made it read otherwise."""
+    """Return the result of the same run, if the data cannot have changed, or of one that differs in `streamed` only because
+    of the machine's free memory."""
     if not run.changes_show:
         return None
     place = Location.of(run.output).child(RESULT_FILE)
     ways = _ways(run) if run.config.data.resident_bytes is None else (run,)
-    results = (kept(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in ways)
+    results = (load_result(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in ways)
     return next(filter(None, results), None)
 
 
-def _opened(config: DataConfig, uri: str, version: int | None, output: str) -> Source:
-    """What is to be learned from, as `config` says that it is read."""
+def _opened(config: DataConfig, uri: str, version: int | None) -> Source:
+    """Open the data as `config` says."""
     if config.data_class is None and config.source is None:
-        return Recorded.of(open_or_import(uri, version, output=output), config)
+        return Recorded.of(open_committed(uri, version), config)
     if version is not None:
-        raise ConfigError(f"{uri} is read by code of yours, and so has no version {version}; leave the version out.")
-    return RawRows.of(uri, config) if config.data_class is None else OwnData.of(uri, config)
+        raise ConfigError(f"{uri} is read by your code and has no version {version}; leave the version out.")
+    return RawRows.of(uri, config) if config.data_class is None else UserData.of(uri, config)
 
 
 def reads_by_ray(config: DataConfig) -> bool:
-    """Already to look at the data."""
+    """Whether opening the data needs Ray."""
     return config.data_class is not None or (config.source is not None and config.source.is_rays)
 
 
-def _as_it_began(run: Run) -> Run:
-    """With the data read as in the state that is there to go on from."""
+def _as_resumed(run: Run) -> Run:
+    """Return the run with the data read as in the state to resume from."""
     return next((way for way in _ways(run) if States(Location.of(run.output), run=way.identity).latest()), run)
 
 
 def _ways(run: Run) -> tuple[Run, Run]:
-    """As it would begin now, and as it may have begun: the data may fit into the memory now, or no longer."""
+    """Return the run as it would begin now, and as it may have begun with more or less free memory."""
     return run, replace(run, streamed=not run.streamed)
 
 
 def _check_patience(run: Run, algorithm: Algorithm) -> None:
-    """Something has to be there that can become better.
+    """Check that patience has a metric.
 
     Raises:
-        ConfigError: there is not.
+        ConfigError: It has none.
     """
     if run.config.evaluation.patience is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
         return
@@ -186,10 +186,10 @@ def _check_patience(run: Run, algorithm: Algorithm) -> None:
 
 
 def _check_buffer(run: Run, algorithm: Algorithm) -> None:
-    """A replay buffer can be made, and draw for this algorithm.
+    """Check that the replay buffer can draw for this algorithm.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: It cannot.
     """
     buffer = run.config.data.buffer
     if buffer is None:
@@ -203,10 +203,10 @@ def _check_buffer(run: Run, algorithm: Algorithm) -> None:
 
 
 def _check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
-    """What an algorithm takes for values has to end somewhere, if it did so in the source.
+    """Check that the data still has the terminations that the algorithm needs.
 
     Raises:
-        ConfigError: it reads terminations, and all of those of a source were lost.
+        ConfigError: It reads terminations, and an import lost all of them.
     """
     if config.allow_lost_terminations or columns.TERMINATEDS not in algorithm.stored or not isinstance(source, Recorded):
         return

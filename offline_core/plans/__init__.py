@@ -1,1 +1,1 @@
-"""What an operation would read, write and take, before anything is written: `offline train --plan` and its like."""
+"""Plan an operation before anything is written: what it would read, write and take (`offline train --plan`)."""

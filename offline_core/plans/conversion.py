@@ -10,18 +10,18 @@ import polars as pl
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import conversion
-from offline_core.plans.plan import Amount, Plan, Sample, dataset_of, peak_bytes
-from offline_core.pruning.compact import compaction
-from offline_core.pruning.config import CompactionConfig
-from offline_core.ray_session import own_cpus
-from offline_core.storage.committing import find_version
-from offline_core.storage.copying import NOWHERE, copy_episodes
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.episode_index import episode_index
+from offline_core.curation.compact import compaction
+from offline_core.curation.config import CompactionConfig
+from offline_core.datasets.commit import find_version
+from offline_core.datasets.copying import NOWHERE, copy_episodes
+from offline_core.datasets.dataset import Dataset, open_committed
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.row_groups import row_groups
+from offline_core.datasets.writer import EpisodeWriter
+from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.runtime.ray_session import local_cpus
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import row_groups
-from offline_core.storage.writer import EpisodeWriter
 
 SAMPLE_SECONDS = 1.0
 
@@ -32,10 +32,10 @@ def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, vers
     Raises:
         DataError: the dataset cannot be read.
     """
-    source = dataset_of(dataset, version)
+    source = open_committed(dataset, version)
     _converted(source, config, seconds=0)  # what is slow the first time is not measured
     sample = _converted(source, config, seconds=SAMPLE_SECONDS)
-    lanes = min(own_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
+    lanes = min(local_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
     return _scaled(source, sample, conversion(config), output, config.files.max_bytes_per_file, lanes=lanes)
 
 
@@ -45,7 +45,7 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
     Raises:
         DataError: the dataset cannot be read.
     """
-    source = dataset_of(dataset, version)
+    source = open_committed(dataset, version)
     index = episode_index(source)
     _copied(source, index, config, episodes=1)
     sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))

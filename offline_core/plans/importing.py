@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset, source_sizes
 from offline_core.conversion.report import ImportResult
+from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.plans.plan import Amount, Plan, peak_bytes
-from offline_core.ray_session import own_cpus
-from offline_core.storage.dataset import open_dataset
+from offline_core.runtime.ray_session import local_cpus
 
 LARGEST_SAMPLE_BYTES = 256 * 2**20
 
@@ -21,12 +21,12 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     """Of `import_dataset`.
 
     Raises:
-        ConfigError: the parameters do not fit what is there, or the source has no files whose size is known.
+        ConfigError: the parameters do not fit the source, or the sizes of its files are not known.
         DataError: the smallest file cannot be read.
     """
     sizes = source_sizes(config.source, source)
     if not sizes:
-        raise ConfigError(f"{source} is not made of files: what importing it takes cannot be told before it is read.")
+        raise ConfigError(f"{source} is not made of files, so the cost of importing it is not known before it is read.")
     smallest = min(sizes, key=lambda uri: sizes[uri])
     if sizes[smallest] > LARGEST_SAMPLE_BYTES:
         raise ConfigError(
@@ -50,7 +50,7 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
                 bytes=written_bytes,
             )
         ],
-        seconds=seconds * times / (own_cpus() if config.engine == "ray" else 1),
+        seconds=seconds * times / (local_cpus() if config.engine == "ray" else 1),
         memory_bytes=peak_bytes(),
         measured=[
             f"{smallest} ({sizes[smallest]:,} bytes) was imported to a temporary folder in {seconds:.2f} s: {made.counts}"
@@ -59,7 +59,7 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
 
 
 def _imported(config: ImportConfig, source: str) -> tuple[ImportResult, int]:
-    """(what came of it, how many files that is)."""
+    """(the result, the number of its files)."""
     with tempfile.TemporaryDirectory() as folder:
         made = import_dataset(config.model_copy(update={"engine": "local"}), source=source, output=folder)
         return made, len(open_dataset(made.dataset.uri).manifest.files)

@@ -1,22 +1,21 @@
-"""What an operation would read and write, and what it would take on this machine."""
+"""The plan of an operation: what it reads and writes, and its time and memory on this machine."""
 
 from __future__ import annotations
 
-import resource
 import sys
 from typing import NamedTuple
 
+import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.errors import ConfigError
-from offline_core.storage.dataset import Dataset, DatasetRef, is_dataset, open_dataset
-from offline_core.storage.writer import EpisodeWriter
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.writer import EpisodeWriter
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
 
 
 class Amount(BaseModel):
-    """So much at one place; None for what there is none of, or what cannot be told before."""
+    """An amount of data at one location; None for what does not apply or is not known before."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +33,7 @@ class Amount(BaseModel):
 
 
 class Sample(NamedTuple):
-    """What was written in so many seconds."""
+    """What was written, and how long that took."""
 
     steps: int
     bytes: int
@@ -55,24 +54,13 @@ class Plan(BaseModel):
     seconds: float = Field(description="Wall time on this machine, by what was measured.")
     memory_bytes: int = Field(description="Of the process that needs most.")
     measured: list[str] = Field(description="What the numbers are made from.")
-    reused: str | None = Field(None, description="It is there already, and would be reused: nothing would be written.")
-
-
-def dataset_of(uri: str, version: int | None = None) -> Dataset:
-    """A version of a dataset.
-
-    Raises:
-        ConfigError: it is not a dataset yet, and would be imported first.
-        DatasetNotFoundError: there is nothing.
-    """
-    found = open_dataset(uri, version)
-    if not is_dataset(uri):
-        raise ConfigError(
-            f"{uri} is not a dataset yet, and would be imported first: plan that by 'offline import {uri} --plan'."
-        )
-    return found
+    reused: str | None = Field(None, description="The existing version that would be reused; nothing would be written.")
 
 
 def peak_bytes() -> int:
     """Most memory that this process has had so far."""
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    import resource
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if KIBIBYTE_UNITS else 1)

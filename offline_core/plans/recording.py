@@ -5,23 +5,28 @@ from __future__ import annotations
 import tempfile
 import time
 
-from offline_core.code_permission import recorded_environment, remember_code
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
-from offline_core.errors import ConfigError
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import environment_for, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.ray_session import own_cpus
 from offline_core.recording.config import RecordingConfig
-from offline_core.recording.player import Assignment, play
+from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.recording.record import RAY_START_SECONDS
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.ray_session import local_cpus
+from offline_core.runtime.torch_threads import torch_threads
 from offline_core.storage.location import Location
-from offline_core.storage.writer import EpisodeWriter
-from offline_core.torch_threads import torch_threads
 
 SAMPLE_EPISODES = 16
-START_SECONDS = 6.0
-"""Of Ray and its recorders."""
+
+
+def _seconds(config: RecordingConfig, playing: float, lanes: int) -> float:
+    """See `RecordingConfig.num_recorders`."""
+    here = config.num_recorders == "auto" and playing <= RAY_START_SECONDS
+    return playing if here else RAY_START_SECONDS + playing / lanes
 
 
 def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan:
@@ -33,33 +38,31 @@ def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan
     """
     remember_code(config)
     manifest = read_policy_manifest(policy)
-    environment = config.environment or recorded_environment(manifest.environment, file=policy)
-    if environment is None:
-        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    environment = environment_for(policy, manifest, config.environment)
     player = load_policy(policy, manifest)
     player.check_spaces(environment.id, spaces_of(environment))
     _played(player.eval(), environment, config, episodes=1)  # what is slow the first time is not measured
     sample = _played(player, environment, config, episodes=SAMPLE_EPISODES)
     episodes_to_play = config.episodes * config.rounds
     times = episodes_to_play / SAMPLE_EPISODES
-    lanes = max(1, min(config.num_recorders, int(own_cpus() / config.cpus_per_recorder), own_cpus()))
+    lanes = max(1, min(config.recorders, int(local_cpus() / config.cpus_per_recorder), local_cpus()))
     return Plan(
         reads=[Amount(uri=policy)],
         writes=[
             Amount(
                 uri=output,
-                files=max(config.num_recorders * config.rounds, round(sample.bytes * times) // config.files.max_bytes_per_file),
+                files=max(config.recorders * config.rounds, round(sample.bytes * times) // config.files.max_bytes_per_file),
                 episodes=episodes_to_play,
                 steps=round(sample.steps * times),
                 bytes=round(sample.bytes * times),
             )
         ],
-        seconds=START_SECONDS + sample.seconds * times / lanes,
+        seconds=_seconds(config, sample.seconds * times, lanes),
         memory_bytes=peak_bytes(),
         measured=[
             f"{SAMPLE_EPISODES} episodes ({sample.steps:,} steps, {sample.bytes:,} bytes) were played and written to a "
             f"temporary folder in {sample.seconds:.2f} s",
-            f"{lanes} recorders play side by side here; Ray and they take about {START_SECONDS:.0f} s to start",
+            f"{lanes} recorders play side by side here; Ray and they take about {RAY_START_SECONDS:.0f} s to start",
         ],
     )
 
@@ -72,7 +75,7 @@ def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfi
             for played in play(
                 policy,
                 environment,
-                Assignment(round=0, recorder=0, episodes=episodes),
+                EpisodesToPlay(round=0, recorder=0, episodes=episodes),
                 identity="sample",
                 num_envs=config.envs_per_recorder,
                 seed=config.seed or 0,

@@ -9,9 +9,9 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.planning import choices, measured, ray_resources
 from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
-from offline_core.learning.train import begun, found_result, reads_by_ray
-from offline_core.plans.plan import Amount, Plan, dataset_of, peak_bytes
-from offline_core.ray_session import ray_session
+from offline_core.learning.train import found_result, make_run, reads_by_ray
+from offline_core.plans.plan import Amount, Plan, peak_bytes
+from offline_core.runtime.ray_session import ray_session
 
 
 def plan_training(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
@@ -21,13 +21,10 @@ def plan_training(config: TrainingConfig, *, dataset: str, output: str, version:
         ConfigError: the algorithm cannot learn from this.
         DataError: the dataset cannot be read.
     """
-    if config.data.data_class is None and config.data.source is None:
-        for uri in filter(None, (dataset, config.evaluation.held_out)):
-            dataset_of(uri)
     with contextlib.ExitStack() as stack:
         if reads_by_ray(config.data):
             stack.enter_context(ray_session())
-        run = begun(config, dataset, output, version)
+        run = make_run(config, dataset, output, version)
         for read in run.read:
             stack.enter_context(read.reading())
         costs = measured(run)

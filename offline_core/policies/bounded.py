@@ -1,4 +1,4 @@
-"""A bound for the memory of modules that are made by sizes which a file names."""
+"""Limit the memory of modules whose sizes a file names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _MAKERS = frozenset({torch.empty, torch.zeros, torch.ones, torch.full})
-"""What layers make their parameters of."""
+"""The functions with which layers make their parameters."""
 
 
 class AtMost(TorchFunctionMode):
-    """Inside the block, tensors of these bytes together can be made of sizes; the next one is a RuntimeError."""
+    """Inside the block, tensors of so many bytes in all can be made from sizes; the next one is a RuntimeError."""
 
     def __init__(self, allowed_bytes: int) -> None:
         super().__init__()
@@ -29,5 +29,5 @@ class AtMost(TorchFunctionMode):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             self._left -= math.prod(map(int, size)) * dtype.itemsize
             if self._left < 0:
-                raise RuntimeError(f"a tensor of the shape {tuple(size)} is larger than all of the weights")
+                raise RuntimeError(f"a tensor of shape {tuple(size)} is larger than all of the weights")
         return func(*args, **kwargs)

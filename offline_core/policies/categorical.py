@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 class CategoricalHead(nn.Module):
-    """One independent categorical per component; `inputs` are the logits of all of them, one after the other."""
+    """One independent categorical per component; `inputs` are their logits, concatenated."""
 
     def __init__(self, sizes: list[int], starts: list[int], space: gym.Space[Any], features: int) -> None:
         super().__init__()

@@ -1,75 +1,37 @@
-"""A policy on disk: a JSON file that says everything, and a safetensors file with the weights. No pickle anywhere.
+"""A policy on disk: a JSON manifest and a safetensors file with the weights. No pickle anywhere.
 
-<uri>/policy.json                    written last, replaced at once: the checkpoint is what it names
+<uri>/policy.json                    written last, replaced atomically; it names the weights
 <uri>/weights-<hash>.safetensors
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
-from typing import Any, Literal
 
 import gymnasium as gym
 import safetensors
 import safetensors.torch
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.code_permission import check_code, remember_code
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.manifest import Operation, Parent
 from offline_core.episodes import space_from_json, space_to_json
 from offline_core.errors import (
     CheckpointError,
     ConfigError,
-    CorruptFileError,
     LocationError,
     SpaceError,
     StorageError,
     StorageUnavailableError,
 )
 from offline_core.policies.bounded import AtMost
-from offline_core.policies.config import NetworkConfig
+from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.provenance import provenance
-from offline_core.storage.json_files import reason_of, with_checksum, without_checksum
+from offline_core.runtime.code_permission import check_code, remember_code
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.storage.json_files import with_checksum
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent
 
-POLICY_FILE = "policy.json"
-READS: Literal[1] = 1
-"""The format of checkpoints that is written here, and can be read."""
 MAX_BESIDE_WEIGHTS = 64 * 2**20
-
-
-class PolicyManifest(BaseModel):
-    """What a checkpoint is and where it comes from."""
-
-    # Metrics may be NaN, and arguments of an environment infinite: JSON's null could not be read back.
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
-
-    checkpoint_version: Literal[1] = READS
-    network: NetworkConfig
-    value_function: bool
-    observation_space: dict[str, Any]
-    action_space: dict[str, Any]
-    environment: EnvironmentSpec | None = None
-    operation: Operation
-    parents: list[Parent] = []
-    metrics: dict[str, float] = {}
-    weights_file: str
-    weights_sha256: str
-    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    provenance: dict[str, str] = Field(default_factory=provenance)
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the weights: 16 hex digits of their SHA-256."""
-        return self.weights_sha256[:16]
-
-    def parent_entry(self, uri: str) -> Parent:
-        """This checkpoint as a parent of what is made with it."""
-        return Parent(kind="checkpoint", uri=Location.of(uri).uri, fingerprint=self.fingerprint)
 
 
 def save_policy(
@@ -81,14 +43,14 @@ def save_policy(
     parents: list[Parent] | None = None,
     metrics: dict[str, float] | None = None,
 ) -> PolicyManifest:
-    """Writes a checkpoint, replacing the one that may be there at once; a crash leaves the old one whole.
+    """Write a checkpoint, and replace an existing one atomically; a crash leaves the old one whole.
 
     Raises:
-        StorageError: the place cannot be written.
+        StorageError: the folder cannot be written.
     """
     remember_code(policy.network)
     location = Location.of(uri)
-    tensors = policy.state_dict().items()  # cloned, as a module of the user's may share weights among its layers
+    tensors = policy.state_dict().items()  # cloned, as layers of a user module may share weights
     weights = safetensors.torch.save({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors})
     sha256 = hashlib.sha256(weights).hexdigest()
     manifest = PolicyManifest(
@@ -111,59 +73,17 @@ def save_policy(
     return manifest
 
 
-def read_policy_manifest(uri: str) -> PolicyManifest:
-    """What `policy.json` says, without loading weights.
-
-    Raises:
-        CheckpointError: there is none, or it cannot be read.
-        StorageUnavailableError: it cannot be read now.
-    """
-    location = Location.of(uri).child(POLICY_FILE)
-    try:
-        return PolicyManifest.model_validate_json(without_checksum(Location.of(uri).inside(POLICY_FILE).read(), location.uri))
-    except StorageUnavailableError:
-        raise
-    except LocationError as error:
-        raise CheckpointError(f"The policy at {uri} is not read: {error}") from error
-    except StorageError as error:
-        location.check_bucket()
-        raise CheckpointError(
-            f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
-        ) from error
-    except CorruptFileError as error:
-        raise CheckpointError(str(error)) from error
-    except ValidationError as error:
-        reason = reason_of(error, "checkpoint_version", READS)
-        raise CheckpointError(f"{location.uri} is not a policy checkpoint that can be read: {reason}.") from error
-
-
-def fingerprint_of(uri: str) -> str | None:
-    """The fingerprint of the checkpoint at `uri`; None if there is none, or not a whole one.
-
-    Raises:
-        StorageUnavailableError: it cannot be seen now.
-    """
-    try:
-        manifest = read_policy_manifest(uri)
-        weights = Location.of(uri).inside(manifest.weights_file).read()
-    except StorageUnavailableError:
-        raise
-    except (CheckpointError, StorageError):
-        return None
-    return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
-
-
 def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code: bool = False) -> Policy:
-    """The policy at `uri`, in evaluation mode.
+    """Load the policy of the checkpoint at `uri`, in evaluation mode.
 
     Arguments:
-        manifest: what was read of it before; then it is that very policy, and an error if another has taken its place.
-        allow_code: import the module of its network, wherever the policy comes from; see `offline_core.code_permission`.
+        manifest: of the policy, if it was read before; an error follows if another policy has replaced it since.
+        allow_code: import the user module of its network, whatever the origin of the checkpoint; see `code_permission`.
 
     Raises:
-        CheckpointError: there is none, the weights are damaged, or they do not fit the network or its spaces.
-        StorageUnavailableError: it cannot be read now.
-        UnsafeDataError: its network is a module of code, which nothing allows.
+        CheckpointError: it does not exist, the weights are damaged, or they do not fit the network or its spaces.
+        StorageUnavailableError: the storage does not answer now.
+        UnsafeDataError: its network is a user module that nothing allows.
     """
     manifest = manifest or read_policy_manifest(uri)
     if manifest.network.module is not None and not allow_code:
@@ -176,17 +96,17 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
     except LocationError as error:
         raise CheckpointError(f"The weights of policy {uri} are not read: {error}") from error
     except StorageError as error:
-        raise CheckpointError(f"The weights of policy {uri} are gone: {error}") from error
+        raise CheckpointError(f"The weights of policy {uri} are missing: {error}") from error
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
         raise CheckpointError(
-            f"The weights of policy {uri} are not the ones it was saved with: {manifest.weights_file} is damaged."
+            f"The weights of policy {uri} are damaged: {manifest.weights_file} does not match its SHA-256 in {POLICY_FILE}."
         )
     try:
         tensors = safetensors.torch.load(weights)
         action_space = space_from_json(manifest.action_space)
-        if gym.spaces.flatdim(action_space) > len(weights):  # each has a weight at least
-            raise RuntimeError(f"the action space {manifest.action_space.get('space')} has more parts than there are weights")
-        with AtMost(MAX_BESIDE_WEIGHTS + 2 * len(weights)):  # whatever sizes its JSON names
+        if gym.spaces.flatdim(action_space) > len(weights):  # each part needs at least one weight
+            raise RuntimeError(f"the action space {manifest.action_space.get('space')} has more parts than weights")
+        with AtMost(MAX_BESIDE_WEIGHTS + 2 * len(weights)):  # the JSON may name any sizes
             policy = Policy(
                 space_from_json(manifest.observation_space),
                 action_space,
@@ -195,7 +115,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
             )
         policy.load_state_dict(tensors)
     except (SpaceError, ConfigError) as error:
-        raise CheckpointError(f"Policy {uri} cannot be made here: {error}") from error
+        raise CheckpointError(f"Policy {uri} cannot be built: {error}") from error
     except (RuntimeError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"The weights of policy {uri} do not fit its network {manifest.network!r}: {error}") from error
     return policy.eval()

@@ -13,7 +13,7 @@ from offline_core.policies.head import Head
 
 
 class CompositeHead(nn.Module):
-    """One independent head a part, in the order of the space; `inputs` are theirs one after the other.
+    """One independent head a part, in the order of the space; `inputs` are those of the parts, concatenated.
 
     Actions are nested as the space: dicts or tuples of the parts' actions.
     """

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from offline_core.config import Config
+from offline_core.runtime.config import Config
 
 Activation = Literal["tanh", "relu", "silu", "gelu", "elu", "linear"]
 Size = Annotated[int, Field(ge=1, le=65_536)]
@@ -22,7 +22,7 @@ class NetworkConfig(Config):
     normalize_observations: bool = Field(
         False, description="Subtract the mean and divide by the standard deviation of the observations seen in training."
     )
-    frames: int = Field(1, ge=1, le=64, description="Look at so many observations at once, the present one the last of them.")
+    frames: int = Field(1, ge=1, le=64, description="Observations that the network sees at once; the latest is the last.")
     convolutions: list[tuple[Size, Size, Size]] | None = Field(
         None,
         title="Convolutions",
@@ -45,7 +45,7 @@ class NetworkConfig(Config):
         None,
         title="Module",
         pattern=r"^[\w.]+:\w+$",
-        description="Your own torch module in place of convolutions and hidden layers, as package.module:Class; it is made "
+        description="Your torch module in place of convolutions and hidden layers, as package.module:Class; it is made "
         "with (input_size, network) and turns (B, input_size) into (B, features).",
     )
     squash: bool = Field(
@@ -66,10 +66,10 @@ class NetworkConfig(Config):
         return self
 
     @property
-    def own_code(self) -> dict[str, Any]:
+    def user_code(self) -> dict[str, Any]:
         return {} if self.module is None else {self.module: None}
 
     @property
     def remembers(self) -> bool:
-        """What it does depends on earlier observations of the episode as well."""
+        """Whether its actions depend on earlier observations of the episode, too."""
         return self.frames > 1 or self.recurrent is not None

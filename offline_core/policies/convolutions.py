@@ -32,7 +32,7 @@ class Convolutions(nn.Module):
     Stacked frames are channels.
 
     Raises:
-        ConfigError: a layer is larger than what the layers before leave of an image.
+        ConfigError: a kernel is larger than the output of the layer before.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ def _stack(layers: Layers, inputs: int, activation: type[nn.Module]) -> nn.Seque
 
 
 def _outputs(layers: Layers, inputs: int, pixels: list[int]) -> int:
-    """Numbers that the layers make of an image."""
+    """Size of the flat output for one image."""
     height, width = pixels
     for number, (channels, kernel, stride) in enumerate(layers, start=1):
         if kernel > min(height, width):
             raise ConfigError(
-                f"Convolution {number} has a kernel of {kernel}, but of an image of {pixels[0]}×{pixels[1]} pixels only "
-                f"{height}×{width} are left there. Give network.convolutions smaller kernels or strides."
+                f"Convolution {number} has a kernel of {kernel}, but its input is only {height}×{width} of an image of "
+                f"{pixels[0]}×{pixels[1]} pixels. Give network.convolutions smaller kernels or strides."
             )
         inputs, height, width = channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1
     return inputs * height * width

@@ -1,4 +1,4 @@
-"""Observations of any supported space → one flat vector per step."""
+"""Encode observations of any supported space as one flat vector per step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from offline_core.policies.config import ImageLayout
 log = logging.getLogger(__name__)
 
 SMALLEST_IMAGE = 5
-"""Pixels on the shorter side; what is smaller is a grid of numbers to be flattened, not an image."""
+"""Pixels on the shorter side; anything smaller is a grid of numbers, and is flattened."""
 
 
 class Encoder(nn.Module):
@@ -61,7 +61,7 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def update_statistics(self, observations: Any) -> None:
-        """Takes a batch of single observations (B, …) into the running mean and variance (Chan et al. 1979, in float64)."""
+        """Update the running mean and variance with a batch of observations (B, …) (Chan et al. 1979, in float64)."""
         flat = _flatten(observations, self.space, axes=1).double()
         variance, mean = torch.var_mean(flat, dim=0, unbiased=False)
         total = self.count + len(flat)
@@ -73,10 +73,10 @@ class Encoder(nn.Module):
 
 
 def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """The spaces whose values stand one after the other in a flat observation.
+    """The spaces whose values are concatenated in a flat observation.
 
     Raises:
-        ConfigError: one of them is not of numbers.
+        ConfigError: one of them is not numeric.
     """
     match space:
         case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
@@ -88,7 +88,7 @@ def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
             for child in space.spaces:
                 yield from leaf_spaces(child)
         case _:
-            raise ConfigError(f"A policy cannot look at {type(space).__name__} observations; turn them into numbers first.")
+            raise ConfigError(f"A policy cannot encode {type(space).__name__} observations; turn them into numbers first.")
 
 
 def is_image(space: gym.Space[Any], layout: ImageLayout) -> bool:
@@ -107,29 +107,29 @@ def image_shape(space: gym.spaces.Box, layout: ImageLayout) -> tuple[int, int, i
 def channels_first(space: gym.spaces.Box, layout: ImageLayout) -> bool:
     """Whether the first of three axes is the channels, and not the last.
 
-    `auto` takes the last, as in gymnasium; the first only where it can be nothing else: (C ≤ 4, H ≥ 16, W ≥ 16).
+    `auto` takes the last, as in gymnasium, and the first only for (C ≤ 4, H ≥ 16, W ≥ 16).
     """
     if layout == "auto":
         return space.shape[0] <= 4 and min(space.shape[1:]) >= 16
     return layout == "channels_first"
 
 
-def tell_guesses(space: gym.Space[Any]) -> None:
-    """Logs what `auto` takes those Boxes for that are images with channels first, too; each shape once a process."""
+def log_layout_guesses(space: gym.Space[Any]) -> None:
+    """Log what `auto` makes of Boxes that could be images with channels first; each shape once a process."""
     for leaf in leaf_spaces(space):
         if isinstance(leaf, gym.spaces.Box) and is_image(leaf, "channels_first") and not channels_first(leaf, "auto"):
-            _tell_guess(leaf.shape)
+            _log_layout_guess(leaf.shape)
 
 
 @functools.cache
-def _tell_guess(shape: tuple[int, ...]) -> None:
+def _log_layout_guess(shape: tuple[int, ...]) -> None:
     height, width, channels = shape
     seen = f"an image of {height}×{width} pixels and {channels} channels"
     log.info(
         "Observations of shape %s are taken as %s. If their channels are the first axis, set network.image_layout to "
         "channels_first.",
         shape,
-        seen if min(height, width) >= SMALLEST_IMAGE else "numbers, and not as an image",
+        seen if min(height, width) >= SMALLEST_IMAGE else "numbers, not as an image",
     )
 
 

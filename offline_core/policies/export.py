@@ -1,6 +1,6 @@
-"""Writes a policy for programs that know nothing of this one, and shows that it does the same there.
+"""Export a policy for other programs, and compare each export with the policy.
 
-<output>/policy.onnx, policy.pt2     what `formats` asks for
+<output>/policy.onnx, policy.pt2     one file for each of `formats`
 <output>/export.json                 written last: the export is what it names
 """
 
@@ -19,18 +19,19 @@ import torch
 from gymnasium.vector.utils import batch_space
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.datasets.result_cache import RESULT_FILE, load_result, store_result
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
-from offline_core.policies.checkpoint import PolicyManifest, load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
 from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, Run, write
+from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy, as_tensors
-from offline_core.provenance import provenance
-from offline_core.seeding import derive_seed
-from offline_core.storage.kept import RESULT_FILE, keep, kept
+from offline_core.runtime.provenance import provenance
+from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_threads import torch_threads
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent, identity_of
-from offline_core.torch_threads import torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2"}
 COMPARED_BATCHES = (1, 2, 7, 64, 1024)
 TIMED_BATCHES = (1, 64)
 PLAUSIBLE = 1e6
-"""Bounds beyond this say that there is none: nobody observes 1e38."""
+"""Bounds beyond this count as none, such as 3.4e38."""
 
 
 class Port(BaseModel):
@@ -53,7 +54,7 @@ class Port(BaseModel):
 
 
 class ExportManifest(BaseModel):
-    """All that is needed to run the models, and where they come from."""
+    """The inputs and outputs of the models, and their lineage."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
@@ -65,7 +66,7 @@ class ExportManifest(BaseModel):
     config: PolicyExportConfig
     checkpoint: Parent
     policy: PolicyManifest
-    """As the checkpoint says it: spaces, network, environment, metrics, and what it was made from."""
+    """The checkpoint's manifest: spaces, network, environment, metrics, parents."""
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
 
@@ -89,7 +90,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     operation = Operation.of("export_policy", config)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = location.child(RESULT_FILE)
-    if found := kept(place, identity, PolicyExportResult, fingerprint=_sha256):
+    if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
         return found
     loaded = load_policy(policy)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
@@ -129,11 +130,11 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     files = {FILES[format]: data for format, data in written.items()}
     files[EXPORT_FILE] = described.model_dump_json(indent=2).encode()
     with location.make_folder().locked():
-        if found := kept(place, identity, PolicyExportResult, fingerprint=_sha256):
-            return found  # another run was faster
+        if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
+            return found  # another run made it meanwhile
         _put(location, files)
         made = {location.child(name).uri: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        keep(place, identity, result, made=made)
+        store_result(place, identity, result, fingerprints=made)
     worst = max(model.max_abs_difference for model in models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
     return result
@@ -145,7 +146,7 @@ def _sha256(uri: str) -> str | None:
 
 
 def observations_like(policy: Policy, size: int, *, seed: int) -> Observations:
-    """What the policy might see, by flat names: uniform between bounds, normal without, exponential with one of them."""
+    """Random observations by flat names: uniform between bounds, normal without, exponential with one of them."""
     frames = policy.network.frames
     space = _plausible(policy.observation_space)
     space = space if frames == 1 else batch_space(space, frames)
@@ -170,7 +171,7 @@ def _plausible(space: gym.Space[Any]) -> gym.Space[Any]:
 
 @torch.inference_mode()
 def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray]:
-    """What an export is to do: greedy actions, and distribution inputs."""
+    """The policy's greedy actions and distribution inputs, which an export has to give."""
     inputs = policy(as_tensors(nested.unflatten(batch, columns.OBS, policy.observation_space)))
     return policy.head.to_env(policy.head.mode(inputs)), inputs.numpy()
 
@@ -178,8 +179,8 @@ def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray
 def _difference(policy: Policy, format: str, run: Run, batch: Observations, tolerance: float) -> float:
     """The largest difference of any output.
 
-    Actions are held against those that the policy's head makes of the *export's* distribution inputs: where two actions
-    are all but equally likely, rounding may decide, and neither is wrong.
+    Actions are compared with those that the policy's head takes for the *export's* distribution inputs: between two
+    actions of nearly the same probability rounding may decide, and neither is wrong.
 
     Raises:
         ConfigError: it is too large, or an output has another shape or type.
@@ -195,8 +196,8 @@ def _difference(policy: Policy, format: str, run: Run, batch: Observations, tole
         allowed = tolerance * np.maximum(1.0, np.abs(expected)) if found.dtype.kind == "f" else 0.0
         if not (difference <= allowed).all():
             raise ConfigError(
-                f"As {format}, the policy does something else: {name} differ by up to {difference.max():.3g} in a batch of "
-                f"{len(found)}, and the tolerance is {tolerance:g} (of the value, where that is above 1)."
+                f"The {format} export differs from the policy: {name} differ by up to {difference.max():.3g} in a batch of "
+                f"{len(found)}; the tolerance is {tolerance:g} (of the value, where that is above 1)."
             )
         largest = max(largest, float(difference.max()))
     return largest
@@ -209,7 +210,7 @@ def _latencies(call: Callable[[Any], object], batches: dict[int, Any], *, calls:
 
 def _latency(call: Callable[[Any], object], batch: Any, *, calls: int) -> Latency:
     nanoseconds = np.empty(calls)
-    for i in range(-calls // 10, calls):  # a tenth goes before, until everything is warm, and is overwritten
+    for i in range(-calls // 10, calls):  # the first tenth warms up, and is overwritten
         start = time.perf_counter_ns()
         call(batch)
         nanoseconds[i] = time.perf_counter_ns() - start
@@ -222,7 +223,7 @@ def _port(name: str, array: np.ndarray) -> Port:
 
 
 def _put(location: Location, files: dict[str, bytes]) -> None:
-    """The old manifest goes first and the new one comes last, so that none ever speaks of other models than it lies with."""
+    """Delete the old manifest first and write the new one last: a manifest never describes other models."""
     old = set(location.files(recursive=False))
     for name in (EXPORT_FILE, *FILES.values()):
         if name in old and (name == EXPORT_FILE or name not in files):

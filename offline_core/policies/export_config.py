@@ -1,4 +1,4 @@
-"""Parameters and outcome of an export."""
+"""Parameters and result of an export."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.config import Config
+from offline_core.runtime.config import Config
+from offline_core.runtime.result import Result
 
 Format = Literal["onnx", "torch_export"]
 
 
 class PolicyExportConfig(Config):
-    """In which formats a policy leaves the house, and how exactly it has to be the same there."""
+    """The formats of an export, and how exactly it has to match the policy."""
 
     formats: list[Format] = Field(
         ["onnx"],
@@ -25,8 +26,8 @@ class PolicyExportConfig(Config):
         le=1,
         description="An output of the export may differ from the policy's by this much, or by this share where it is above 1.",
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Draws the observations that both are compared on.")
-    latency_calls: int = Field(300, ge=1, le=1_000_000, description="Calls that each latency is measured over.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the observations that policy and export are compared on.")
+    latency_calls: int = Field(300, ge=1, le=1_000_000, description="Calls for each measured latency.")
 
 
 class _Outcome(BaseModel):
@@ -34,26 +35,26 @@ class _Outcome(BaseModel):
 
 
 class Latency(_Outcome):
-    """Of one call on one thread, observations in and actions out."""
+    """Latency of one call on one thread, observations in and actions out."""
 
     p50_microseconds: float
     p99_microseconds: float
 
 
 class ExportedModel(_Outcome):
-    """One file, and how it compares with the policy."""
+    """One exported file, its difference from the policy, and its latency."""
 
     file: str
     bytes: int
     sha256: str
     max_abs_difference: float
-    """Largest of all outputs on all observations compared; whole-numbered actions are equal wherever they are not a tie."""
+    """Largest of all outputs on all observations compared; discrete actions are equal except in ties."""
     latency: dict[str, Latency]
     """By batch size: `batch_1`, `batch_64`."""
 
 
-class PolicyExportResult(_Outcome):
-    """Where the export is, and what its manifest says of each model."""
+class PolicyExportResult(Result):
+    """An export, and the comparison of each model with the policy."""
 
     output: str
     policy: str
@@ -62,4 +63,3 @@ class PolicyExportResult(_Outcome):
     """By format."""
     policy_latency: dict[str, Latency]
     seconds: float
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

@@ -17,7 +17,7 @@ from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.policies.export_config import Format
 from offline_core.policies.policy import Policy
-from offline_core.storage.extras import needs
+from offline_core.runtime.extras import require_extra
 
 OUTPUTS = ("actions", columns.ACTION_DIST_INPUTS)
 
@@ -39,15 +39,15 @@ class Graph(nn.Module):
     distribution inputs. Filter, one-hots and action scale are the policy's own, and so are inside.
 
     Raises:
-        ConfigError: the policy has to remember, or its action is made of several.
+        ConfigError: the policy is recurrent, or its actions are nested.
     """
 
     def __init__(self, policy: Policy, names: list[str]) -> None:
         super().__init__()
         if policy.network.recurrent is not None:
-            raise ConfigError("A policy that remembers cannot be exported yet: its state would have to go in and out.")
+            raise ConfigError("A recurrent policy cannot be exported yet: the export would need its state as input and output.")
         if policy.action_space.shape is None:
-            raise ConfigError(f"Actions made of several cannot be exported yet, found {policy.action_space}.")
+            raise ConfigError(f"Dict and Tuple actions cannot be exported yet, found {policy.action_space}.")
         self.policy = policy
         self.names = names
         self.dtype = torch.from_numpy(np.empty(0, policy.action_space.dtype)).dtype
@@ -62,10 +62,10 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
     """The graph in a format, for batches of any size.
 
     Arguments:
-        example: two observations or more, to follow through the graph.
+        example: two observations or more, to trace the graph with.
 
     Raises:
-        ConfigError: a package is missing, or the policy does what the format has no words for.
+        ConfigError: a package is missing, or the format cannot express the policy.
     """
     leaves = tuple(torch.from_numpy(example[name]) for name in graph.names)
     writer = _onnx if format == "onnx" else _torch_export
@@ -74,12 +74,12 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
             return writer(graph, leaves)
         except ConfigError:
             raise
-        except Exception as error:  # whatever an exporter makes of a network it cannot follow
+        except Exception as error:  # exporters raise many types for what they cannot trace
             raise ConfigError(f"This policy cannot be exported as {format}: {error}") from error
 
 
 def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
-    with needs("onnx"):
+    with require_extra("onnx"):
         import onnx_ir.passes.common as passes
         import onnxruntime
         import onnxscript  # noqa: F401  what Torch's exporter is written with
@@ -95,7 +95,7 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
             dynamo=True,
         ),
     )
-    passes.ClearMetadataAndDocStringPass()(program.model)  # the paths of our source files are nobody's business
+    passes.ClearMetadataAndDocStringPass()(program.model)  # without the paths of source files
     program.model.metadata_props.clear()
     data = program.model_proto.SerializeToString()
     options = onnxruntime.SessionOptions()
@@ -108,7 +108,7 @@ def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     batch = torch.export.Dim("batch")
     program = torch.export.export(graph, leaves, dynamic_shapes={"leaves": tuple({0: batch} for _ in leaves)})
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # the paths of our source files are nobody's business
+        node.meta.pop("stack_trace", None)  # without the paths of source files
     file = io.BytesIO()
     torch.export.save(program, file)
     module = torch.export.load(io.BytesIO(file.getvalue())).module()
@@ -123,7 +123,7 @@ def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' warnings about themselves: torchvision they do without, and calls of theirs they deprecate."""
+    """Silence the exporters' warnings about torchvision and about their own deprecated calls."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -11,14 +11,14 @@ from torch import Generator, Tensor, nn
 
 
 class BoxHead(nn.Module):
-    """The bounds of a Box space, as float32 buffers of shape (components,), and actions as its environment takes them."""
+    """The bounds of a Box space as float32 buffers (components,), and the conversion of actions to its dtype."""
 
     def __init__(self, space: gym.spaces.Box) -> None:
         super().__init__()
         self.shape = space.shape
         self.dtype = np.dtype(space.dtype)
         low, high = _float32_bounds(space)
-        bounded = torch.isfinite(high - low) & (high > low)  # a range beyond float32 is none to scale by, nor is a point
+        bounded = torch.isfinite(high - low) & (high > low)  # neither a range beyond float32 nor a point can be a scale
         center = torch.where(bounded, low + (high - low) / 2, torch.zeros_like(low).clamp(low, high))
         self.size = len(low)
         self.inputs_size = 2 * self.size
@@ -36,21 +36,21 @@ class BoxHead(nn.Module):
 
     def _actions(self, flat: Tensor) -> Tensor:
         if self.dtype == np.float16:
-            flat = flat.half().float()  # what the environment will get is what has to be recorded
+            flat = flat.half().float()  # the recorded action has to be the one that the environment gets
         return torch.clamp(flat, self.low, self.high).reshape(flat.shape[0], *self.shape)
 
     def _sum(self, per_component: Tensor) -> Tensor:
-        """(B, components) → (B,); where there is no choice, it is certain."""
+        """(B, components) → (B,); a component whose bounds are equal is certain."""
         return per_component.masked_fill(self.low >= self.high, 0.0).sum(dim=1)
 
 
 class GaussianHead(BoxHead):
     """A diagonal Gaussian whose samples are clipped to the bounds of the space; `inputs` are (mean, log std), unclipped.
 
-    The clipped Gaussian is taken for what it is: an action at a bound has the whole tail beyond it as its probability,
-    one inside has the Gaussian's density (Fujita & Maeda 2018, "Clipped Action Policy Gradient"). So what is recorded is
-    what the environment got, and its log-probability is right there too. The network works in units where the bounds are
-    -1 and 1; its standard deviation does not depend on the state. Without both bounds, the units are the environment's.
+    The probability of an action at a bound is the whole tail beyond it; inside, the density is the Gaussian's (Fujita &
+    Maeda 2018, "Clipped Action Policy Gradient"). So recordings hold the action that the environment got, with its true
+    log-probability. The network works in units where the bounds are -1 and 1; its standard deviation does not depend on
+    the state. Without both bounds, the units are the environment's.
     """
 
     def __init__(self, space: gym.spaces.Box, features: int, *, initial_log_std: float = 0.0) -> None:
@@ -82,7 +82,7 @@ class GaussianHead(BoxHead):
         return self._sum(torch.where(at_low | at_high, tail, inside))
 
     def entropy(self, inputs: Tensor) -> Tensor:
-        """Of the Gaussian before clipping, which is what an entropy bonus is meant to widen."""
+        """Of the Gaussian before clipping, as an entropy bonus should widen that."""
         return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
 
 

@@ -1,7 +1,7 @@
-"""What can be asked of an action distribution.
+"""The interface of an action distribution.
 
-All methods take `inputs` (B, inputs_size), as `forward` returns them and as recordings keep them in
-`action_dist_inputs`, so the probability of a recorded action can be computed without the policy that chose it.
+All methods take `inputs` (B, inputs_size), as `forward` returns them and as recordings store them in
+`action_dist_inputs`: the probability of a recorded action can be computed without the policy that chose it.
 """
 
 from __future__ import annotations

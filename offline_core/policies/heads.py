@@ -19,11 +19,11 @@ def make_head(space: gym.Space[Any], features: int, *, squash: bool = False) -> 
     """The head for an action space; `squash` keeps the actions of Box spaces within their bounds by tanh.
 
     Raises:
-        ConfigError: there is no head for that kind of space, or nothing in it that can be squashed.
+        ConfigError: the space is not supported, or `squash` is set and no part of it is a Box.
     """
     head = _make(space, features, squash)
     if squash and not any(isinstance(part, SquashedGaussianHead) for part in head.modules()):
-        raise ConfigError(f"Nothing in the action space {space} can be squashed, only Box can: set squash to false.")
+        raise ConfigError(f"The action space {space} has no Box, and only Box can be squashed: set squash to false.")
     return head
 
 
@@ -43,6 +43,6 @@ def _make(space: gym.Space[Any], features: int, squash: bool) -> nn.Module:
         case gym.spaces.Tuple() if space.spaces:
             return CompositeHead(space, [_make(part, features, squash) for part in space.spaces])
     raise ConfigError(
-        f"No policy can act in the space {space} yet; Discrete, MultiDiscrete, MultiBinary and floating-point Box can be "
-        "used, and Dict and Tuple of them."
+        f"Actions in the space {space} are not supported; use Discrete, MultiDiscrete, MultiBinary, floating-point Box, or "
+        "Dict and Tuple of them."
     )

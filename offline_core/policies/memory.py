@@ -1,4 +1,4 @@
-"""What a recurrent policy remembers."""
+"""The memory of a recurrent policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class Memory(nn.Module):
     """An LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014) over the features of successive steps.
 
-    Its state is one tensor (S, state_size), zero where nothing has been seen: for an LSTM, hidden and cell state side by side.
+    Its state is one tensor (S, state_size), zero before the first step: for an LSTM, hidden and cell state side by side.
     """
 
     def __init__(self, kind: Literal["lstm", "gru"], inputs: int, units: int) -> None:
@@ -23,11 +23,11 @@ class Memory(nn.Module):
             (nn.init.zeros_ if name.startswith("bias") else nn.init.orthogonal_)(parameter)
 
     def empty(self, sequences: int) -> Tensor:
-        """(sequences, state_size), of nothing seen."""
+        """The state before the first step: (sequences, state_size)."""
         return next(self.parameters()).new_zeros(sequences, self.state_size)
 
     def forward(self, features: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(S, L, inputs) and the state before, nothing seen if None → (S, L, units), and the state after."""
+        """(S, L, inputs) and the state before (None: `empty`) → (S, L, units), and the state after."""
         if state is None:
             state = features.new_zeros(features.shape[0], self.state_size)
         parts = [part[None].contiguous() for part in state.chunk(self.parts, dim=1)]

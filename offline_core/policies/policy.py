@@ -1,8 +1,8 @@
-"""A policy as one thing: the same object is expert, recorder, evaluated, trained and exported."""
+"""A policy: the same object plays, records, learns and is exported."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, overload
 
 import gymnasium as gym
 import numpy as np
@@ -13,38 +13,39 @@ from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ImageLayout, NetworkConfig
-from offline_core.policies.encoder import Encoder, is_image, tell_guesses
+from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 from offline_core.policies.layers import make_layers
 from offline_core.policies.memory import Memory
-
-if TYPE_CHECKING:
-    from offline_core.policies.acting import Acting
+from offline_core.policies.state import PolicyState
+from offline_core.runtime.result import html_table
 
 
 class Actions(NamedTuple):
-    """What a policy decided for a batch of observations."""
+    """Actions for a batch of observations, and what a recording needs beside them."""
 
     actions: Nested
     """(B, *action shape), in the environment's units and dtype; nested as the action space."""
     extras: dict[str, np.ndarray]
     """`action_dist_inputs` (B, inputs) and `action_logp` (B,), float32."""
+    state: PolicyState | None
+    """The next state, if one was given."""
 
 
 class Policy(nn.Module):
-    """Observation → action distribution, with a value function beside it if asked for.
+    """Observation → action distribution, and a value function if wanted.
 
     Observations are nested tensors as the observation space nests them, with leading axes
         (B, …)           of B steps,
-        (B, frames, …)   if the network looks at several frames: the oldest first; what would be before an episode's
-                         first observation is that observation,
-        (S, L, …)        if it is recurrent: S sequences of L steps, with nothing remembered before the first.
-    What comes of them has one leading axis, B or S·L (all steps of the first sequence, then those of the second, …), so
-    that losses need not know about sequences. To play step by step, see `acting`.
+        (B, frames, …)   if the network looks at several frames: the oldest first; an episode begins with copies of its
+                         first observation,
+        (S, L, …)        if it is recurrent: S sequences of L steps, from an empty memory.
+    Outputs have one leading axis, B or S·L (all steps of the first sequence, then of the second, …): losses do not depend
+    on sequences. To play step by step, see `act`.
 
     Arguments:
-        observation_space, action_space: what it sees and does.
+        observation_space, action_space: of one step.
         network: its layers.
         value_function: also estimate the value of an observation (`values`).
         seed: of the initial weights.
@@ -66,7 +67,7 @@ class Policy(nn.Module):
         self.value_function = value_function
         self._axes = 2 if network.remembers else 1
         if network.image_layout == "auto":
-            tell_guesses(observation_space)
+            log_layout_guesses(observation_space)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.encoder = Encoder(
@@ -86,26 +87,19 @@ class Policy(nn.Module):
                 nn.init.orthogonal_(self.value.weight)
                 nn.init.zeros_(self.value.bias)
 
-    @classmethod
-    def load(cls, uri: str, *, allow_code: bool = False) -> Policy:
-        """The policy of the checkpoint at `uri`, in evaluation mode; see `offline_core.policies.checkpoint.load_policy`."""
-        from offline_core.policies.checkpoint import load_policy
-
-        return load_policy(uri, allow_code=allow_code)
-
     @property
     def head(self) -> Head:
         """The action distribution."""
         return cast(Head, self._head)
 
     def check_spaces(self, environment: str, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
-        """Sizes have to match; bounds need not, as those of a policy learned from foreign data may have been guessed.
+        """Check that sizes match. Bounds may differ: a policy learned from imported data may have guessed ones.
 
         Raises:
             ConfigError: this policy cannot act in an environment with these (observation, action) spaces.
         """
-        ours = (self.observation_space, self.action_space)
-        for what, own, found in zip(("observation", "action"), ours, spaces, strict=True):
+        own_spaces = (self.observation_space, self.action_space)
+        for what, own, found in zip(("observation", "action"), own_spaces, spaces, strict=True):
             if not _fits(own, found, self.network.image_layout):
                 raise ConfigError(f"The policy has the {what} space {own}, environment {environment} has {found}.")
 
@@ -125,16 +119,16 @@ class Policy(nn.Module):
         return self._value(self._features(encoded) if self.network.share_layers else self._value_features(encoded))
 
     def encode(self, observations: Nested) -> Tensor:
-        """What the layers see: (B, size), (B, frames, size) or (S, L, size), float32."""
+        """Input of the layers: (B, size), (B, frames, size) or (S, L, size), float32."""
         encoded: Tensor = self.encoder(observations, axes=self._axes)
         return encoded
 
     def step(self, observations: Nested, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of a recurrent policy, as a function of what it remembers.
+        """One step of a recurrent policy, as a function of its memory.
 
         Arguments:
             observations: one of each sequence, (S, …).
-            state: (S, memory.state_size), `memory.empty(S)` at the beginning.
+            state: (S, memory.state_size), first `memory.empty(S)`.
 
         Returns:
             Distribution inputs (S, inputs), and the next state.
@@ -153,47 +147,100 @@ class Policy(nn.Module):
         values: Tensor = self.value(features).squeeze(1)
         return values
 
-    def acting(self, num_envs: int) -> Acting:
-        """This policy at play in so many copies of an environment, remembering what it has to of each."""
-        from offline_core.policies.acting import Acting
+    def initial_state(self, batch_size: int) -> PolicyState:
+        """The state of so many episodes before their first observation; see `act`."""
+        return PolicyState(np.ones(batch_size, bool), memory=None if self.memory is None else self.memory.empty(batch_size))
 
-        return Acting(self, num_envs)
-
+    @overload
+    def act(self, observations: Nested, *, explore: bool = False, generator: Generator | None = None) -> Nested: ...
+    @overload
+    def act(
+        self, observations: Nested, state: PolicyState, *, explore: bool = False, generator: Generator | None = None
+    ) -> tuple[Nested, PolicyState]: ...
     @torch.inference_mode()
-    def act(self, observations: Nested, *, explore: bool, generator: Generator | None = None) -> Actions:
-        """Actions for a batch of observations as numpy arrays (B, …): sampled if `explore`, else the most likely ones.
+    def act(
+        self,
+        observations: Nested,
+        state: PolicyState | None = None,
+        *,
+        explore: bool = False,
+        generator: Generator | None = None,
+    ) -> Nested:
+        """Choose actions for a batch of observations; numpy arrays in, numpy arrays out.
+
+            actions = policy.act(observations)
+
+        A policy that remembers earlier observations takes a state, and returns the next one beside the actions:
+
+            state = policy.initial_state(batch_size)
+            actions, state = policy.act(observations, state)
+
+        Any policy can be called this way. `state.reset(starts)` begins new episodes in some of the rows.
+
+        Arguments:
+            observations: (B, …), nested as the observation space.
+            explore: sample the actions; otherwise take the most likely ones.
+            generator: of the samples; None: Torch's own.
 
         Raises:
-            ConfigError: what this policy does depends on earlier observations too.
+            ConfigError: the policy remembers (`network.frames`, `network.recurrent`), and there is no `state`.
         """
-        return self.choose(self._inputs_of_one_step(observations), explore=explore, generator=generator)
+        inputs, after = self._step(observations, state)
+        actions = self.head.to_env(self.head.sample(inputs, generator) if explore else self.head.mode(inputs))
+        return actions if state is None else (actions, after)
 
     @torch.inference_mode()
-    def greedy(self, observations: Nested) -> Nested:
-        """The most likely actions (B, *action shape) for a batch of observations as numpy arrays; see `act`."""
-        return self.head.to_env(self.head.mode(self._inputs_of_one_step(observations)))
-
-    def choose(self, inputs: Tensor, *, explore: bool, generator: Generator | None = None) -> Actions:
-        """Actions out of distribution inputs (B, inputs)."""
+    def choose(
+        self, observations: Nested, state: PolicyState | None = None, *, explore: bool, generator: Generator | None = None
+    ) -> Actions:
+        """`act`, with the distribution inputs and log-probabilities that recordings keep."""
+        inputs, after = self._step(observations, state)
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
         extras = {
             columns.ACTION_DIST_INPUTS: inputs.numpy(),
             columns.ACTION_LOGP: self.head.log_prob(inputs, actions).numpy(),
         }
-        return Actions(self.head.to_env(actions), extras)
+        return Actions(self.head.to_env(actions), extras, after)
 
-    def _inputs_of_one_step(self, observations: Nested) -> Tensor:
-        if self.network.remembers:
-            raise ConfigError(
-                "This policy has to remember earlier observations (network.frames or network.recurrent), so it cannot act on "
-                "one at a time: play it with policy.acting(num_envs)."
-            )
-        inputs: Tensor = self(as_tensors(observations))
-        return inputs
+    def _step(self, observations: Nested, state: PolicyState | None) -> tuple[Tensor, PolicyState | None]:
+        """Distribution inputs (B, inputs), and the next state."""
+        if state is None:
+            if self.network.remembers:
+                raise ConfigError(
+                    "This policy remembers earlier observations (network.frames or network.recurrent): give it a state with "
+                    "'actions, state = policy.act(observations, state)'; policy.initial_state(batch_size) is the first one."
+                )
+            return self(as_tensors(observations)), None
+        if not self.network.remembers:
+            return self(as_tensors(observations)), state
+        seen = np.zeros_like(state.starts)
+        if state.memory is None:
+            frames = state.stacked(observations, self.network.frames)
+            return self(as_tensors(frames)), PolicyState(seen, frames)
+        memory = state.memory.masked_fill(torch.from_numpy(state.starts)[:, None], 0.0)
+        inputs, memory = self.step(as_tensors(observations), memory)
+        return inputs, PolicyState(seen, memory=memory)
+
+    def __repr__(self) -> str:
+        return f"Policy({', '.join(f'{name}={value}' for name, value in self._described().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Policy", self._described())
+
+    def _described(self) -> dict[str, object]:
+        network = self.network.model_dump(exclude_defaults=True)
+        return {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "hidden_sizes": self.network.hidden_sizes,
+            **network,
+            "value_function": self.value_function,
+            "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
+        }
 
 
 def as_tensors(observations: Nested) -> Nested:
-    """Nested numpy arrays as tensors, by view where that may be written to; Arrow's, for one, may not."""
+    """Nested numpy arrays as tensors, without a copy unless they are read-only or not contiguous."""
     return nested.map_leaves(lambda array: torch.from_numpy(np.require(array, requirements=["C", "W"])), observations)
 
 
@@ -202,7 +249,7 @@ def _make_memory(network: NetworkConfig, features: int) -> Memory | None:
 
 
 def _through(encoded: Tensor, hidden: nn.Module, memory: Memory | None) -> Tensor:
-    """What the policy's layers see → features (B, …), or (S·L, …) through a memory."""
+    """Encoded observations → features (B, …), or (S·L, …) through a memory."""
     if memory is None:
         features: Tensor = hidden(encoded)
         return features

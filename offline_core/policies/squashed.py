@@ -31,13 +31,13 @@ class SquashedGaussianHead(BoxHead):
     the log-probabilities. Beyond 7.25 (`EDGE`) all actions count as one for `log_prob`: float32 is saturated.
 
     Raises:
-        ConfigError: a component has no bound on one side, and so nothing to be scaled to.
+        ConfigError: a component has no bound on one side.
     """
 
     def __init__(self, space: gym.spaces.Box, features: int) -> None:
         super().__init__(space)
         if not torch.isfinite(self.high - self.low).all():
-            raise ConfigError(f"Actions of {space} cannot be squashed: give all of them finite bounds, or set squash to false.")
+            raise ConfigError(f"Actions of {space} cannot be squashed: give it finite bounds, or set squash to false.")
         self.mean = nn.Linear(features, self.size)
         self.log_std = nn.Linear(features, self.size)
         for linear in (self.mean, self.log_std):
@@ -51,7 +51,7 @@ class SquashedGaussianHead(BoxHead):
 
     def forward(self, features: Tensor) -> Tensor:
         inputs = torch.cat([self.mean(features), self.log_std(features).clamp(-8.0, 2.0)], dim=1)
-        return inputs.to(torch.promote_types(inputs.dtype, torch.float32))  # bfloat16 has no number next to a bound
+        return inputs.to(torch.promote_types(inputs.dtype, torch.float32))  # bfloat16 is too coarse next to a bound
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
         return self._squashed(self._drawn(inputs, generator))
@@ -62,7 +62,7 @@ class SquashedGaussianHead(BoxHead):
         return self._squashed(drawn), self._log_prob(inputs, drawn)
 
     def mode(self, inputs: Tensor) -> Tensor:
-        """The action of the Gaussian's mean: the median, which does not run to a bound as the standard deviation grows."""
+        """The action of the Gaussian's mean: the median, which does not move to a bound as the standard deviation grows."""
         return self._squashed(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from offline_core.own_code import OwnCode
-from offline_core.python_object import PythonObject
+from offline_core.runtime.python_object import PythonObject
+from offline_core.runtime.user_code import UserCode
 
 
-class ConnectorConfig(OwnCode):
-    """A connector of yours, and its place among the others: check_spaces, check_finite, and yours by their names."""
+class ConnectorConfig(UserCode):
+    """A user's connector, and its position among the others: check_spaces, check_finite, and user connectors by name."""
 
     name: str | None = Field(None, title="Name", description="What others call it; None: by the name of the class or function.")
     before: str | None = Field(None, title="Before", description="Name of the connector that it runs right before.")

@@ -1,4 +1,4 @@
-"""The connectors of a prelearner, ours and the user's, in the order they run in."""
+"""The connectors of a prelearner, built-in and the user's, in the order they run in."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from offline_core.episodes import nested
-from offline_core.errors import ConfigError, within
-from offline_core.own_code import imported
-from offline_core.own_errors import own_errors
+from offline_core.episodes import EpisodeBatch, columns
+from offline_core.errors import ConfigError, SchemaError, within
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces, Connector
-from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, check_layout, read_only
+from offline_core.runtime.user_code import import_object
+from offline_core.runtime.user_errors import user_errors
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
@@ -25,35 +23,35 @@ CHECK_SPACES, CHECK_FINITE = "check_spaces", "check_finite"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Connectors, and what they come to."""
+    """Connectors, and what they need together."""
 
     connectors: tuple[Connector, ...]
     spaces: Spaces
-    """Of the observations and actions that come out."""
+    """Of observations and actions after the last connector."""
     reads: frozenset[str] = frozenset()
     """Columns that the user's connectors need and none of them makes."""
     adds: frozenset[str] = frozenset()
     """Columns that they make, which a dataset need not have."""
-    looks_ahead: bool = False
+    needs_next_obs: bool = False
     """One of them needs the observation after an episode's last step."""
     fingerprints: tuple[str, ...] = ()
-    """What they depend on beside their code and arguments, as they say it."""
+    """What they depend on besides their code and arguments, as they declare it."""
 
     @classmethod
     def of(cls, own: Iterable[ConnectorConfig], spaces: Spaces) -> Pipeline:
-        """Those of the user among ours; `spaces` are of what comes in.
+        """The built-in connectors with the user's among them; `spaces` are those before the first.
 
         Raises:
             ConfigError: one cannot be made, or its place is not there.
         """
-        names, placed = [CHECK_SPACES, CHECK_FINITE], dict[str, OwnConnector]()
+        names, placed = [CHECK_SPACES, CHECK_FINITE], dict[str, UserConnector]()
         for config in own:
             if config.called in names:
                 raise ConfigError(f"There are two connectors of the name {config.called}; give one another name.")
             if (other := config.before or config.after or CHECK_SPACES) not in names:
                 raise ConfigError(f"The connector {config.called} has no place: there is no {other}, but {', '.join(names)}.")
             names.insert(names.index(other) + (config.after is not None), config.called)
-            placed[config.called] = OwnConnector(config)
+            placed[config.called] = UserConnector(config)
         connectors: list[Connector] = []
         for name in names:
             if name == CHECK_SPACES:
@@ -70,60 +68,77 @@ class Pipeline:
             spaces,
             reads=frozenset[str]().union(*(connector.reads for connector in mine)) - adds,
             adds=adds,
-            looks_ahead=any(connector.looks_ahead for connector in mine),
+            needs_next_obs=any(connector.needs_next_obs for connector in mine),
             fingerprints=tuple(connector.fingerprint for connector in mine if connector.fingerprint),
         )
 
-    def __call__(self, made: Columns) -> dict[str, np.ndarray]:
-        """Columns through all connectors, then flat: `obs`, or `obs/position`, …
+    def __call__(self, batch: EpisodeBatch) -> EpisodeBatch:
+        """The batch through all connectors, then flat.
 
         Raises:
-            DataError: they are not what they have to be.
+            DataError: a connector refuses it or fails.
         """
         for connector in self.connectors:
-            if not len(made[STARTS]):
+            if not batch.rows:
                 break  # nothing is left
-            made = connector(made)
-        return {path: leaf for name, tree in made.items() for path, leaf in nested.flatten(tree, name).items()}
+            batch = connector(batch)
+        return batch.flat()
 
 
-class OwnConnector:
-    """One of the user's own, whose errors get its name, and whose result is checked."""
+class UserConnector:
+    """A user's connector: its errors get its name, its result is checked."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.path = str(config)
         self._run = config.make("connector")
         if not callable(self._run):
             raise ConfigError(f"The connector {self.path} cannot be called with columns.")
-        found = imported(config.path, "connector")
-        told = self._run if inspect.isclass(found) else found  # a function has its arguments bound
-        self.reads = frozenset(getattr(told, "reads", ()))
-        self.adds = frozenset(getattr(told, "adds", ()))
-        self.looks_ahead = bool(getattr(told, "looks_ahead", False))
-        self.fingerprint = str(getattr(told, "fingerprint", ""))
-        self._spaces = getattr(told, "spaces", None)
+        found = import_object(config.path, "connector")
+        declares = self._run if inspect.isclass(found) else found  # a function has its arguments bound
+        self.reads = frozenset(getattr(declares, "reads", ()))
+        self.adds = frozenset(getattr(declares, "adds", ()))
+        self.needs_next_obs = bool(getattr(declares, "needs_next_obs", False))
+        self.fingerprint = str(getattr(declares, "fingerprint", ""))
+        self._spaces = getattr(declares, "spaces", None)
 
     def spaces(self, spaces: Spaces) -> Spaces:
-        """What the spaces of observations and actions become."""
+        """The spaces of observations and actions after it."""
         if self._spaces is None:
             return spaces
-        with own_errors(f"connector {self.path}", f"with the spaces {spaces}", ConfigError):
+        with user_errors(f"connector {self.path}", f"with the spaces {spaces}", ConfigError):
             return a_pair(self._spaces(*spaces), f"connector {self.path}")
 
-    def __call__(self, steps: Columns) -> Columns:
-        looks_ahead = not steps[IS_STEP].all()
-        with own_errors(f"connector {self.path}", f"on {len(steps[STARTS]):,} rows"):
-            made = self._run(read_only(steps))
+    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
+        with user_errors(f"connector {self.path}", f"on {steps.rows:,} rows"):
+            made = self._run(steps.read_only())
         with within(f"The connector {self.path}"):
-            return check_layout(made, looks_ahead=looks_ahead)
+            return check_batch(made, has_last=steps.has_last)
+
+
+def check_batch(batch: Any, *, has_last: bool) -> EpisodeBatch:
+    """The same, if user code returned whole episodes that can be learned from.
+
+    Raises:
+        SchemaError: it did not; the message does not name the code.
+    """
+    if not isinstance(batch, EpisodeBatch):
+        raise SchemaError(f"an EpisodeBatch is needed, and not a {type(batch).__name__}")
+    if batch.has_last != has_last:
+        needed = "a row" if has_last else "no row"
+        raise SchemaError(f"each episode needs {needed} for the observation after its last step (has_last={has_last})")
+    if batch.offsets[0] != 0 or (batch.lengths < 1).any():
+        raise SchemaError("each episode needs at least one step; offsets begin with 0 and rise")
+    batch.check_rows()
+    for path, leaf in batch.flat().columns.items():
+        if leaf.dtype.kind not in "biuf":
+            raise SchemaError(f"the column {path} is of {leaf.dtype}, and not of numbers")
+        if path in (columns.TERMINATEDS, columns.TRUNCATEDS) and (leaf.dtype != bool or leaf.ndim != 1):
+            raise SchemaError(f"the column {path} is {leaf.dtype} of shape {leaf.shape}; one boolean a row is needed")
+    return batch
 
 
 def a_pair(spaces: Any, who: str) -> Spaces:
-    """The same, (observation space, action space).
-
-    Raises:
-        ConfigError: they are not what `who` has to say.
-    """
+    """The same, (observation space, action space); raises a ConfigError that names `who` if they are no such pair."""
     if not (isinstance(spaces, tuple) and len(spaces) == 2 and all(isinstance(space, gym.Space) for space in spaces)):
         raise ConfigError(
             f"spaces() of the {who} gives {spaces!r}: it has to give a pair of gymnasium spaces, of observations and actions."

@@ -8,28 +8,29 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import ValidationError
 
-from offline_core.config import problems
 from offline_core.conversion.ends import IMPORT
+from offline_core.datasets.damage import damaged_files, unusable_files
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.manifest import Operation, Statistics, Summary, identity_of
+from offline_core.datasets.statistics import StatisticsBuilder
 from offline_core.episodes import columns
 from offline_core.errors import CorruptFileError, QualityError, StorageError
-from offline_core.progress import progress
+from offline_core.quality.batches import step_batches
 from offline_core.quality.config import QualityConfig
+from offline_core.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
 from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
-from offline_core.quality.own_rule import OwnRule, check_names
-from offline_core.quality.reading import step_batches
 from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityReport
 from offline_core.quality.rule import Rule
-from offline_core.quality.sameness import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
+from offline_core.quality.user_rule import UserRule, check_names
 from offline_core.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
-from offline_core.storage.dataset import Dataset, open_dataset
+from offline_core.runtime.config import problems
+from offline_core.runtime.progress import progress
 from offline_core.storage.json_files import with_checksum, without_checksum
-from offline_core.storage.manifest import Operation, Statistics, Summary, identity_of
-from offline_core.storage.statistics import StatisticsBuilder
-from offline_core.storage.verified import damaged_files, unusable_files
 
 log = logging.getLogger(__name__)
 
+_WITHOUT_STATISTICS = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS}
 CHECKS = "_checks"
 """Folder of the reports inside a dataset, one a version, named like its manifest."""
 
@@ -39,15 +40,15 @@ def check_dataset(
 ) -> QualityReport:
     """Holds every step of a dataset against the rules; what they find is reported and not raised (see `enforce`).
 
-    The report is put beside the data, at `<dataset>/_checks/<version>.json`, unless the folder is not one of ours.
+    The report is stored with the data, at `<dataset>/_checks/<version>.json`, if the dataset has a manifest.
 
     Arguments:
         dataset: URI of a dataset, or of a foreign folder of episode files.
         version: the latest if None.
-        rules: instead of `default_rules(config)` and those of the user's own; new ones each time, for they count.
+        rules: instead of `default_rules(config)` and the user's; new ones each time, as they count.
 
     Raises:
-        ConfigError: a rule of the user's own cannot be made, or finds something else than findings of its own name.
+        ConfigError: a user's rule cannot be made, or returns no finding with a name of its own.
         DataError: such a rule failed, and so cannot judge; the message names it.
         CorruptFileError: a file is not there, or its SHA-256 is not that of the manifest; the message names it.
         DataError: something cannot be read, and so cannot be judged; the message names the file.
@@ -62,7 +63,7 @@ def check_dataset(
         return before.model_copy(update={"reused": True})
     for each in looked_at:
         _refuse_damaged(each)
-    own = [OwnRule(each, opened.ref) for each in config.rules] if rules is None else []
+    own = [UserRule(each, opened.ref) for each in config.rules] if rules is None else []
     chosen = [*default_rules(config, held_out, max_gap_is_declared=_declares_max_gap(opened)), *own] if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
@@ -70,7 +71,9 @@ def check_dataset(
         for steps in step_batches(opened):
             for rule in chosen:
                 rule.look(steps)
-            builder.add({name: leaf for name, leaf in steps.columns.items() if name.partition("/")[0] != columns.NEW_OBS})
+            builder.add(
+                {name: leaf for name, leaf in steps.columns.items() if name.partition("/")[0] not in _WITHOUT_STATISTICS}
+            )
             parts.append(
                 {
                     "returns": steps.returns(),
@@ -166,7 +169,7 @@ def _declares_max_gap(dataset: Dataset) -> bool:
 
 def _refuse_damaged(dataset: Dataset) -> None:
     if dataset.is_foreign:
-        return  # its hashes are those of now
+        return  # its hashes were taken just now
     if damaged := damaged_files(dataset):
         path, wrong = next(iter(damaged.items()))
         raise CorruptFileError(

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from offline_core.config import Config
-from offline_core.own_code import OwnCode
+from offline_core.runtime.config import Config
+from offline_core.runtime.user_code import UserCode
 
 
 class QualityConfig(Config):
@@ -31,7 +31,7 @@ class QualityConfig(Config):
         le=1,
         description="Warn when more than this share of the episodes, and three or more, terminate at the longest length.",
     )
-    rules: list[OwnCode] = Field(
+    rules: list[UserCode] = Field(
         [],
         title="Rules",
         description="Classes of your own with look(steps) and finding(statistics), beside the rules that are there.",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.quality.result import Example, Finding
 from offline_core.quality.rule import MAX_EXAMPLES, Tally
 from offline_core.quality.steps import StepBatch
-from offline_core.storage.statistics import ColumnStatistics
 
 
 class TimeLimits:
@@ -59,7 +59,7 @@ class TimeLimits:
 
 
 class OpenEpisodes:
-    """Episodes that neither terminate nor are truncated: where the value after their last step stems from is not known."""
+    """Episodes that neither terminate nor are truncated: the value after their last step is unknown."""
 
     def __init__(self) -> None:
         self._episodes = 0

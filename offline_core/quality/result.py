@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.manifest import Statistics
 from offline_core.quality.config import QualityConfig
-from offline_core.storage.dataset import DatasetRef
-from offline_core.storage.manifest import Statistics
+from offline_core.runtime.result import Result
 
 Verdict = Literal["pass", "warn", "fail"]
 
@@ -60,8 +61,10 @@ class Histogram(_Result):
         return cls(edges=edges.tolist(), counts=counts.tolist())
 
 
-class QualityReport(_Result):
+class QualityReport(Result):
     """Whether a dataset is good, and why: one finding a rule, those that passed included."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     dataset: DatasetRef
     verdict: Verdict = Field(description="That of the worst finding.")
@@ -73,4 +76,3 @@ class QualityReport(_Result):
     identity: str | None = Field(
         None, description="Of the check: by these parameters, on this data; None: by rules of one's own."
     )
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")

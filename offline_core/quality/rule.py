@@ -1,16 +1,16 @@
-"""What a rule is, and what rules count with."""
+"""The protocol of rules, and the counter that they use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.quality.result import Example, Finding, Verdict
 from offline_core.quality.steps import StepBatch
-from offline_core.storage.statistics import ColumnStatistics
 
 MAX_EXAMPLES = 5
 
@@ -40,7 +40,7 @@ class Tally:
         self.of += len(wrong)
         if len(self.examples) < MAX_EXAMPLES:
             for row in np.flatnonzero(wrong)[:MAX_EXAMPLES] if rows is None else rows[wrong][:MAX_EXAMPLES]:
-                self._example(batch.dataset, batch.eps_ids[batch.piece[row]], batch.t[row])
+                self._example(batch.dataset, batch.eps_ids[batch.episode[row]], batch.t[row])
 
     def pieces(self, batch: StepBatch, wrong: np.ndarray) -> None:
         """Counts the episodes, or pieces, of a batch where `wrong`, of shape (E,), is True."""
@@ -68,3 +68,21 @@ class Tally:
             examples=self.examples,
             advice=advice if is_broken else "",
         )
+
+
+class CountingRule:
+    """A rule that counts in a `Tally`, and that is broken if anything was counted, unless it overrides `is_broken`."""
+
+    name: ClassVar[str]
+    verdict: ClassVar[Verdict] = "fail"
+    message: str
+    advice: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    def is_broken(self) -> bool:
+        return self.tally.count > 0
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        return self.tally.finding(self.name, self.verdict, self.message, self.advice, is_broken=self.is_broken())

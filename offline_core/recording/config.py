@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
-from offline_core.config import Config, EnvironmentSpec
 from offline_core.conversion.exporting import ExportConfig
-from offline_core.storage.manifest import Format
-from offline_core.storage.writer import FilesConfig
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.manifest import Format
+from offline_core.runtime.config import Config, EnvironmentSpec
 
 
 class RecordingExport(ExportConfig):
-    """Where the recording is also written to, and by what."""
+    """A second copy of the recording, in a format or by a writer of your choice."""
 
     output: str = Field(
         min_length=1, title="Output", description="Folder or URI for the writer, apart from the folder of the dataset."
@@ -19,7 +21,7 @@ class RecordingExport(ExportConfig):
 
 
 class RecordingConfig(Config):
-    """How many episodes a policy plays, by how many recorders, and how they are kept."""
+    """How many episodes a policy plays, with how many recorders, and how they are stored."""
 
     episodes: int = Field(500, ge=1, le=100_000_000, description="Complete episodes a round, all recorders together.")
     rounds: int = Field(1, ge=1, le=100_000, description="How often that many episodes are recorded.")
@@ -32,7 +34,11 @@ class RecordingConfig(Config):
         title="Seed",
         description="Same seed, recorders and copies: same data, made once. None: another one each time.",
     )
-    num_recorders: int = Field(2, ge=1, le=10_000, description="Actors that play in parallel.")
+    num_recorders: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(
+        "auto",
+        description="Actors that play in parallel. auto: two, unless Ray is not running and this process records all episodes "
+        "in less time than Ray takes to start. The episodes are the same either way.",
+    )
     cpus_per_recorder: float = Field(1.0, gt=0, le=128, description="CPUs that Ray reserves for each; fractions share a core.")
     envs_per_recorder: int = Field(
         32, ge=1, le=65_536, description="Copies of the environment that each recorder steps together."
@@ -41,16 +47,21 @@ class RecordingConfig(Config):
         True, description="Record action_logp and action_dist_inputs, which off-policy estimates need."
     )
     max_recorder_restarts: int = Field(
-        3, ge=0, le=1_000, description="How often the same episodes are begun again because their recorder died."
+        3, ge=0, le=1_000, description="How often the same episodes are started again because their recorder died."
     )
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the policy was trained."
     )
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
 
+    @property
+    def recorders(self) -> int:
+        """Shares of the episodes: what is recorded depends on their number, and not on where they are played."""
+        return 2 if self.num_recorders == "auto" else self.num_recorders
+
 
 class MixtureConfig(Config):
-    """What goes in, and how much of it."""
+    """The sources of a mixture, and the weight of each."""
 
     datasets: dict[str, float] = Field(
         {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
@@ -58,7 +69,7 @@ class MixtureConfig(Config):
     policies: dict[str, float] = Field(
         {},
         title="Policies",
-        description="Weight by checkpoint of a policy that plays new episodes meanwhile, as many as its share asks for.",
+        description="Weight by checkpoint of a policy, which plays new episodes for its share.",
     )
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where policies play; None: where each was trained."

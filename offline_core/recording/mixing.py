@@ -1,28 +1,26 @@
-"""A dataset out of others and of policies that play meanwhile, by weight."""
+"""Mix datasets and new episodes of policies into one dataset, by weight."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from offline_core.code_permission import remember_code
-from offline_core.conversion.importing import open_or_import
-from offline_core.conversion.mixing import mixed
+from offline_core.datasets.commit import commit, find_version
+from offline_core.datasets.dataset import Dataset, open_committed
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.prepare import prepared
+from offline_core.datasets.reader import episodes
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
-from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.progress import progress
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.result import MixtureResult
 from offline_core.recording.sampler import sample_episodes
-from offline_core.storage.committing import commit, find_version
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.manifest import Operation
-from offline_core.storage.preparing import prepared
-from offline_core.storage.reader import episodes
-from offline_core.storage.writer import EpisodeWriter
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +28,17 @@ EPISODES_AT_A_TIME = 256
 
 
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
-    """Writes whole episodes of all sources, by weight in steps, as the next version of `output`.
+    """Write whole episodes of all sources, by weight in steps, as the next version of `output`.
 
-    It has their environment, if it is the same for all.
+    The dataset names the environment of its sources if they share one.
 
     Raises:
-        ConfigError: there is no source, a weight is not above zero, or spaces differ.
+        ConfigError: no source is given, a weight is not above zero, or spaces differ.
     """
     remember_code(config)
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
-    sources = {uri: open_or_import(uri, None, output=output) for uri in config.datasets}
+    sources = {uri: open_committed(uri) for uri in config.datasets}
     policies = {uri: read_policy_manifest(uri) for uri in config.policies}
     played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
     where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
@@ -64,7 +62,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
             progress(config.steps, what="mix", unit="step") as bar,
             contextlib.ExitStack() as opened,
         ):
-            for _, stream in streams.values():  # environments are closed here and now, not by the garbage collector
+            for _, stream in streams.values():  # closes environments at once, not when garbage is collected
                 opened.enter_context(contextlib.closing(stream))
             chosen = _up_to(mixed(streams), config.steps)
             while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
@@ -75,13 +73,13 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
                         raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
                     if origin.setdefault(episode.eps_id, uri) != uri:
                         raise ConfigError(
-                            f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of them."
+                            f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of the two."
                         )
                     steps[uri] += len(episode)
                     bar.update(len(episode))
                 writer.write([episode for _, episode in batch])
         if spaces is None:
-            raise ConfigError("The sources hold no episode.")
+            raise ConfigError(f"The sources {sorted(streams)} hold no episode.")
     dataset = commit(
         output,
         writer.files,
@@ -111,3 +109,31 @@ def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tupl
         steps -= len(episode)
         if steps <= 0:
             return
+
+
+def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tuple[str, Episode]]:
+    """(name of the stream, episode), whole episodes, until the stream whose turn it is has no more.
+
+    Next is always the stream that is furthest behind its share of the steps, the first of equals. So shares hold at any
+    moment, up to an episode, and the same streams give the same mixture.
+
+    Arguments:
+        streams: (weight, episodes) by name; weights need not add up to 1.
+
+    Raises:
+        ConfigError: a weight is not above zero.
+    """
+    if wrong := [name for name, (weight, _) in streams.items() if not weight > 0]:
+        raise ConfigError(f"The weight of {', '.join(wrong)} is not above zero; leave it out instead.")
+    whole = sum(weight for weight, _ in streams.values())
+    shares = {name: weight / whole for name, (weight, _) in streams.items()}
+    iterators = {name: iter(episodes) for name, (_, episodes) in streams.items()}
+    steps = dict.fromkeys(streams, 0)
+    while streams:
+        total = sum(steps.values())
+        name = max(shares, key=lambda each: shares[each] * total - steps[each] if total else shares[each])
+        episode = next(iterators[name], None)
+        if episode is None:
+            return
+        steps[name] += len(episode)
+        yield name, episode

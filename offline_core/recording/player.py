@@ -1,92 +1,90 @@
-"""Plays one assignment: a number of episodes, in chunks, with one vector environment."""
+"""Play the episodes of one task with one vector environment."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env, shares
 from offline_core.episodes import Episode, columns, nested
 from offline_core.policies.policy import Policy
-from offline_core.recording.cutter import Chunk, EpisodeCutter
-from offline_core.seeding import derive_seed
+from offline_core.recording.episode_builder import EpisodeBuilder
+from offline_core.rollouts.environments import make_vector_env, shares
+from offline_core.rollouts.loop import EnvironmentLoop
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.seeding import derive_seed
 
-CHUNK_BYTES = 64 * 2**20
-"""Memory for observations before finished episodes are cut out and handed on."""
-MAX_CHUNK_STEPS = 1024
+STEPS_BYTES = 64 * 2**20
+"""Memory for observations before the finished episodes among them are yielded."""
+MAX_STEPS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """The episodes that one recorder plays in one round."""
+class EpisodesToPlay:
+    """A recorder's task: the episodes that it plays in one round."""
 
     round: int
     recorder: int
     episodes: int
 
 
-def assignments(*, rounds: int, episodes: int, num_recorders: int) -> list[Assignment]:
-    """Who plays what, fixed before anything is played: each round's episodes shared out as evenly as can be."""
+def episodes_to_play(*, rounds: int, episodes: int, num_recorders: int) -> list[EpisodesToPlay]:
+    """The tasks of all recorders, fixed before anything is played: each round's episodes shared out evenly."""
     each = shares(episodes, num_recorders).tolist()
-    return [Assignment(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
+    return [EpisodesToPlay(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
 
 
 def play(
     policy: Policy,
     environment: EnvironmentSpec,
-    assignment: Assignment,
+    task: EpisodesToPlay,
     *,
     identity: str,
     num_envs: int,
     seed: int,
     explore: bool,
     keep_action_distribution: bool = True,
+    deadline: float = math.inf,
 ) -> Iterator[list[Episode]]:
-    """Yields the assignment's episodes as they end, exactly as many as assigned, each complete.
+    """Yield the episodes of a task as they end: exactly as many as it names, each complete.
 
-    The same arguments give the same episodes, wherever and whenever they are played. All that shapes them goes into
-    their ids, `identity` for the policy, so that equal ids mean equal episodes.
+    The same arguments give the same episodes, wherever and whenever they are played. All that shapes an episode goes into
+    its id, `identity` for the policy, so that equal ids mean equal episodes.
+
+    Raises:
+        TimeoutError: it is `deadline`, in seconds of `time.perf_counter`.
     """
-    num_envs = min(num_envs, assignment.episodes)
-    seed = derive_seed(seed, "recording", assignment.round, assignment.recorder)
-    quota = shares(assignment.episodes, num_envs)
-    what = f"{identity} {environment.model_dump_json()} {assignment} {num_envs} {seed} {explore}"
-    env = make_vector_env(environment, num_envs)
-    generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
-    spaces = (env.single_observation_space, env.single_action_space)
-    cutter = EpisodeCutter(quota, eps_id=lambda copy, k: _eps_id(what, copy, k), spaces=spaces)
-    try:
-        observations, info = env.reset(seed=derive_seed(seed, "environment"))
-        step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(observations)))
-        chunk_steps = int(np.clip(CHUNK_BYTES // step_bytes, 1, MAX_CHUNK_STEPS))
-        remaining = quota.copy()
-        acting = policy.acting(num_envs)
-        done, starts = np.zeros(num_envs, bool), np.ones(num_envs, bool)
-        while remaining.any():
-            steps: list[tuple[Any, ...]] = []
-            seen, infos = [nested.map_leaves(np.copy, observations)], [info]
-            while len(steps) < chunk_steps and remaining.any():
-                chosen = acting.act(observations, starts, explore=explore, generator=generator)
-                observations, rewards, terminated, truncated, info = env.step(chosen.actions)
-                extras = chosen.extras if keep_action_distribution else {}
-                # Copies, because a vector environment may write the next step into the same arrays.
-                steps.append((chosen.actions, rewards.copy(), terminated.copy(), truncated.copy(), extras))
-                seen.append(nested.map_leaves(np.copy, observations))
-                infos.append(info)
-                starts, done = done, terminated | truncated  # the observation after a reset, one step after the end
-                remaining -= done & (remaining > 0)
-            actions, rewards, terminated, truncated, extras = nested.map_leaves(lambda *leaves: np.stack(leaves), *steps)
-            stacked = nested.map_leaves(lambda *leaves: np.stack(leaves), *seen)
-            finished = cutter.cut(Chunk(stacked, actions, rewards, terminated, truncated, extras, infos))
+    num_envs = min(num_envs, task.episodes)
+    seed = derive_seed(seed, "recording", task.round, task.recorder)
+    # Part of the ids of recorded episodes: another text here is another episode.
+    work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
+    what = f"{identity} {environment.model_dump_json()} {work} {num_envs} {seed} {explore}"
+    with contextlib.closing(make_vector_env(environment, num_envs)) as env:
+        builder = EpisodeBuilder(
+            num_envs,
+            eps_id=lambda copy, k: _eps_id(what, copy, k),
+            spaces=(env.single_observation_space, env.single_action_space),
+        )
+        loop = EnvironmentLoop(
+            env,
+            policy,
+            seed=seed,
+            explore=explore,
+            quota=shares(task.episodes, num_envs),
+            with_extras=keep_action_distribution,
+        )
+        step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(loop.observations)))
+        steps = int(np.clip(STEPS_BYTES // step_bytes, 1, MAX_STEPS))
+        while not loop.is_over:
+            finished = builder.build(loop.take(steps, deadline=deadline))
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"{task} is not played by its deadline.")
             yield [replace(episode, custom_data={columns.POLICY_ID: identity}) for episode in finished]
-    finally:
-        env.close()
 
 
 def _eps_id(*parts: str | int) -> str:

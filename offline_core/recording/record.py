@@ -1,82 +1,85 @@
-"""Records episodes of a policy: shares the work out, and commits one dataset version at the end."""
+"""Record episodes of a policy, here or with a pool of workers, and commit them as one dataset version."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
 import secrets
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from offline_core.code_permission import recorded_environment, remember_code
-from offline_core.config import EnvironmentSpec
 from offline_core.conversion.exporting import check_export, export_dataset
-from offline_core.environments import spaces_of
+from offline_core.datasets.commit import commit, find_version
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.manifest import Operation, Statistics
+from offline_core.datasets.prepare import prepared
 from offline_core.errors import ConfigError
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import environment_for, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig, RecordingExport
-from offline_core.recording.player import assignments
+from offline_core.recording.player import EpisodesToPlay, episodes_to_play
+from offline_core.recording.recorder import Recorder, Written
 from offline_core.recording.result import RecorderShare, RecordingResult
-from offline_core.storage.committing import commit, find_version
-from offline_core.storage.dataset import Dataset
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.progress import progress
+from offline_core.runtime.ray_session import ray_is_up, ray_session
+from offline_core.runtime.torch_threads import torch_threads
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Statistics
-from offline_core.storage.preparing import prepared
-
-if TYPE_CHECKING:
-    from offline_core.recording.recorder import Written
 
 log = logging.getLogger(__name__)
 
 MAX_SEED = 2**31 - 1
+RAY_START_SECONDS = 6.0
+"""From the start of Ray and its recorders to the first episode."""
 
 _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts"}
-"""Parameters that do not change what is recorded, and so are no part of what identifies it."""
+"""Parameters that do not change the episodes, and so are no part of the operation's identity."""
 
 
 def record_episodes(
     config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
 ) -> RecordingResult:
-    """Plays `policy` for `rounds` times `episodes` complete episodes and commits them as the next version of `output`.
+    """Play `policy` for `rounds` times `episodes` complete episodes and commit them as the next version of `output`.
 
-    The version appears when all rounds are done: whole, or not at all. After a failure the files already written are
-    leftovers that no manifest lists; the same recording writes them again under the same names. If the same was recorded
-    before, nothing is played.
+    The version appears whole when all rounds are done, or not at all. After a failure no manifest lists the files already
+    written; the same recording writes them again under the same names. The same recording from before is reused.
 
     Arguments:
         policy: URI of a checkpoint.
         output: URI of the dataset's folder, created if need be.
-        export: where the committed version is then also written to, in another format or by a writer of the user's own.
+        export: also writes the committed version in another format, or by a user writer.
 
     Raises:
-        CheckpointError: there is no policy to play.
+        CheckpointError: `policy` is not a checkpoint.
         ConfigError: the environment cannot be made or does not fit the policy, or a recorder fits on no node.
         StorageError: the output cannot be written; checked before anything is played.
-        ClusterError: there is no Ray at `RAY_ADDRESS`.
-        DataError: the format of `export` cannot hold an episode; the recording is there by then.
-        RecorderError: the same work lost its recorder more often than `max_recorder_restarts`, or there is no node left.
+        ClusterError: no Ray answers at `RAY_ADDRESS`.
+        DataError: the format of `export` cannot hold an episode; the recording is committed by then.
+        RecorderError: a task lost its recorder more often than `max_recorder_restarts`, or no node is left.
     """
     start = time.perf_counter()
     seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
     remember_code(config)
     manifest = read_policy_manifest(policy)
-    environment = config.environment or recorded_environment(manifest.environment, file=policy)
-    if environment is None:
-        raise ConfigError(f"Policy {policy} does not say where it was trained; name the environment to record in.")
+    environment = environment_for(policy, manifest, config.environment)
     config = config.model_copy(update={"seed": seed, "environment": environment})
     if export is not None:
         remember_code(export)
         check_export(export, environment, output=export.output, dataset=output)
-    operation = Operation.of("record_episodes", config, exclude=_HOW_FAST)
+    operation = Operation.of(
+        "record_episodes", config.model_copy(update={"num_recorders": config.recorders}), exclude=_HOW_FAST
+    )
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
         return _exported(_result(found, reused=True), export)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
-    with prepared(output), ray_session():
+    with prepared(output):
         written, shares = _play_all(config, seed, player, manifest.fingerprint, environment, Location.of(output).uri)
     dataset = commit(
         output,
@@ -110,7 +113,7 @@ def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:
         policy=manifest.parents[0].fingerprint,
         environment=manifest.environment.id,
         statistics=manifest.statistics,
-        recorders=manifest.report.get("recorders", []),  # earlier versions of this program did not write them down
+        recorders=manifest.report.get("recorders", []),  # older manifests have none
         seconds=manifest.report.get("seconds", 0.0),
         reused=reused,
     )
@@ -119,24 +122,52 @@ def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:
 def _play_all(
     config: RecordingConfig, seed: int, policy: Policy, identity: str, environment: EnvironmentSpec, output: str
 ) -> tuple[list[Written], list[RecorderShare]]:
-    """The policy itself goes to the recorders, so that all play the same one whatever becomes of its checkpoint."""
+    """Send the policy itself to the recorders: they play the same one even if its checkpoint is replaced meanwhile."""
+    tasks = episodes_to_play(rounds=config.rounds, episodes=config.episodes, num_recorders=config.recorders)
+    played: dict[EpisodesToPlay, Written] = {}
+    if config.num_recorders == "auto" and not ray_is_up() and not os.environ.get("RAY_ADDRESS"):
+        played = _play_here(Recorder(policy, identity, environment, config, seed, output), tasks)
+        if len(played) == len(tasks):
+            return [played[task] for task in tasks], [RecorderShare.of("here", list(played.values()))]
+    with ray_session():
+        arguments = (identity, environment, config, seed, output)
+        rest, shares = _play_by_actors(config, policy, arguments, [task for task in tasks if task not in played])
+    shares = [RecorderShare.of("here", list(played.values())), *shares] if played else shares
+    return [(played | rest)[task] for task in tasks], shares
+
+
+def _play_here(recorder: Recorder, tasks: Sequence[EpisodesToPlay]) -> dict[EpisodesToPlay, Written]:
+    """Play tasks until `RAY_START_SECONDS` are over; actors play those that are left."""
+    begin, played = time.perf_counter(), dict[EpisodesToPlay, Written]()
+    with torch_threads(1), progress(sum(task.episodes for task in tasks), what="record", unit="episode") as bar:
+        for task in tasks:
+            try:
+                left = RAY_START_SECONDS - (time.perf_counter() - begin)
+                played[task] = recorder.record(task, limit_seconds=left)
+            except TimeoutError:
+                break
+            bar.update(task.episodes)
+    return played
+
+
+def _play_by_actors(
+    config: RecordingConfig, policy: Policy, arguments: tuple[object, ...], tasks: Sequence[EpisodesToPlay]
+) -> tuple[dict[EpisodesToPlay, Written], list[RecorderShare]]:
     import ray
 
-    from offline_core.recording.crew import Crew, room_for_recorders
+    from offline_core.recording.worker_pool import WorkerPool, room_for_recorders
 
     cpus = config.cpus_per_recorder
     if not (room := room_for_recorders(cpus)):
         most = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
-        raise ConfigError(f"A recorder wants {cpus:g} CPUs and no node of Ray has more than {most:g}; lower cpus_per_recorder.")
-    work = assignments(rounds=config.rounds, episodes=config.episodes, num_recorders=config.num_recorders)
-    crew = Crew(
-        (ray.put(policy), identity, environment, config, seed, output),
-        count=min(config.num_recorders, len(work), room),
+        raise ConfigError(f"A recorder needs {cpus:g} CPUs and no node of Ray has more than {most:g}; lower cpus_per_recorder.")
+    pool = WorkerPool(
+        (ray.put(policy), *arguments),
+        count=min(config.recorders, len(tasks), room),
         cpus=cpus,
         max_losses=config.max_recorder_restarts,
     )
     try:
-        results = crew.play(work)
-        return [results[assignment] for assignment in work], crew.shares
+        return pool.play(tasks), pool.shares
     finally:
-        crew.close()
+        pool.close()

@@ -1,25 +1,23 @@
-"""The actor that plays assignments and writes their episodes, straight from its own process to storage."""
+"""Play tasks and write their episodes from the same process to storage."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
-import ray
-import torch
-
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.manifest import FileEntry, Statistics
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
-from offline_core.recording.player import Assignment, play
+from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import FileEntry, Statistics
-from offline_core.storage.writer import EpisodeWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of one assignment."""
+    """The files and statistics of one task."""
 
     files: list[FileEntry]
     statistics: Statistics
@@ -27,10 +25,10 @@ class Written:
 
 
 class Recorder:
-    """Made into a Ray actor by `record_episodes`.
+    """Runs in a Ray actor, or in the calling process.
 
-    The files of an assignment depend on nothing but the assignment and the parameters, down to their names. So when an
-    actor dies and its work is done again by another, the same files are put down again, and nothing is there twice.
+    The files of a task depend on the task and the parameters alone, and so do their names. A recorder that repeats the task
+    of a lost one writes the same files again, and no episode exists twice.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class Recorder:
         seed: int,
         root_uri: str,
     ) -> None:
-        torch.set_num_threads(1)
         self._policy = policy.eval()
         self._identity = identity
         self._environment = environment
@@ -51,31 +48,31 @@ class Recorder:
         self._root = Location.of(root_uri)
         self._episodes = 0
 
-    @ray.method(concurrency_group="progress")  # type: ignore[untyped-decorator]
     def episodes(self) -> int:
-        """How many of the assignment were played so far (asked from outside while `record` runs)."""
+        """How many episodes of its task `record` has finished so far."""
         return self._episodes
 
-    def node(self) -> str:
-        """Address of the machine this runs on."""
-        return str(ray.util.get_node_ip_address())
+    def record(self, task: EpisodesToPlay, *, limit_seconds: float = math.inf) -> Written:
+        """Play a task to its end; its files are complete when this returns.
 
-    def record(self, assignment: Assignment) -> Written:
-        """Plays the assignment to its end; all its files are complete when this returns."""
+        Raises:
+            TimeoutError: it takes longer than `limit_seconds`. Playing the task again writes the same files.
+        """
         start = time.perf_counter()
         config, self._episodes = self._config, 0
         folder = self._environment.id.rpartition(":")[2].replace("/", "-").lower()
-        prefix = f"{folder}/run-{assignment.recorder + 1:06d}-{assignment.round + 1:05d}/part"
+        prefix = f"{folder}/run-{task.recorder + 1:06d}-{task.round + 1:05d}/part"
         with EpisodeWriter(self._root, prefix, format=config.format, config=config.files) as writer:
             for episodes in play(
                 self._policy,
                 self._environment,
-                assignment,
+                task,
                 identity=self._identity,
                 num_envs=config.envs_per_recorder,
                 seed=self._seed,
                 explore=config.explore,
                 keep_action_distribution=config.keep_action_distribution,
+                deadline=start + limit_seconds,
             ):
                 writer.write([episode.validate() for episode in episodes])
                 self._episodes += len(episodes)

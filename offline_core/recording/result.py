@@ -1,29 +1,44 @@
-"""What comes of a recording."""
+"""The results of recording and mixing."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.conversion.exporting import ExportResult
-from offline_core.storage.dataset import DatasetRef
-from offline_core.storage.manifest import Statistics
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.manifest import Statistics
+from offline_core.runtime.result import Result
+
+if TYPE_CHECKING:
+    from offline_core.recording.recorder import Written
 
 
 class RecorderShare(BaseModel):
-    """What one recorder did."""
+    """Episodes and time of one recorder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    node: str = Field(description="Address of the machine it ran on.")
+    node: str = Field(description="Address of its machine.")
     episodes: int
     steps: int
     seconds: float = Field(description="Playing and writing.")
 
+    @classmethod
+    def of(cls, node: str, written: Sequence[Written]) -> RecorderShare:
+        """What one recorder wrote on `node`."""
+        return cls(
+            node=node,
+            episodes=sum(each.statistics.episodes for each in written),
+            steps=sum(each.statistics.steps for each in written),
+            seconds=sum(each.seconds for each in written),
+        )
 
-class RecordingResult(BaseModel):
-    """What was recorded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class RecordingResult(Result):
+    """A recording, its statistics and its recorders."""
 
     dataset: DatasetRef
     policy: str = Field(description="Fingerprint of the policy that played.")
@@ -32,17 +47,13 @@ class RecordingResult(BaseModel):
     recorders: list[RecorderShare] = Field(description="One entry a recorder.")
     seconds: float
     export: ExportResult | None = Field(
-        None, exclude_if=lambda export: export is None, description="What was also written, and where."
+        None, exclude_if=lambda export: export is None, description="The export, if one was configured."
     )
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
 
 
-class MixtureResult(BaseModel):
-    """What came of what."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class MixtureResult(Result):
+    """A mixture, and the steps that each source gave."""
 
     dataset: DatasetRef
     steps: dict[str, int] = Field(description="Steps by source.")
-    is_complete: bool = Field(description="False: a dataset had no more episodes before all steps were there.")
-    reused: bool = Field(False, description="It was there already, made by the same operation of the same things.")
+    is_complete: bool = Field(description="False: a dataset ran out of episodes before `steps` was reached.")

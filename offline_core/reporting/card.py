@@ -30,7 +30,7 @@ class Card:
     """PNG."""
     ran: Ran | None = None
     lineage: str = ""
-    """What it was made of, as Mermaid."""
+    """The lineage of the result, as Mermaid."""
 
     def markdown(self, picture: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
@@ -39,7 +39,7 @@ class Card:
             link = picture or f"data:image/png;base64,{base64.b64encode(self.picture).decode()}"
             parts.append(f"![{_text(self.title)}]({link})")
         if self.lineage:
-            parts += ["## Made of", _fenced("mermaid", self.lineage)]
+            parts += ["## Lineage", _fenced("mermaid", self.lineage)]
         if self.ran is not None:
             parts += ["## What ran", _fenced("yaml", _yaml(self.ran))]
             if self.ran.versions:
@@ -47,7 +47,7 @@ class Card:
         return "\n\n".join(parts) + "\n"
 
     def files(self, name: str) -> dict[str, bytes]:
-        """The card as files that lie in one folder: `<name>.png`, if there is a picture, and `<name>.md`."""
+        """The card as files of one folder: `<name>.png`, if it has a picture, and `<name>.md`."""
         picture = {} if self.picture is None else {f"{name}.png": self.picture}
         return picture | {f"{name}.md": self.markdown(f"{name}.png").encode()}
 
@@ -56,10 +56,10 @@ def links(addresses: Mapping[str, str], *, hours: float) -> str:
     """A section of Markdown that leads to files, by name; not for what lasts longer than the links.
 
     Arguments:
-        hours: for which the links can be followed, by whoever has them.
+        hours: how long the links are valid.
     """
     lines = [f"- [{_text(name)}](<{address}>)" for name, address in addresses.items()]
-    return "\n".join(["## Files", "", *lines, "", f"Whoever has these links can follow them, for {hours:g} hours."]) + "\n"
+    return "\n".join(["## Files", "", *lines, "", f"These links open without a login for {hours:g} hours."]) + "\n"
 
 
 def _table(rows: Mapping[str, object]) -> str:

@@ -98,14 +98,14 @@ def estimates_card(
         episodes: that were recorded.
         required: the return that is required.
     """
-    told = {"Recorded": _interval(recorded), **{f"Estimate {name}": _interval(each) for name, each in estimates.items()}}
+    values = {"Recorded": _interval(recorded), **{f"Estimate {name}": _interval(each) for name, each in estimates.items()}}
     for name, (effective, largest) in sizes.items():
-        told[f"Estimate {name}"] += f"; {effective:,.1f} of {episodes:,} episodes effective, largest weight {largest:.1%}"
+        values[f"Estimate {name}"] += f"; {effective:,.1f} of {episodes:,} episodes effective, largest weight {largest:.1%}"
     doubts = {f"{MARKS['warn']} {number}": warning for number, warning in enumerate(warnings, 1)}
     figure, (left, right) = figures.new_figure(2)
     figures.intervals(left, estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
     figures.bars(right, {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
-    return Card("Off-policy estimate", {**rows, **told, **doubts}, figures.png(figure))
+    return Card("Off-policy estimate", {**rows, **values, **doubts}, figures.png(figure))
 
 
 def _interval(interval: tuple[float, float, float]) -> str:

@@ -1,4 +1,4 @@
-"""Any filesystem of PyArrow's or fsspec's: Google's and Azure's stores, Hadoop's, SFTP servers, and those that users make."""
+"""A store on any filesystem of PyArrow or fsspec: Google Cloud, Azure, Hadoop, SFTP, and user filesystems."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from typing import IO, Any
 from pyarrow import fs
 
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError, RefusedError, os_errors
+from offline_core.storage.fsspec_adapter import EXCLUSIVE, open_filesystem
 from offline_core.storage.lease import lease
-from offline_core.storage.opened import EXCLUSIVE, opened
 from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
 
 _COPY_BYTES = 16 * 2**20
 _MARKER = ".folder"
-"""Where there are no folders, a file makes one."""
+"""An empty file that makes a folder exist in an object store."""
 
 
 @dataclass(frozen=True)
 class FilesystemStore(Spooling):
-    """See `Store`. What is put is there whole or not at all if the filesystem sees to it, as object stores do."""
+    """See `Store`. Puts are atomic where the filesystem's own are, as in object stores."""
 
     maker: str
     """A protocol of fsspec, or module:callable."""
     arguments: str = field(repr=False)
-    """For it, as JSON; `${NAME}` stands for an environment variable, whose value never leaves the process."""
+    """Arguments for it, as JSON; the value of a variable `${NAME}` never leaves the process."""
     one_writer: bool
-    """There is never a second run that writes to the same folder."""
+    """No two runs write to the same folder."""
 
     @property
     @os_errors()
     def filesystem(self) -> fs.FileSystem:
-        return opened(self.maker, self.arguments)[0]
+        return open_filesystem(self.maker, self.arguments)[0]
 
     @os_errors()
     def put(self, path: str, data: bytes) -> None:
@@ -56,7 +56,7 @@ class FilesystemStore(Spooling):
             try:
                 with _bucket_there():
                     self._native.pipe_file(path, data, mode="create")
-            except FileExistsError:  # a put whose answer was lost was sent again, and has then found itself
+            except FileExistsError:  # a retried put whose first answer was lost finds its own bytes
                 if self._native.cat_file(path) != data:
                     raise
             return
@@ -64,7 +64,7 @@ class FilesystemStore(Spooling):
             raise RefusedError(
                 errno.EACCES,
                 f"{self.maker} cannot create a file that only one of two writers gets; if no two runs ever write to the same "
-                "place there, say so with one_writer in OFFLINE_FILESYSTEMS",
+                "folder, set one_writer in OFFLINE_FILESYSTEMS",
             )
         if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
             raise FileExistsError(errno.EEXIST, "exists already", path)
@@ -93,7 +93,7 @@ class FilesystemStore(Spooling):
         file.flush()
         file.seek(0)
         if self.maker in EXCLUSIVE:
-            # Not by a stream: one that is closed after an error leaves what it had got, under its name.
+            # Not by a stream: closing one after an error leaves a partial file under its name.
             with _bucket_there():
                 self._native.put_file(f"/dev/fd/{file.fileno()}", path)
         else:
@@ -103,7 +103,7 @@ class FilesystemStore(Spooling):
 
     @contextlib.contextmanager
     def _moved_to(self, path: str) -> Iterator[str]:
-        """A name to write to, which becomes `path` if nothing goes wrong."""
+        """Yield a temporary name, and move it to `path` if the block succeeds."""
         folder = posixpath.dirname(path)
         temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
         if folder.strip("/"):
@@ -112,7 +112,7 @@ class FilesystemStore(Spooling):
             yield temporary
             self.filesystem.move(temporary, path)
         except BaseException:
-            with contextlib.suppress(Exception):  # the error that brought us here is the one to see
+            with contextlib.suppress(Exception):  # the error before is the one to report
                 self.filesystem.delete_file(temporary)
             raise
 
@@ -120,7 +120,7 @@ class FilesystemStore(Spooling):
         return lease(self, path)
 
     def link(self, path: str) -> str | None:
-        with contextlib.suppress(Exception):  # not all can, and not with all credentials
+        with contextlib.suppress(Exception):  # not every filesystem can, nor with every kind of credentials
             return str(self._native.sign(path, expiration=LINK_SECONDS))
         return None
 
@@ -128,17 +128,14 @@ class FilesystemStore(Spooling):
     def has_buckets(self) -> bool:
         return self.maker in EXCLUSIVE
 
-    def abort_uploads(self, path: str, *, older_than_days: float) -> int:
-        return 0  # they go by themselves, after a week at most
-
     @property
     def _native(self) -> Any:
-        return opened(self.maker, self.arguments)[1]
+        return open_filesystem(self.maker, self.arguments)[1]
 
 
 @contextlib.contextmanager
 def _bucket_there() -> Iterator[None]:
-    """Nothing else can be missing where something is written and there are no folders."""
+    """Report a missing bucket: a write to an object store misses nothing else."""
     try:
         yield
     except FileNotFoundError as error:

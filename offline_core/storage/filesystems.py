@@ -1,13 +1,13 @@
-"""From the scheme of a URI to the store that serves it, as the installation defines it.
+"""From the scheme of a URI to its store.
 
-`s3://`, `gs://`, `abfs://` and `hdfs://` work as their clients find themselves configured. Other schemes, or other settings
-for these, are defined in the variable `OFFLINE_FILESYSTEMS`, as JSON:
+`s3://`, `gs://`, `abfs://` and `hdfs://` use their clients' own configuration. Other schemes, or other settings for these,
+are defined in the variable `OFFLINE_FILESYSTEMS`, as JSON:
 
     {"archive": {"filesystem": "pyarrow.fs:HadoopFileSystem", "arguments": {"host": "namenode"}, "path": "/rl"},
      "s3": {"filesystem": "s3", "arguments": {"endpoint": "http://minio:9000"}}}
 
-Then `archive://cartpole` is `/rl/cartpole` in that filesystem. `${NAME}` in an argument stands for another variable, which is
-where secrets belong.
+Then `archive://cartpole` is `/rl/cartpole` in that filesystem. `${NAME}` in an argument stands for another variable, as for
+secrets.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from offline_core.config import Config
 from offline_core.errors import ConfigError, LocationError
+from offline_core.runtime.config import Config
 from offline_core.storage.filesystem_store import FilesystemStore
+from offline_core.storage.fsspec_adapter import parse_url, with_variables
 from offline_core.storage.hadoop import MAKER, hadoop_place
-from offline_core.storage.opened import filled_in, place_of
 from offline_core.storage.s3 import S3Settings, S3Store
 from offline_core.storage.stores import Store
 
@@ -35,12 +35,12 @@ class FilesystemSpec(Config):
     """A filesystem with its arguments."""
 
     filesystem: str = Field(description="s3, a protocol of fsspec, or module:callable that makes one of PyArrow's or fsspec's.")
-    arguments: dict[str, Any] = Field({}, description="For it; ${NAME} in a text stands for an environment variable.")
+    arguments: dict[str, Any] = Field({}, description="Its arguments; ${NAME} in a text stands for an environment variable.")
     path: str = Field("", description="Folder in it that <scheme>:// stands for.")
     one_writer: bool = Field(
         False,
-        description="There are never two runs that write to the same folder. To be said of filesystems that cannot create a "
-        "file exclusively: all but s3, gs and abfs.",
+        description="No two runs ever write to the same folder. Needed for filesystems that cannot create a file exclusively: "
+        "all but s3, gs and abfs.",
     )
 
 
@@ -51,15 +51,15 @@ _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
 
 def schemes() -> list[str]:
-    """What URIs may begin with, beside `file`."""
+    """Return the schemes of URIs, besides `file`."""
     return list(_defined(os.environ.get(VARIABLE, "")))
 
 
-def open_place(scheme: str, rest: str) -> tuple[Store, str]:
-    """(store, path in it) of `<scheme>://<rest>`.
+def open_store(scheme: str, rest: str) -> tuple[Store, str]:
+    """Return the store of `<scheme>://<rest>` and the path in it.
 
     Raises:
-        LocationError: the scheme stands for nothing, or what serves it is not installed.
+        LocationError: the scheme is unknown, or its package is not installed.
         ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
     """
     specs = _defined(os.environ.get(VARIABLE, ""))
@@ -81,18 +81,18 @@ def open_place(scheme: str, rest: str) -> tuple[Store, str]:
     if ":" in spec.filesystem:
         arguments = spec.arguments
     else:
-        path, arguments = place_of(spec.filesystem, path, spec.arguments)
+        path, arguments = parse_url(spec.filesystem, path, spec.arguments)
     return FilesystemStore(spec.filesystem, json.dumps(arguments, sort_keys=True), spec.one_writer), path
 
 
 def _s3_settings(scheme: str, arguments: dict[str, Any]) -> S3Settings:
     known = S3Settings.model_fields
-    if strange := ", ".join(arguments.keys() - known):  # without their values, which may be secret
+    if strange := ", ".join(arguments.keys() - known):  # without values, which may be secret
         raise ConfigError(
-            f"{VARIABLE}: {scheme} has no argument {strange}; s3 takes {', '.join(known)}. Who we are is for boto3 to find "
-            "out: give a profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            f"{VARIABLE}: {scheme} has no argument {strange}; s3 takes {', '.join(known)}. boto3 finds the "
+            "credentials: give a profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
-    return S3Settings.of(filled_in(arguments))
+    return S3Settings.of(with_variables(arguments))
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""Places in Hadoop: from a URI to PyArrow's client and its arguments."""
+"""`hdfs:` URIs as arguments of PyArrow's Hadoop client."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _LOADING = re.compile(r"Unable to load lib(jvm|hdfs)|Prior attempt to load libhd
 
 
 def hadoop_uri(rest: str) -> str:
-    """The one way to write `hdfs:<rest>`: without a server, the place is in the one that Hadoop's configuration names.
+    """Return the canonical form of `hdfs:<rest>`; without a server, Hadoop's configuration names one.
 
     Raises:
-        LocationError: it is none.
+        LocationError: it is not a valid URI.
     """
     found, has_server = _PLACE.fullmatch(rest), rest.startswith("//")
     if found is None or (has_server and found["host"] is None) or not (found["host"] or found["path"].strip("/")):
-        raise LocationError(f"hdfs:{rest} names no place in Hadoop; write hdfs://namenode:8020/folder, or hdfs:///folder.")
+        raise LocationError(f"hdfs:{rest} is no location in Hadoop; write hdfs://namenode:8020/folder, or hdfs:///folder.")
     server = rest.removeprefix("//").partition("/")[0] if has_server else ""
     return "/".join([f"hdfs://{server}", *filter(None, found["path"].split("/"))])
 
 
 def hadoop_place(uri: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """(path, arguments of `MAKER`) of what `hadoop_uri` gives; a server among `arguments` is meant if the URI names none."""
+    """Return (path, arguments of `MAKER`) for a canonical URI; `arguments` may name the server that the URI omits."""
     found = _PLACE.fullmatch(uri.removeprefix("hdfs:"))
     assert found is not None
     named: dict[str, Any] = {"host": found["host"], "port": int(found["port"] or 0)} if found["host"] else {}
@@ -41,5 +41,5 @@ def hadoop_place(uri: str, arguments: dict[str, Any]) -> tuple[str, dict[str, An
 
 
 def is_missing_client(error: OSError) -> bool:
-    """PyArrow looked for libraries that are not installed."""
+    """Whether PyArrow did not find Hadoop's libraries."""
     return _LOADING.match(str(error)) is not None

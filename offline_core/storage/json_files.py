@@ -1,4 +1,4 @@
-"""JSON files of this package: each ends with a checksum of what stands before it, which is verified when the file is read."""
+"""JSON files of this package: each ends with a checksum of the bytes before it, verified when the file is read."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import re
 
 from pydantic import ValidationError
 
-from offline_core.config import problems
 from offline_core.errors import CorruptFileError
+from offline_core.runtime.config import problems
 
 _CHECKSUM = re.compile(rb',\s*"checksum":\s*"([^"]*)"\s*\}\s*$')
 
 
 def with_checksum(text: str) -> bytes:
-    """A JSON object, with the SHA-256 of its text as the last field, `checksum`."""
+    """Append the SHA-256 of the text to a JSON object, as its last field `checksum`."""
     body = text.rstrip().removesuffix("}").rstrip().encode()
     return body + b',\n  "checksum": "' + _digest(body) + b'"\n}'
 
 
 def without_checksum(data: bytes, where: str) -> bytes:
-    """The object itself, once its checksum was verified. Files of earlier versions have none, and are taken as they are.
+    """Verify and remove the checksum; files of earlier versions have none.
+
+    Arguments:
+        where: the URI of the file.
 
     Raises:
-        CorruptFileError: it is not what was written; the message names `where`.
+        CorruptFileError: the file is not what was written.
     """
     found = _CHECKSUM.search(data)
     if found is None:
@@ -32,17 +35,18 @@ def without_checksum(data: bytes, where: str) -> bytes:
     if _digest(body) != found[1]:
         raise CorruptFileError(
             f"{where} is not what was written: it is damaged, or was edited (its checksum differs). Restore it from a copy; "
-            "if it was edited on purpose, delete its last field, checksum."
+            "if it was edited on purpose, delete its last field, checksum.",
+            uri=where,
         )
     return body + b"\n}"
 
 
 def reason_of(error: ValidationError, field: str, reads: int) -> str:
-    """Why a file cannot be read: a newer version of this package wrote it, or whatever else does not fit.
+    """Describe why a file cannot be read: a newer version of this package wrote it, or its fields are wrong.
 
     Arguments:
-        field: that says which format the file has.
-        reads: the format that can be read here.
+        field: holds the format of the file.
+        reads: the newest format that this version reads.
     """
     for found in error.errors(include_url=False):
         if found["loc"] == (field,) and isinstance(found["input"], int) and found["input"] > reads:

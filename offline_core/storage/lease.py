@@ -1,7 +1,7 @@
-"""Holding a folder alone where there are no locks: a numbered file, which only one can create, and which shows a pulse.
+"""A lease on a folder where there are no locks: a numbered file, created exclusively, with a heartbeat.
 
-Who holds the highest number holds the folder, as long as that file changes now and then. Nobody's clock is compared with
-another's: who finds a file that does not change watches it for `LEASE_SECONDS`, and then takes the next number.
+The process with the highest number holds the folder as long as that file changes. Clocks are not compared: a process that
+finds the file watches it for `LEASE_SECONDS`, and creates the next number if the file does not change.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from offline_core.storage.stores import Store
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-PULSE_SECONDS = 5.0
-LOOK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 5.0
+POLL_SECONDS = 1.0
 
 _PREFIX = ".lock-"
 _RELEASED = b"released"
 
 
 class LeaseLostError(OSError):
-    """Another run holds the folder, or may hold it, as this one gave no sign of life for too long."""
+    """Another run may hold the folder, as this one sent no heartbeat for too long."""
 
 
 @contextlib.contextmanager
 def lease(store: Store, folder: str) -> Iterator[None]:
-    """Holds `folder` alone inside the block; a process that dies holds it for `LEASE_SECONDS` more.
+    """Hold `folder` inside the block; after a process dies, others wait for `LEASE_SECONDS`.
 
     Raises:
         BlockingIOError: another process holds it, and is alive.
-        LeaseLostError: at the end of the block; another process has taken it meanwhile.
+        LeaseLostError: at the end of the block; another process took it meanwhile.
     """
     known = _numbers(store, folder)
     if known and _is_alive(store, _path(folder, known[-1])):
@@ -55,11 +55,11 @@ def lease(store: Store, folder: str) -> Iterator[None]:
                 store.delete(_path(folder, old))
         yield
     if holding.is_lost:
-        raise LeaseLostError(errno.EBUSY, "this run gave no sign of life for too long, and another may hold it now", folder)
+        raise LeaseLostError(errno.EBUSY, "this run sent no heartbeat for too long, and another may hold it now", folder)
 
 
 class _Holding:
-    """A number that is ours, and the thread that shows that we live."""
+    """A number that this process created, and the thread that sends heartbeats."""
 
     def __init__(self, store: Store, folder: str, number: int) -> None:
         self.store, self.folder, self.number = store, folder, number
@@ -67,16 +67,16 @@ class _Holding:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
         self.is_lost = False
         self._held_at = 0.0
-        """time.monotonic() at which it was ours for sure."""
+        """time.monotonic() when it was last verified."""
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._pulse, name="lease", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
 
     def __enter__(self) -> None:
         try:
             self.store.create(self.path, self._sign(0))
         except FileExistsError as error:
             raise BlockingIOError(errno.EWOULDBLOCK, "another process was first", self.folder) from error
-        if self._is_overtaken():  # our number was given, given back and deleted while we looked at the one before
+        if self._is_superseded():  # another process took and released this number, and a later one followed
             with contextlib.suppress(OSError):
                 self.store.delete(self.path)
             raise BlockingIOError(errno.EWOULDBLOCK, "others were first", self.folder)
@@ -85,28 +85,30 @@ class _Holding:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
         if kind is not None and issubclass(kind, StorageUnavailableError):
-            return  # nor can the folder be given back: others wait a little longer
+            return  # the release would fail as well: others wait a little longer
         self._thread.join()
         try:
-            self.is_lost = self.is_lost or self._is_overtaken()
+            self.is_lost = self.is_lost or self._is_superseded()
             self.store.put(self.path, _RELEASED)
-        except Exception as error:  # then others wait a little longer
-            log.warning("Cannot give %s back: %s", self.folder, error)
+        except Exception as error:  # others wait a little longer
+            log.warning("Cannot release %s: %s", self.folder, error)
             self.is_lost = self.is_lost or time.monotonic() - self._held_at > LEASE_SECONDS
 
-    def _pulse(self) -> None:
+    def _beat(self) -> None:
         beat = 0
-        while not self._done.wait(PULSE_SECONDS) and not self.is_lost:
+        while not self._done.wait(HEARTBEAT_SECONDS) and not self.is_lost:
             beat += 1
             try:
                 self.store.put(self.path, self._sign(beat))
-                self.is_lost = self._is_overtaken()
-            except Exception as error:  # whatever it is, the next beat may go well
-                log.warning("Cannot show that this run still holds %s: %s", self.folder, error)
+                self.is_lost = self._is_superseded()
+            except Exception as error:  # of any kind: the next heartbeat may succeed
+                log.warning("Cannot send a heartbeat for %s: %s", self.folder, error)
         if self.is_lost:
-            log.error("Another run holds %s now: this one gave no sign of life for %g s.", self.folder, LEASE_SECONDS)
+            log.error(
+                "Lease lost: another run holds %s now, as this one sent no heartbeat for %g s.", self.folder, LEASE_SECONDS
+            )
 
-    def _is_overtaken(self) -> bool:
+    def _is_superseded(self) -> bool:
         asked_at = time.monotonic()
         if _numbers(self.store, self.folder)[-1:] > [self.number]:
             return True
@@ -118,22 +120,20 @@ class _Holding:
 
 
 def _is_alive(store: Store, path: str) -> bool:
-    """Whether the holder of that file changes it within `LEASE_SECONDS`, having not released it."""
+    """Whether the holder of that file changes it within `LEASE_SECONDS` and has not released it."""
     first = _read(store, path)
     until = time.monotonic() + LEASE_SECONDS
     if first not in (_RELEASED, b""):
-        log.info(
-            "Another run holds %s, or was killed: waiting %g s for a sign of life.", posixpath.dirname(path), LEASE_SECONDS
-        )
+        log.info("Another run holds %s, or was killed: waiting %g s for a heartbeat.", posixpath.dirname(path), LEASE_SECONDS)
     while (now := _read(store, path)) not in (_RELEASED, b""):
         if now != first:
             return True
         if time.monotonic() > until:
             log.warning(
-                "Whoever held %s gave no sign of life for %g s: it is taken over.", posixpath.dirname(path), LEASE_SECONDS
+                "The holder of %s sent no heartbeat for %g s: this run takes it over.", posixpath.dirname(path), LEASE_SECONDS
             )
             return False
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return False
 
 

@@ -1,6 +1,6 @@
-"""A URI and the filesystem that serves it: the one place where a string becomes a place.
+"""Locations: a URI and the store that serves it.
 
-Paths stay URIs from end to end; nothing here or above joins them with `pathlib`, which would turn `s3://` into `s3:/`.
+Paths stay URIs from end to end: `pathlib` would turn `s3://` into `s3:/`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, VersionExistsError
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError
-from offline_core.storage.filesystems import open_place, schemes
-from offline_core.storage.given_store import GivenStore
+from offline_core.storage.filesystems import open_store, schemes
 from offline_core.storage.hadoop import hadoop_uri
 from offline_core.storage.lease import LeaseLostError
 from offline_core.storage.storage_errors import storage_errors
 from offline_core.storage.stores import TEMPORARY, LocalStore, Store
+from offline_core.storage.user_filesystem import UserFilesystemStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-"""Of two letters at least, for `C:/` is a drive."""
+"""Two letters at least: `C:/` is a drive."""
 
 _CREDENTIALS = re.compile(r"[^/@:]*:(?!\d+(/|$)).*@")
-"""`key:secret@` where a bucket or a server has to be; what follows a server's colon is a port."""
+"""`key:secret@` in place of a bucket or a server; digits after a server's colon are a port."""
 
 _SETTINGS = re.compile(r"\?[^/=]+=")
-"""`?name=value`, as PyArrow reads them; keys and secrets may be among them."""
+"""`?name=value`, as PyArrow reads settings, perhaps secret ones."""
 
-_ANOTHER = re.compile(r"""[,;]\s*['"]?/|[,;\s]\s*['"]?[A-Za-z][A-Za-z0-9+.-]*://|^\s*\[.*,.*\]\s*$""")
-"""Where a second place begins, in what other systems take for a list."""
+_SEVERAL = re.compile(r"""[,;]\s*['"]?/|[,;\s]\s*['"]?[A-Za-z][A-Za-z0-9+.-]*://|^\s*\[.*,.*\]\s*$""")
+"""The begin of a second location, in what other systems read as a list."""
 
-_ONE_PLACE = "One place has to be named, by a path or one URI, and not several nor a list of them."
+_ONE_LOCATION = "Give one location, as a path or a URI, and not several nor a list of them."
 
 _CONTROL = re.compile(r"[\0-\x1f]")
 
@@ -52,26 +52,26 @@ class Location:
     """An absolute local path, or a URI with its scheme."""
     store: Store
     path: str
-    """The same place as the filesystem names it."""
+    """The path in the filesystem."""
 
     @classmethod
     def of(cls, uri: str) -> Location:
-        """The location of a local path (relative ones from the working directory) or of a URI, see `filesystems`.
+        """Parse a local path (relative ones from the working directory) or a URI, see `filesystems`.
 
         Raises:
             LocationError: an empty name, a scheme that cannot be opened, or a URI with credentials in it.
             ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
         """
         if not isinstance(uri, str):
-            raise LocationError(_ONE_PLACE)
+            raise LocationError(_ONE_LOCATION)
         refuse_credentials(uri)
         scheme = _SCHEME.match(uri)
         if scheme and not uri.startswith("/", scheme.end()) and scheme[1].lower() not in schemes():
-            scheme = None  # a file with a colon in its name
-        if _ANOTHER.search(uri) or (scheme is None and "://" in uri):  # not repeated: there may be credentials in it
-            raise LocationError(_ONE_PLACE)
+            scheme = None  # a file name with a colon
+        if _SEVERAL.search(uri) or (scheme is None and "://" in uri):  # without repeating it: it may contain credentials
+            raise LocationError(_ONE_LOCATION)
         if not uri.strip() or _CONTROL.search(uri):
-            raise LocationError(f"{uri!r} names no place; give a folder such as 'runs/cartpole'.")
+            raise LocationError(f"{uri!r} is no location; give a folder such as 'runs/cartpole'.")
         match scheme and scheme[1].lower():
             case None:
                 return cls._local(os.path.expanduser(uri))
@@ -90,14 +90,14 @@ class Location:
                     raise LocationError(f"{uri!r} names no bucket; write {other}://bucket/folder.")
                 if _SETTINGS.search(rest):
                     raise LocationError(
-                        f"A URI with {other}:// has settings behind a question mark: set them as variables, or in "
+                        f"A URI with {other}:// has settings after a question mark: set them as variables, or in "
                         "OFFLINE_FILESYSTEMS."
                     )
-                if {".", ".."} & set(rest.split("/")):  # one client would follow them, and another look for such a key
-                    raise LocationError(f"{uri!r}: a URI cannot go up by '..' or stay by '.'; write where it leads.")
-                store, path = open_place(other, rest)
-                place = uri if other == "hdfs" else f"{other}://{'/'.join(filter(None, rest.split('/')))}"
-                return cls(uri=place, store=store, path=path)
+                if {".", ".."} & set(rest.split("/")):  # clients disagree: some follow them, some look for such a key
+                    raise LocationError(f"{uri!r}: a URI cannot contain '..' or '.'; write the location that it leads to.")
+                store, path = open_store(other, rest)
+                normal = uri if other == "hdfs" else f"{other}://{'/'.join(filter(None, rest.split('/')))}"
+                return cls(uri=normal, store=store, path=path)
 
     @classmethod
     def _local(cls, path: str) -> Location:
@@ -106,48 +106,49 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """On this machine's disks, or what is mounted there."""
+        """Whether it is on this machine's disks or mounts."""
         return isinstance(self.store, LocalStore)
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        """PyArrow's, which knows this place as `path`."""
+        """PyArrow's filesystem, for `path`."""
         return self.store.filesystem
 
     def child(self, relative: str) -> Location:
-        """The place at `relative` below this one."""
+        """Return the location at `relative` below this one."""
         return Location(_join(self.uri, relative), self.store, _join(self.path, relative))
 
     def inside(self, name: str) -> Location:
-        """The place of that name below this folder, see `check_names`."""
+        """Return the location of that name below this folder, see `check_names`."""
         self.check_names([name])
         return self.child(name)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Names that a file gives, which may come from elsewhere, have to lie below this folder.
+        """Check that untrusted names, which a file contains, stay below this folder.
 
         Raises:
-            LocationError: one leads elsewhere: it is absolute, goes up, or a link on the way leaves the folder.
+            LocationError: one is absolute, goes up, or a link on its path leaves the folder.
         """
         checked: set[str] = set()
         root = os.path.realpath(self.path) if self.is_local else ""
         for name in names:
             if not name or _CONTROL.search(name) or {"", ".", ".."} & set(name.split("/")):
-                raise LocationError(f"A file of {self.uri} names {name[:200]!r}, which is no file below it.")
+                raise LocationError(f"A file of {self.uri} names {name[:200]!r}, which is no file below it.", uri=self.uri)
             path = _join(self.path, name)
             links = [each for each in (posixpath.dirname(path), path) if each not in checked and self.is_local]
             checked.add(posixpath.dirname(path))
             if self.is_local and _is_special(path):
-                raise LocationError(f"{_join(self.uri, name)} is a pipe or a device, and no file.")
+                raise LocationError(f"{_join(self.uri, name)} is a pipe or a device, and no file.", uri=self.uri)
             for each in links:
                 if (each != path or os.path.islink(path)) and os.path.commonpath([root, os.path.realpath(each)]) != root:
                     raise LocationError(
                         f"{_join(self.uri, name)} is a link, or lies behind one, that leaves {self.uri}. If you trust it, copy "
-                        "what it leads to: cp -rL."
+                        "its target: cp -rL.",
+                        uri=self.uri,
                     )
 
     def is_near(self, uri: str) -> bool:
-        """Whether `uri` is on this machine, or in the bucket of this place: others that a file names are not asked."""
+        """Whether `uri`, which a file names, is on this machine or in the same bucket: others get no request."""
         scheme, slashes, rest = uri.partition("://")
         if not slashes or scheme.lower() == "file":
             return True
@@ -158,16 +159,16 @@ class Location:
 
     @property
     def parent(self) -> Location:
-        """The folder this place is in.
+        """The folder that contains this location.
 
         Raises:
-            LocationError: it is a bucket, or the root of a filesystem object.
+            LocationError: this is a bucket, or the root of a filesystem object.
         """
         scheme, _, rest = self.uri.partition("://")
-        if isinstance(self.store, GivenStore) and rest and "/" not in rest:
+        if isinstance(self.store, UserFilesystemStore) and rest and "/" not in rest:
             return Location(f"{scheme}://", self.store, posixpath.dirname(self.path))
         if "/" not in (rest or scheme):
-            raise LocationError(f"{self.uri} is a whole bucket; name a folder in it, such as {self.uri}/runs.")
+            raise LocationError(f"{self.uri} is a whole bucket; name a folder in it, such as {self.uri}/runs.", uri=self.uri)
         return Location(posixpath.dirname(self.uri), self.store, posixpath.dirname(self.path))
 
     def is_file(self) -> bool:
@@ -177,10 +178,10 @@ class Location:
         return bool(self._type() == fs.FileType.Directory)
 
     def check_bucket(self) -> None:
-        """To be asked where nothing was found: listings of buckets that are not there may be empty.
+        """Check the bucket after nothing was found: the listing of a missing bucket may be empty.
 
         Raises:
-            StorageError: there is no such bucket, or it cannot be seen.
+            StorageError: the bucket does not exist, or access to it is denied.
         """
         bucket = self.path.partition("/")[0]
         with storage_errors("look at", self.uri):
@@ -188,54 +189,54 @@ class Location:
                 raise NoBucketError(errno.ENOENT, NO_BUCKET)
 
     def files(self, *, recursive: bool = True) -> list[str]:
-        """Paths relative to this folder of the files below it, sorted; none if there is no folder."""
+        """Return the sorted relative paths of the files below this folder; none if it does not exist."""
         return sorted(self.sizes(recursive=recursive))
 
     def sizes(self, *, recursive: bool = True) -> dict[str, int]:
-        """Bytes of the files below this folder, by their paths relative to it."""
+        """Return the bytes of the files below this folder, by relative path."""
         with storage_errors("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
         start = len(self.path.rstrip("/")) + 1
         return {info.path[start:]: info.size for info in found if info.type == fs.FileType.File}
 
     def read(self) -> bytes:
-        """The whole file.
+        """Return the whole file.
 
         Raises:
-            StorageError: it is not there or cannot be read.
+            StorageError: it does not exist or cannot be read.
         """
         with storage_errors("read", self.uri), self.filesystem.open_input_file(self.path) as file:
-            return file.read()  # type: ignore[no-any-return]  # at once; a stream asks for 256 KiB at a time
+            return file.read()  # type: ignore[no-any-return]  # one request; a stream reads 256 KiB at a time
 
     def write(self, data: bytes) -> None:
-        """Puts `data` there, replacing what was there, whole or not at all."""
+        """Write the file, replacing the one that exists, whole or not at all."""
         with storage_errors("write", self.uri):
             self.store.put(self.path, data)
 
     def create(self, data: bytes) -> None:
-        """Puts `data` there, whole, if nothing is there yet.
+        """Write the file, whole, if none exists.
 
         Raises:
-            VersionExistsError: somebody else was first.
+            VersionExistsError: another writer was first.
         """
         with storage_errors("write", self.uri):
             try:
                 self.store.create(self.path, data)
             except FileExistsError as error:
-                raise VersionExistsError(f"{self.uri} exists already: another writer was first.") from error
+                raise VersionExistsError(f"{self.uri} exists already: another writer was first.", uri=self.uri) from error
 
     def make_folder(self) -> Location:
-        """This folder, created with its parents if need be and shown to be writable.
+        """Create this folder and its parents where missing, and check that it can be written to.
 
         Raises:
-            StorageError: no permission, no space, no bucket, or a file is in the way.
+            StorageError: permission denied, no space, no bucket, or a file is in the way.
         """
         with storage_errors("write", self.uri):
             self.store.make_folder(self.path)
         return self
 
     def remove_empty_folder(self) -> None:
-        """This folder is not there any more.
+        """Remove this empty folder.
 
         Raises:
             StorageError: it is not empty, or cannot be removed.
@@ -244,41 +245,37 @@ class Location:
             self.store.remove_empty_folder(self.path)
 
     def delete(self) -> None:
-        """This file is not there any more."""
+        """Delete this file if it exists."""
         with storage_errors("delete", self.uri):
             self.store.delete(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """This folder is ours alone inside the block; the lock ends with the process, however that ends.
+        """Lock this folder inside the block; the lock ends with the process, however that ends.
 
         Raises:
-            BusyError: another run holds it, or, at the end, has taken it as this one gave no sign of life for too long.
+            BusyError: another run holds it, or took it meanwhile, as this one sent no heartbeat for too long.
         """
-        with self._kept(), contextlib.ExitStack() as stack:
-            with storage_errors("lock", self.uri):  # and not around what is done meanwhile
-                try:
-                    stack.enter_context(self.store.lock(self.path))
-                except BlockingIOError as error:
-                    raise BusyError(
-                        f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
-                    ) from error
-            yield
-
-    def link(self) -> str | None:
-        """An address at which a browser shows this file for a day, to whoever has it; None where there are none."""
-        with storage_errors("link to", self.uri):
-            return self.store.link(self.path)
-
-    @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
         try:
-            yield
+            with contextlib.ExitStack() as stack:
+                with storage_errors("lock", self.uri):  # not around the block itself
+                    try:
+                        stack.enter_context(self.store.lock(self.path))
+                    except BlockingIOError as error:
+                        message = f"Another run is writing to {self.uri}. Wait until it is done, or choose another output."
+                        raise BusyError(message, uri=self.uri) from error
+                yield
         except LeaseLostError as error:
             raise BusyError(
-                f"Another run may have taken {self.uri} over, as this one gave no sign of life for too long. What is there may "
-                "be of both: run again."
+                f"Lease lost: another run may have taken {self.uri}, as this one sent no heartbeat for too long. Its files "
+                "may be of both runs: run again.",
+                uri=self.uri,
             ) from error
+
+    def link(self) -> str | None:
+        """Return a URL that shows this file in any browser for a day; None if the store has none."""
+        with storage_errors("link to", self.uri):
+            return self.store.link(self.path)
 
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
@@ -286,10 +283,10 @@ class Location:
 
 
 def refuse_credentials(uri: str) -> None:
-    """To be asked of everything that may be a URI before it is repeated anywhere.
+    """Check a text that may be a URI before it is repeated anywhere.
 
     Raises:
-        LocationError: there are credentials in it.
+        LocationError: it contains credentials.
     """
     scheme = _SCHEME.match(uri)
     if scheme is None:
@@ -302,7 +299,7 @@ def refuse_credentials(uri: str) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Location) -> Iterator[Location]:
-    """A new folder below `parent` that readers never see, and that is gone afterwards."""
+    """Yield a new folder below `parent` that readers do not see, and delete it afterwards."""
     folder = parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
     with storage_errors("write", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)
@@ -314,7 +311,7 @@ def temporary_folder(parent: Location) -> Iterator[Location]:
 
 
 def _is_special(path: str) -> bool:
-    """It is there, and neither a file nor a folder: reading it may never end."""
+    """Whether it exists and is neither a file nor a folder: reading it may never end."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -323,5 +320,5 @@ def _is_special(path: str) -> bool:
 
 
 def _join(base: str, relative: str) -> str:
-    """A root is `/`, nothing, or a scheme alone."""
+    """Join a path to a base, which is perhaps a root: `/`, nothing, or a scheme alone."""
     return f"{base}{relative}" if not base or base.endswith("://") else f"{base.rstrip('/')}/{relative}"

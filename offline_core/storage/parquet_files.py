@@ -1,7 +1,7 @@
-"""Parquet files: how they are opened, and what is wrong with them.
+"""Opening Parquet files, and their errors.
 
-A dataset's file has a checksum in each page, verified whenever the page is read, and the manifest has that of its footer: what
-is read is what was written, whichever part of a file is read.
+Each page of a dataset's file has a checksum, verified when the page is read; the manifest has the checksum of the footer. So
+every part of a file is verified, whichever is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
 
 _TAIL_BYTES = 64 * 2**10
-"""Most footers are smaller: one request is enough for them."""
+"""More than most footers, so that one request reads them."""
 _END_BYTES = 8
 """The length of the footer, and the magic number."""
 
@@ -32,13 +32,13 @@ class _Seekable(Protocol):
 
 
 def read_footer(location: Location, sha256: str | None = None) -> pq.FileMetaData:
-    """The footer of one Parquet file.
+    """Return the footer of a Parquet file.
 
     Arguments:
-        sha256: what the manifest says of it; None: not known, as of files of others.
+        sha256: the footer's digest in the manifest; None: unknown, as for imported files.
 
     Raises:
-        CorruptFileError: it is truncated, no Parquet file, or its footer is not the one that was written.
+        CorruptFileError: the file is truncated, is not Parquet, or its footer is not the one that was written.
     """
     with parquet_errors(location.uri):
         if sha256 is None:
@@ -51,24 +51,23 @@ def read_footer(location: Location, sha256: str | None = None) -> pq.FileMetaDat
 
 
 def open_parquet(location: Location, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """One Parquet file, whose pages are verified when they are read, as far as they have checksums.
+    """Open a Parquet file; pages with checksums are verified when they are read.
 
     Arguments:
-        footer: see `read_footer`; None: it is read.
+        footer: from `read_footer`; None: read it.
     """
-    far = not location.is_local  # then columns that lie side by side are asked for at once
     with parquet_errors(location.uri):
         return pq.ParquetFile(
             location.path,
             filesystem=location.filesystem,
             metadata=footer,
-            pre_buffer=far,
+            pre_buffer=not location.is_local,  # one request for adjacent columns
             page_checksum_verification=True,
         )
 
 
 def footer_of(file: _Seekable, size: int) -> bytes:
-    """The bytes of the footer of a Parquet file, with the length and the magic number behind it."""
+    """Return the bytes of a Parquet footer, with the length and the magic number after it."""
     file.seek(max(0, size - _TAIL_BYTES))
     tail = file.read(_TAIL_BYTES)
     length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
@@ -80,7 +79,7 @@ def footer_of(file: _Seekable, size: int) -> bytes:
 
 @contextlib.contextmanager
 def parquet_errors(uri: str) -> Iterator[None]:
-    """Turns what reading a Parquet file raises into a `StorageError` if the place is to blame, else a `CorruptFileError`."""
+    """Turn errors of reading a Parquet file into a `StorageError` if the storage failed, else a `CorruptFileError`."""
     try:
         yield
     except Exception as error:
@@ -90,5 +89,5 @@ def parquet_errors(uri: str) -> Iterator[None]:
         if not isinstance(error, OSError | pa.ArrowException):  # Arrow's decoders raise OSError, too
             raise
         raise CorruptFileError(
-            f"{uri} is no readable Parquet file (truncated or damaged?): {str(error).strip()}. Delete or replace it."
+            f"{uri} is no readable Parquet file (truncated or damaged?): {str(error).strip()}. Delete or replace it.", uri=uri
         ) from error

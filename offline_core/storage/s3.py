@@ -1,7 +1,7 @@
-"""Amazon S3, and whatever speaks its protocol.
+"""Amazon S3 and compatible servers.
 
-PyArrow reads and lists; boto3 does what files do not know: conditional puts, uploads in parts, buckets, signed links. Both
-are who boto3 finds us to be.
+PyArrow reads and lists; boto3 does the rest: conditional puts, multipart uploads, buckets, signed links. Both use the
+credentials that boto3 finds.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 from pyarrow import fs
 from pydantic import Field
 
-from offline_core.config import Config, parse
 from offline_core.errors import ConfigError
+from offline_core.runtime.config import Config, parse
 from offline_core.storage.cloud_errors import (
     NO_CREDENTIALS,
     UNUSABLE,
-    AnswerError,
     NoBucketError,
     RefusedError,
+    RemoteError,
     as_os_error,
     os_errors,
 )
@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
 READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
-"""Of PyArrow and of boto3, which waits a 20th as long in between: who is not there is missed after some 8 and 3 seconds."""
+"""Attempts of PyArrow and of boto3, which waits a 20th as long between them: both give up after some 8 and 3 seconds."""
 
 CONFLICT_ATTEMPTS = 5
-"""Of a conditional put while another one is under way, with up to 0.8 s in between."""
+"""Attempts of a conditional put while another one is under way, up to 0.8 s apart."""
 
 PART_BYTES = 16 * 2**20
 
@@ -51,24 +51,22 @@ _TRUE = ("1", "true", "yes")
 
 
 class S3Settings(Config):
-    """Where S3 is; who we are is not in here, so it may be sent to other processes and shown."""
+    """Where S3 is. Without credentials: it is sent to other processes and shown."""
 
     endpoint: str | None = Field(
-        None, pattern=r"^https?://[^/\s@]+(/\S*)?$", description="URL of a server that is not Amazon's, as http://minio:9000."
+        None, pattern=r"^https?://[^/\s@]+(/\S*)?$", description="URL of a server other than Amazon's, as http://minio:9000."
     )
     region: str | None = Field(None, description="None: the profile's.")
     profile: str | None = Field(None, description="Name in ~/.aws; None: what boto3 finds.")
-    anonymous: bool = Field(False, description="Ask as nobody.")
+    anonymous: bool = Field(False, description="Anonymous access.")
     path_style: bool | None = Field(
         None, description="endpoint/bucket instead of bucket.endpoint; None: if there is an endpoint."
     )
-    create_bucket: bool = Field(
-        False, description="Create a bucket that is not there when a folder is made in it, as steps do first."
-    )
+    create_bucket: bool = Field(False, description="Create a missing bucket when a folder is made in it, as steps do first.")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> S3Settings:
-        """These arguments; those that are missing as the usual variables have them."""
+        """Complete these arguments by the usual environment variables."""
         env = environment.get
         usual = {
             "endpoint": env("AWS_ENDPOINT_URL_S3") or env("AWS_ENDPOINT_URL"),
@@ -76,7 +74,7 @@ class S3Settings(Config):
             "profile": env("AWS_PROFILE"),
             "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in _TRUE,
         }
-        if "@" in str((usual | dict(arguments))["endpoint"]):  # not repeated: it would be in logs
+        if "@" in str((usual | dict(arguments))["endpoint"]):  # without repeating it: it would be in logs
             raise ConfigError("The endpoint of S3 has credentials in it: write it without them, and set them as variables.")
         return parse(cls, usual | dict(arguments))
 
@@ -87,7 +85,9 @@ class S3Store(Spooling):
 
     settings: S3Settings
 
-    has_buckets: ClassVar[bool] = True
+    @property
+    def has_buckets(self) -> bool:
+        return True
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -102,7 +102,7 @@ class S3Store(Spooling):
         try:
             self._ask("put_object", path, Body=data, IfNoneMatch="*")
         except FileExistsError:
-            # A put whose answer was lost was sent again, and has then found itself.
+            # A retried put whose first answer was lost finds its own bytes.
             if self._ask("get_object", path)["Body"].read() != data:
                 raise
 
@@ -127,16 +127,16 @@ class S3Store(Spooling):
     def _mark(self, folder: str) -> None:
         bucket, _, key = folder.strip("/").partition("/")
         if key:
-            self.put(f"{bucket}/{key}/", b"")  # as PyArrow, and Amazon's console, mark a folder
+            self.put(f"{bucket}/{key}/", b"")  # as PyArrow and Amazon's console mark a folder
         else:
-            self._ask("list_objects_v2", bucket, MaxKeys=1)  # there is nothing to mark, and HEAD would not say what is wrong
+            self._ask("list_objects_v2", bucket, MaxKeys=1)  # no folder to mark; a HEAD would not say what is wrong
 
     def put_file(self, file: IO[bytes], path: str) -> None:
         from boto3.s3.transfer import TransferConfig
 
         file.seek(0)
         config = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
-        self._ask("upload_fileobj", path, Fileobj=file, Config=config)  # in parts, which are given up if one fails
+        self._ask("upload_fileobj", path, Fileobj=file, Config=config)  # in parts, all aborted if one fails
         file.close()
 
     def lock(self, path: str) -> AbstractContextManager[None]:
@@ -146,7 +146,7 @@ class S3Store(Spooling):
         with _set_up():
             credentials = _credentials(self.settings)
             client = _client(self.settings)
-        if credentials is None or credentials.token:  # nobody signs; or the token of a session would have to be in the link
+        if credentials is None or credentials.token:  # unsigned, or a link with a session token in it
             return None
         bucket, _, key = path.partition("/")
         kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
@@ -156,7 +156,7 @@ class S3Store(Spooling):
         return url
 
     def abort_uploads(self, path: str, *, older_than_days: float) -> int:
-        """Uploads in parts whose writer was killed cost money."""
+        """See `Store`; unfinished uploads of killed writers cost money."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         bucket, _, prefix = path.partition("/")
         found: dict[str, Any] = {}
@@ -177,10 +177,10 @@ class S3Store(Spooling):
             self._ask("create_bucket", bucket, **elsewhere)
 
     def _ask(self, operation: str, path: str, **arguments: Any) -> Any:
-        """What boto3 answers; what it raises, as a filesystem would."""
+        """Call boto3, and raise its errors as a filesystem would."""
         bucket, _, key = path.partition("/")
         with _set_up():
-            _credentials(self.settings)  # here, where what goes wrong is not taken for an answer
+            _credentials(self.settings)  # here, where an error is one of the configuration
             client = _client(self.settings)
         with os_errors():
             return getattr(client, operation)(Bucket=bucket, **({"Key": key} if key else {}), **arguments)
@@ -188,21 +188,21 @@ class S3Store(Spooling):
 
 @contextlib.contextmanager
 def _set_up() -> Iterator[None]:
-    """What goes wrong before S3 is asked is no answer of it: a file that is missing is one of ours."""
+    """Report errors before a request as those of the configuration: a missing file is one of this machine."""
     try:
         yield
     except RefusedError:
         raise
     except Exception as error:
         known = as_os_error(error)
-        if isinstance(known, AnswerError | RefusedError):
+        if isinstance(known, RemoteError | RefusedError):
             raise known from error
-        told = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
-        raise RefusedError(errno.EACCES, f"{UNUSABLE}: {told}") from error
+        text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        raise RefusedError(errno.EACCES, f"{UNUSABLE}: {text}") from error
 
 
 def _credentials(settings: S3Settings) -> Any:
-    """Those of now, new ones before they expire; None if we ask as nobody."""
+    """Return current credentials, refreshed before they expire; None for anonymous access."""
     if settings.anonymous:
         return None
     found = _session(settings).get_credentials()
@@ -232,7 +232,7 @@ def _filesystem(settings: S3Settings, credentials: Any) -> fs.S3FileSystem:
 
 
 _CREATION = threading.Lock()
-"""boto3 makes clients one after the other; they serve many threads."""
+"""boto3 cannot make clients in parallel; made clients serve many threads."""
 
 
 @functools.cache
@@ -247,7 +247,7 @@ def _client(settings: S3Settings) -> Any:
         s3={"addressing_style": "path" if _is_path_style(settings) else "virtual"},
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
     )
-    endpoint = _endpoint(settings)  # which makes clients itself
+    endpoint = _endpoint(settings)  # outside the lock: it makes clients
     with _CREATION:
         client = _session(settings).client("s3", endpoint_url=endpoint, config=config)
     client.meta.events.register("needs-retry.s3", _tell_of_silence)
@@ -256,13 +256,13 @@ def _client(settings: S3Settings) -> Any:
 
 
 def _wait_after_conflict(attempts: int, response: tuple[Any, dict[str, Any]] | None = None, **_: Any) -> float | None:
-    """Seconds until a conditional put is sent again that met another one; Amazon says to do so, and its client does not."""
+    """Return the seconds to wait before a conditional put that met another one is retried, which boto3 does not do itself."""
     code = response and response[1].get("Error", {}).get("Code")
     return 0.05 * 2**attempts if code == "ConditionalRequestConflict" and attempts < CONFLICT_ATTEMPTS else None
 
 
 def _tell_of_silence(caught_exception: Exception | None = None, **_: Any) -> None:
-    """So that a run that waits for minutes says what it waits for; called after each answer, or none."""
+    """Log each request without an answer: a run may wait for minutes."""
     from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
     if isinstance(caught_exception, ConnectTimeoutError | ReadTimeoutError):
@@ -275,7 +275,7 @@ def _is_path_style(settings: S3Settings) -> bool:
 
 @functools.cache
 def _endpoint(settings: S3Settings) -> str | None:
-    """Of a server that is not where Amazon's is. boto3 knows that of a profile, too, and PyArrow does not."""
+    """Return the endpoint if it is not Amazon's. boto3 also reads it from a profile; PyArrow does not."""
     if settings.endpoint:
         return settings.endpoint
     from botocore.config import Config as BotoConfig

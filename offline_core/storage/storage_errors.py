@@ -1,4 +1,4 @@
-"""What filesystems raise, as errors of ours that say what to do."""
+"""Errors of filesystems as `StorageError`s that say what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from offline_core.errors import StorageError, StorageUnavailableError
 from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os_error
 
 _REMEDIES = {
-    errno.ENOSPC: "The disk is full: free some space or choose another place.",
-    errno.EDQUOT: "Your disk quota is used up: free some space or choose another place.",
-    errno.EROFS: "Choose another place, or mount it for writing.",
-    errno.ENOTDIR: "A file is where a folder has to be: choose another place or move it away.",
-    errno.EEXIST: "A file is where a folder has to be: choose another place or move it away.",
+    errno.ENOSPC: "The disk is full: free some space or choose another location.",
+    errno.EDQUOT: "Your disk quota is used up: free some space or choose another location.",
+    errno.EROFS: "Choose another location, or mount it for writing.",
+    errno.ENOTDIR: "A file is where a folder has to be: choose another location or move it away.",
+    errno.EEXIST: "A file is where a folder has to be: choose another location or move it away.",
 }
 
 _MAY_PASS = {
@@ -35,7 +35,7 @@ _MAY_PASS = {
 
 @contextlib.contextmanager
 def storage_errors(action: str, uri: str) -> Iterator[None]:
-    """Turns what filesystems raise into a `StorageError` that says what was tried, where, and what to do."""
+    """Turn what filesystems raise into a `StorageError` that says what failed, where, and what to do."""
     try:
         yield
     except Exception as error:
@@ -43,20 +43,23 @@ def storage_errors(action: str, uri: str) -> Iterator[None]:
             if not isinstance(error, OSError):
                 raise
             known = error
-        raise _storage_error(f"Cannot {action} {uri}", known) from error
+        raise _storage_error(action, uri, known) from error
 
 
-def _storage_error(tried: str, error: OSError) -> StorageError:
+def _storage_error(action: str, uri: str, error: OSError) -> StorageError:
+    tried, said = f"Cannot {action} {uri}", str(error).rstrip(".")
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    if error.errno == errno.ENOSPC and "://" in uri:
+        remedy = f"Files are written to {tempfile.gettempdir()} first, and that is full: free some space there, or set TMPDIR."
     match error:
         case NoBucketError() | RefusedError():
-            return StorageError(f"{tried}: {error.strerror}.")
+            message = f"{tried}: {error.strerror}."
         case FileNotFoundError():
-            return StorageError(f"{tried}: it is not there.")
+            message = f"{tried}: it does not exist."
         case PermissionError():
-            return StorageError(f"{tried}: no permission. Choose another place or change its owner or mode.")
+            message = f"{tried}: permission denied. Choose another location or change its owner or mode."
         case OSError(errno=number) if number in _MAY_PASS:
-            return StorageUnavailableError(f"{tried} now: {str(error).rstrip('.')}. Try again when the place answers.")
-    remedy = _REMEDIES.get(error.errno or 0, "")
-    if error.errno == errno.ENOSPC and "://" in tried:
-        remedy = f"Files are written to {tempfile.gettempdir()} first, and that is full: free some space there, or set TMPDIR."
-    return StorageError(f"{tried}: {str(error).rstrip('.')}. {remedy}".rstrip())
+            return StorageUnavailableError(f"{tried} now: {said}. Try again when the storage answers.", uri=uri)
+        case _:
+            message = f"{tried}: {said}. {remedy}".rstrip()
+    return StorageError(message, uri=uri)

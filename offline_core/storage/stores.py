@@ -1,14 +1,12 @@
-"""What differs between the places where files lie: how one is put there whole, and only once.
+"""What differs between kinds of storage: how to put a file there whole, create it only once, and lock a folder.
 
-A store is a PyArrow filesystem, which reads and lists alike everywhere, and the few things it cannot say: replace at once,
-create exclusively, hold a folder alone.
+A store is a PyArrow filesystem, which reads and lists alike everywhere, and the operations that PyArrow lacks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import posixpath
@@ -16,81 +14,98 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, ClassVar, Protocol
+from typing import IO, NoReturn
 
 from pyarrow import fs
 
+from offline_core.storage.cloud_errors import RefusedError
+
 TEMPORARY = ".tmp-"
-"""Prefix of files that are still being written; readers never see them, and a crash leaves nothing else behind."""
+"""Prefix of files that are still being written: readers skip them, and a crash leaves nothing else behind."""
 
 LINK_SECONDS = 24 * 3600
-"""For which a link to a file can be followed."""
+"""Lifetime of a link to a file."""
 
 
-class Store(Protocol):
-    """A place for files by path; small, and the same after it was sent to another process.
+class Store:
+    """Storage of files by path; small, and equal after pickling. The base class only reads.
 
-    What its methods raise is an `OSError` with a number, or an `OfflineError`.
+    Methods raise an `OSError` with a number, or an `OfflineError`.
     """
 
     @property
-    def filesystem(self) -> fs.FileSystem: ...
+    def has_buckets(self) -> bool:
+        """Whether the first name of a path is a bucket."""
+        return False
 
     @property
-    def has_buckets(self) -> bool:
-        """The first name of a path is that of a bucket."""
+    def filesystem(self) -> fs.FileSystem:
+        raise NotImplementedError
 
     def put(self, path: str, data: bytes) -> None:
-        """Replaces what is there, whole or not at all."""
+        """Write a file, replacing the one that exists, whole or not at all."""
+        _refuse()
 
     def create(self, path: str, data: bytes) -> None:
-        """Puts it there, whole, if nothing is there yet.
+        """Write a file, whole, if none exists.
 
         Raises:
-            FileExistsError: something is.
+            FileExistsError: one does.
         """
+        _refuse()
 
     def delete(self, path: str) -> None:
-        """This file is not there any more, if it ever was."""
+        """Delete a file if it exists."""
+        _refuse()
 
     def make_folder(self, path: str) -> None:
-        """The folder is there, with its parents, and can be written to."""
+        """Create the folder and its parents, and check that it can be written to."""
+        _refuse()
 
     def remove_empty_folder(self, path: str) -> None:
-        """Undoes `make_folder`.
+        """Undo `make_folder`.
 
         Raises:
-            OSError: there is something in it.
+            OSError: the folder is not empty.
         """
+        _refuse()
 
     def new_file(self, path: str) -> IO[bytes]:
-        """A file to write to, which nobody sees, until `put_file` moves it to `path` or a place beside it."""
+        """Open an invisible file, until `put_file` moves it to `path` or a path next to it."""
+        _refuse()
 
     def put_file(self, file: IO[bytes], path: str) -> None:
-        """Moves a `new_file` there, whole or not at all, and closes it."""
+        """Move a `new_file` there, whole or not at all, and close it."""
+        _refuse()
 
     def discard(self, file: IO[bytes]) -> None:
-        """Closes a `new_file` that is not wanted; nothing of it is left."""
+        """Close and remove a `new_file`."""
+        _refuse()
 
     def lock(self, path: str) -> contextlib.AbstractContextManager[None]:
-        """Holds a folder alone inside the block.
+        """Lock a folder inside the block.
 
         Raises:
             BlockingIOError: another process holds it.
         """
+        _refuse()
 
     def link(self, path: str) -> str | None:
-        """An address that shows that file in a browser, to whoever has it, for `LINK_SECONDS`; None if there is none."""
+        """Return a URL that shows the file in a browser for `LINK_SECONDS`; None if the store has none."""
+        return None
 
     def abort_uploads(self, path: str, *, older_than_days: float) -> int:
-        """Gives up the uploads to this folder that nobody will finish, and that no listing shows; how many there were."""
+        """Abort unfinished uploads to this folder, which no listing shows, and return how many there were."""
+        return 0
+
+
+def _refuse() -> NoReturn:
+    raise RefusedError(errno.EACCES, "a filesystem object is only read from; define it in OFFLINE_FILESYSTEMS to write there")
 
 
 @dataclass(frozen=True)
-class LocalStore:
-    """This machine's files, or what it has mounted."""
-
-    has_buckets: ClassVar[bool] = False
+class LocalStore(Store):
+    """This machine's files, and mounted ones."""
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -134,19 +149,18 @@ class LocalStore:
 
     @contextlib.contextmanager
     def lock(self, path: str) -> Iterator[None]:
-        with open(posixpath.join(path, ".lock"), "a+b") as file:  # the lock ends with the process, however that ends
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        from filelock import FileLock, Timeout
+
+        with contextlib.ExitStack() as held:  # the lock ends with the process, however that ends
+            try:
+                held.enter_context(FileLock(posixpath.join(path, ".lock"), blocking=False, thread_local=False))
+            except Timeout as error:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process holds it", path) from error
             yield
 
-    def link(self, path: str) -> str | None:
-        return None
 
-    def abort_uploads(self, path: str, *, older_than_days: float) -> int:
-        return 0
-
-
-class Spooling:
-    """For stores to which files go over a network: written on this machine first, where no kill can leave them behind."""
+class Spooling(Store):
+    """Base of remote stores: files are written to a temporary file of this machine first, which a kill removes."""
 
     def new_file(self, path: str) -> IO[bytes]:
         return tempfile.TemporaryFile(prefix="offline-")
@@ -168,7 +182,7 @@ def _written(path: str, data: bytes) -> Iterator[str]:
     try:
         try:
             os.makedirs(folder, exist_ok=True)
-        except FileExistsError as error:  # a file where a folder has to be; not what `create` means by it
+        except FileExistsError as error:  # a file in place of a folder; `create` means something else
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
         with open(temporary, "wb") as file:
             file.write(data)
@@ -176,5 +190,5 @@ def _written(path: str, data: bytes) -> Iterator[str]:
             os.fsync(file.fileno())
         yield temporary
     finally:
-        with contextlib.suppress(OSError):  # it may never have been there, and its error is the one to see
+        with contextlib.suppress(OSError):  # the error before is the one to report
             os.unlink(temporary)

@@ -8,13 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.reader import episodes
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.dataset import open_dataset, versions
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 from tests.cluster.two_nodes import TwoNodes, said, two_nodes, until
 from tests.learning.test_train import balancing_episodes, dataset_of
 
@@ -22,9 +22,9 @@ EPISODES = 640
 
 
 def recording(cluster: TwoNodes, policy: str, notes: Path, output: Path) -> subprocess.Popen[str]:
-    """32 assignments of 20 episodes, for up to four recorders: those of one node may start seconds after the others."""
+    """32 tasks of 20 episodes, for up to four recorders: those of one node may start seconds after the others."""
     return cluster.start(f"""
-        from offline_core.config import EnvironmentSpec
+        from offline_core.runtime.config import EnvironmentSpec
         from offline_core.recording.config import RecordingConfig
         from offline_core.recording.record import record_episodes
 
@@ -46,6 +46,7 @@ def slow_policy(tmp_path: Path) -> tuple[str, Path]:
     return uri, notes
 
 
+@pytest.mark.slow
 def test_recorders_are_on_all_nodes(tmp_path: Path, slow_policy: tuple[str, Path]) -> None:
     with two_nodes() as cluster:
         result = said(recording(cluster, *slow_policy, tmp_path / "out"))
@@ -77,7 +78,7 @@ def test_the_only_node_with_room_is_lost(tmp_path: Path, slow_policy: tuple[str,
         cluster.kill_second()
         errors = process.communicate(timeout=120)[1]
     assert process.returncode == 1
-    assert "RecorderError: No node that Ray has left has 1 CPUs for a recorder" in errors
+    assert "RecorderError: No node of the Ray cluster has 1 CPUs for a recorder" in errors
     assert versions(str(tmp_path / "out")) == []
 
 
@@ -96,10 +97,10 @@ def is_child(pid: int, parent: int) -> bool:
 def training(cluster: TwoNodes, dataset: str, output: Path) -> subprocess.Popen[str]:
     return cluster.start(f"""
         import json
-        from offline_core.config import parse
+        from offline_core.runtime.config import parse
         from offline_core.learning.config import TrainingConfig
         from offline_core.learning.train import train_policy
-        from offline_core.policies.checkpoint import read_policy_manifest
+        from offline_core.policies.manifest import read_policy_manifest
 
         settings = {{
             "algorithm": "bc",

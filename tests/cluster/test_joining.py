@@ -10,10 +10,12 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from offline_core import ray_address
 from offline_core.errors import ClusterError
-from offline_core.ray_address import check_address
+from offline_core.runtime import ray_address
+from offline_core.runtime.ray_address import check_address
 from tests.cluster.two_nodes import OBJECT_STORE_BYTES, ROOT
+
+pytestmark = pytest.mark.slow
 
 HEAD = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
 
@@ -45,7 +47,7 @@ def test_a_cluster_with_no_node_on_this_machine() -> None:
         raylet = psutil.Process(cluster.head_node.all_processes["raylet"][0].process.pid)
         raylet.kill()
         raylet.wait(timeout=20)
-        assert "no node of it runs on this machine" in refusal(cluster.address)
+        assert "this machine runs no node of it" in refusal(cluster.address)
     finally:
         cluster.shutdown()
 
@@ -65,7 +67,7 @@ def test_a_cluster_that_wants_its_token(monkeypatch: pytest.MonkeyPatch) -> None
         address = head.stdout.readline().strip()
         monkeypatch.setenv("RAY_AUTH_MODE", "token")
         monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 32)
-        assert "it wants a token that we do not have" in refusal(address)
+        assert "it requires a token" in refusal(address)
         monkeypatch.setenv("RAY_AUTH_TOKEN", right)
         check_address(address)
         monkeypatch.delenv("RAY_AUTH_MODE")

@@ -15,14 +15,13 @@ from pydantic import TypeAdapter
 
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
-from offline_core.conversion.order_choice import order_of
-from offline_core.conversion.report import Counts, ImportResult
+from offline_core.conversion.report import Counts, ImportResult, refuse
+from offline_core.conversion.step_import import order_of
 from offline_core.conversion.trajectories import SOURCE_FILE, assemble
-from offline_core.conversion.unreadable import refuse
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
-from offline_core.storage.sources.scans import SOURCE_ROW
+from offline_core.formats.sources.scans import SOURCE_ROW
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ import msgpack
 import pyarrow as pa
 
 from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.unreadable import Unreadable
+from offline_core.conversion.report import Unreadable
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import DataError
 

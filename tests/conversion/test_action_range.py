@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.conversion.action_range import Steps, told_range
+from offline_core.conversion.action_range import SampledSteps, told_range
 from offline_core.errors import ConfigError
 
 BOX = spaces.Box(-3, 3, (2,), np.float32)
 
 
-def played(reach: float, *, spread: float = 2.0, noise: float = 0.1, count: int = 1000, by_rllib: bool = True) -> Steps:
+def played(reach: float, *, spread: float = 2.0, noise: float = 0.1, count: int = 1000, by_rllib: bool = True) -> SampledSteps:
     """A noisy nonlinear world that feels an action as far as `reach`."""
     rng = np.random.default_rng(0)
     obs, actions = rng.normal(size=(count, 3)), rng.normal(0, spread, (count, 2))
     felt = np.clip(actions, -reach, reach)
     moved = np.sin(obs) @ rng.normal(size=(3, 3)) + felt @ rng.normal(size=(2, 3)) + noise * rng.normal(size=(count, 3))
-    return Steps(actions, obs, np.concatenate([moved, -(obs**2).sum(1, keepdims=True)], axis=1), by_rllib)
+    return SampledSteps(actions, obs, np.concatenate([moved, -(obs**2).sum(1, keepdims=True)], axis=1), by_rllib)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5])
@@ -46,7 +46,7 @@ def test_a_space_from_minus_one_to_one_leaves_no_doubt() -> None:
     ids=["actions matter little", "none beyond one", "few steps"],
 )
 @pytest.mark.parametrize("space", [BOX, None])
-def test_where_it_cannot_be_told_a_recording_of_rllib_is_refused(steps: Steps, space: Any) -> None:
+def test_where_it_cannot_be_told_a_recording_of_rllib_is_refused(steps: SampledSteps, space: Any) -> None:
     with pytest.raises(ConfigError, match=r"Declare recorded_action_range: \[-1, 1\] if they are normalised"):
         told_range(steps, space)
 

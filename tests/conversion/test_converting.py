@@ -8,11 +8,11 @@ import pytest
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import convert_table
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import CorruptFileError
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
-from offline_core.storage.writer import FilesConfig
-from tests.storage.factories import cut_in_half, episode, write_dataset
+from tests.datasets.factories import cut_in_half, episode, write_dataset
 
 pytestmark = pytest.mark.shared_ray
 

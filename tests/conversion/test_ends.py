@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.conversion.ends import lost_terminations
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.storage.dataset import open_dataset
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.dataset import open_dataset
 from tests.conversion.factories import assembled, parts, run_import, scattered, shuffled, steps, without
-from tests.storage.factories import edit_json
+from tests.datasets.factories import edit_json
 
 EPISODES = [*(steps(f"a{i}", 3 + i % 4) for i in range(6)), *(steps(f"b{i}", 5, end="X") for i in range(2))]
 ROWS = [row for rows in EPISODES for row in rows]

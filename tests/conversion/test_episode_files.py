@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 
+from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.episodes import Episode, encode
 from offline_core.episodes.spaces import space_to_json
 from offline_core.errors import ConfigError, CorruptFileError, EpisodeError, NonFiniteError, SchemaError, SpaceError
-from offline_core.storage.dataset import open_dataset, versions
 from tests.conversion.factories import end_of, nonzero, plain, run_import
-from tests.storage.factories import cut_in_half, episode, write_items
+from tests.datasets.factories import cut_in_half, episode, write_items
 
 
 def in_list_form(whole: Episode) -> bytes:
@@ -195,7 +195,7 @@ def test_episodes_without_steps(tmp_path: Path) -> None:
     [
         (b"rubbish", CorruptFileError, "not a stored episode"),
         (encode(episode(9))[:-5], CorruptFileError, "not a stored episode"),
-        (None, CorruptFileError, "no bytes"),
+        (None, CorruptFileError, "The row is null"),
         (encode(episode(9, rewards=np.full(7, np.inf))), NonFiniteError, "episode-0009"),
     ],
     ids=["rubbish", "cut off", "null", "infinite"],

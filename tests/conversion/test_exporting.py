@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from offline_core.config import parse
 from offline_core.conversion import exporting
 from offline_core.conversion.exporting import ExportConfig, ExportResult, export_dataset
+from offline_core.datasets.dataset import Dataset, open_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import BusyError, ConfigError, StorageError
-from offline_core.storage.dataset import Dataset, open_dataset
-from offline_core.storage.exports import folder
-from offline_core.storage.leftovers import MIN_AGE_DAYS
+from offline_core.formats.exports import folder
+from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
+from offline_core.storage.partial_files import MIN_AGE_DAYS
 from offline_core.storage.stores import TEMPORARY
-from tests.storage.factories import episode, found, write_dataset
+from tests.datasets.factories import episode, found, write_dataset
 
 FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out", "sample_batch": "out", "d4rl": "out"}
 """What appears as a whole, in each format."""
@@ -141,7 +141,7 @@ def test_what_no_export_wrote_stays(tmp_path: Path, format: str) -> None:
     place = tmp_path / FOLDERS[format]
     (place / "notes.txt").write_text("mine")
     before = content(tmp_path / "out")
-    message = rf"{place} exists already and is not overwritten: it holds notes\.txt, which no export wrote\. Choose another"
+    message = rf"{place} exists already and is not overwritten: it holds notes\.txt, which the export did not write\."
     with pytest.raises(StorageError, match=message):
         exported(tmp_path, format, version=2)
     assert content(tmp_path / "out") == before
@@ -150,14 +150,14 @@ def test_what_no_export_wrote_stays(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("record", [None, "", "[]", '{"made": 3}', '{"identity": "x", "result": {}}'])
-def test_a_folder_that_does_not_say_that_it_is_an_export_stays(tmp_path: Path, format: str, record: str | None) -> None:
+def test_a_folder_that_does_not_say_that_it_is_an_export_stays(tmp_path: Path, record: str | None) -> None:
     two_versions(tmp_path)
-    place = tmp_path / FOLDERS[format]
+    place = tmp_path / FOLDERS["minari"]
     place.mkdir(parents=True)
     if record is not None:
         (place / "result.json").write_text(record)
-    with pytest.raises(StorageError, match=f"{place} exists already .* it is no export of a dataset. Choose another output"):
-        exported(tmp_path, format)
+    with pytest.raises(StorageError, match=rf"{place} exists already .* it is not an export of a dataset\."):
+        exported(tmp_path, "minari")
     assert place.is_dir() and temporary(tmp_path) == []
 
 
@@ -174,7 +174,7 @@ def test_a_dataset_or_a_file_is_not_taken_for_an_export(tmp_path: Path) -> None:
 # ---- Two at once -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(("format", "older"), [("minari", True), ("lerobot", False), ("sample_batch", True), ("d4rl", False)])
 def test_who_comes_second_is_busy_and_finds_it_when_run_again(
     tmp_path: Path, format: str, older: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

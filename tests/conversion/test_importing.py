@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,28 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.importing import open_or_import
-from offline_core.episodes import Episode, columns, encode
+from offline_core.conversion.config import ConversionConfig
+from offline_core.conversion.converting import convert_table
+from offline_core.conversion.exporting import ExportConfig, export_dataset
+from offline_core.curation.compact import compact_dataset
+from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.curation.merge import merge_datasets
+from offline_core.curation.prune import prune_dataset
+from offline_core.curation.split import split_dataset
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.row_groups import tables
+from offline_core.episodes import Episode, encode
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError, StorageError
-from offline_core.storage.dataset import open_dataset, versions
-from offline_core.storage.foreign import unpack_value
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes, tables
+from offline_core.formats.packed import unpack_value
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.mixing import mix_datasets
+from offline_core.runtime.config import parse
 from offline_core.storage.stores import TEMPORARY
 from tests.conversion.factories import nonzero, run_import, shuffled, steps, write_rows
-from tests.storage.factories import copy_tree, episode, found, in_small_filesystem, rllib_states, write_dataset, write_items
+from tests.datasets.factories import copy_tree, episode, found, in_small_filesystem, rllib_states, write_dataset, write_items
 
 Fact = tuple[int, float, bool, bool]
 """(length, return, terminated, truncated)"""
@@ -258,7 +271,7 @@ def test_no_permission(tmp_path: Path) -> None:
         run_import(tmp_path / "in", tmp_path / "out")
     if os.geteuid() != 0:  # root may write anywhere
         (tmp_path / "closed").mkdir(mode=0o500)
-        with pytest.raises(StorageError, match="no permission"):
+        with pytest.raises(StorageError, match="permission denied"):
             run_import(tmp_path / "in", tmp_path / "closed/out")
 
 
@@ -273,7 +286,7 @@ def test_no_space(tmp_path: Path, partitions: int) -> None:
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
 from offline_core.errors import StorageError
-from offline_core.storage.dataset import versions
+from offline_core.datasets.dataset import versions
 try:
     import_dataset(ImportConfig(partitions={partitions}), source={str(tmp_path / "in")!r}, output=root + "/out")
 except StorageError as error:
@@ -285,52 +298,30 @@ except StorageError as error:
     assert there == []
 
 
-# Imported before.
+STAGES: dict[str, Callable[[str, str], object]] = {
+    "prune": lambda source, output: prune_dataset(PruningConfig(), dataset=source, output=output),
+    "split": lambda source, output: split_dataset(SplitConfig(), dataset=source, output=output),
+    "merge": lambda source, output: merge_datasets(MergeConfig(), datasets=[source], output=output),
+    "compact": lambda source, output: compact_dataset(CompactionConfig(), dataset=source, output=output),
+    "convert": lambda source, output: convert_table(ConversionConfig(), dataset=source, output=output),
+    "export": lambda source, output: export_dataset(ExportConfig(), dataset=source, output=output),
+    "mix": lambda source, output: mix_datasets(MixtureConfig(datasets={source: 1}), output=output),
+    "train": lambda source, output: train_policy(TrainingConfig(), dataset=source, output=output),
+    "train, held out": lambda source, output: train_policy(
+        parse(TrainingConfig, {"evaluation": {"held_out": source}}),
+        dataset=write_dataset(Path(source).parent / "own", [episode(0)]).ref.uri,
+        output=output,
+    ),
+}
 
 
-def test_ours_are_opened_as_they_are(tmp_path: Path) -> None:
-    first = write_dataset(tmp_path / "ours", [episode(0)])
-    second = write_dataset(tmp_path / "ours", [episode(1)])
-    assert open_or_import(str(tmp_path / "ours"), None, output=str(tmp_path / "out")) == second
-    assert open_or_import(str(tmp_path / "ours"), 1, output=str(tmp_path / "out")) == first
-    assert not (tmp_path / "out").exists()
-
-
-def test_others_are_imported_beside_the_output_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_stages_ask_for_an_import_and_do_none(tmp_path: Path, stage: Callable[[str, str], object]) -> None:
     write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
-    write_items(tmp_path / "other/x.parquet", [encode(episode(2))])
-
-    def opened(name: str = "in", output: str = "out") -> Any:
-        return open_or_import(str(tmp_path / name), None, output=str(tmp_path / output))
-
-    first, other = opened(), opened("other")
-    assert first.location.parent.uri == other.location.parent.uri == str(tmp_path)
-    assert not (tmp_path / "out").exists(), "what is written there is nobody else's business"
-    assert (list(episodes(first)), list(episodes(other))) == ([episode(0)], [episode(2)])
-    assert opened() == opened(output="out2") == first
-    assert opened("other") == other
-    assert versions(first.location.uri) == versions(other.location.uri) == [1]
-    write_items(tmp_path / "in/y.parquet", [encode(episode(1))])
-    second = opened()
-    assert list(episodes(second)) == [episode(0), episode(1)]
-    write_items(tmp_path / "in/y.parquet", [encode(episode(1, rewards=np.zeros(7)))])
-    stat = (tmp_path / "in/y.parquet").stat()
-    os.utime(tmp_path / "in/y.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
-    assert [e.return_ for e in episodes(opened())] == [episode(0).return_, 0.0]
-    assert versions(first.location.uri) == [1, 2, 3]
-
-
-def test_others_have_no_versions(tmp_path: Path) -> None:
-    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
-    with pytest.raises(ConfigError, match="no dataset of ours, and so has no version 9"):
-        open_or_import(str(tmp_path / "in"), 9, output=str(tmp_path / "out"))
-
-
-def test_tables_of_others_are_imported_too(tmp_path: Path) -> None:
-    write_rows(tmp_path / "in/x.parquet", ROWS)
-    opened = open_or_import(str(tmp_path / "in"), None, output=str(tmp_path / "out"))
-    assert opened.manifest.statistics.steps == 160
-    assert columns.ITEM in next(tables(opened)).column_names
+    with pytest.raises(SchemaError, match=f"{tmp_path}/in has no manifest.*'offline import {tmp_path}/in -o"):
+        stage(f"{tmp_path}/in", f"{tmp_path}/out")
+    assert {path.name for path in tmp_path.iterdir()} <= {"in", "own", "out"}
+    assert found(tmp_path / "in") == ["x.parquet"] and not found(tmp_path / "out")
 
 
 def test_nothing_of_the_source_is_changed(rllib_recordings: Path, tmp_path: Path) -> None:

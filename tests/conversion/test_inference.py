@@ -10,12 +10,12 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.conversion.inference import inferred_space, inferred_spaces
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Statistics
+from offline_core.datasets.statistics import StatisticsBuilder
 from offline_core.episodes import nested
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.manifest import Statistics
-from offline_core.storage.statistics import StatisticsBuilder
-from tests.storage.factories import episode
-from tests.storage.sources.factories import imported, steps, write_steps
+from tests.datasets.factories import episode
+from tests.formats.sources.factories import imported, steps, write_steps
 
 
 def infer(values: Any) -> spaces.Space[Any] | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from offline_core.conversion import preparation
 from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.unreadable import Unreadable, refuse
+from offline_core.conversion.report import Unreadable, refuse
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import SchemaError
 from tests.conversion.preparing import prepare, reason, table

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import space_to_json
 from offline_core.errors import CorruptFileError, SchemaError
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
-from tests.storage.sources.factories import (
+from tests.formats.sources.factories import (
     OBSERVATIONS,
     SCALARS,
     SEEDS,

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_core.conversion import step_import
+from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.episodes import Episode, episodes_to_table
 from offline_core.episodes.spaces import space_to_json
 from offline_core.errors import ConfigError, EpisodeError
-from offline_core.storage.dataset import open_dataset, versions
 from tests.conversion.factories import (
     ROWS,
     SEED_NAMES,
@@ -70,7 +70,7 @@ def test_twice_the_same(tmp_path: Path, partitions: int | None) -> None:
     first, again = (run_import(source, tmp_path / name, partitions=partitions)[0].dataset for name in ("1", "2"))
     assert first.fingerprint == again.fingerprint
     third = run_import(source, tmp_path / "1", partitions=partitions)[0].dataset
-    assert third == first, "found, and not made again"
+    assert third == first, "reused"
 
 
 def seed_rows(*episodes: Sequence[Row]) -> list[Row]:
@@ -122,7 +122,7 @@ def test_an_episode_goes_on_in_the_next_file(tmp_path: Path, order: str) -> None
 
 
 def test_single_steps_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offline_core.storage.sources.scans.BATCH_BYTES", 300)  # a few rows
+    monkeypatch.setattr("offline_core.formats.sources.scans.BATCH_BYTES", 300)  # a few rows
     held: list[int] = []
     assemble = step_import.assemble
     monkeypatch.setattr(step_import, "assemble", lambda table, *a, **b: held.append(table.num_rows) or assemble(table, *a, **b))
@@ -135,7 +135,7 @@ def test_single_steps_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("left_out", [("eps_id", "t"), ("eps_id",), ("t",), ()])
 def test_episodes_that_span_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: tuple[str, ...]) -> None:
-    monkeypatch.setattr("offline_core.storage.sources.scans.BATCH_BYTES", 300)  # a few rows
+    monkeypatch.setattr("offline_core.formats.sources.scans.BATCH_BYTES", 300)  # a few rows
     source = scattered(tmp_path / "in", without(ROWS, *left_out), 1)
     assert sorted(parts(run_import(source, tmp_path / "out", partitions=2)[1])) == TAGS
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from offline_core.datasets.dataset import versions
 from offline_core.errors import EpisodeError, NonFiniteError
-from offline_core.storage.dataset import versions
 from tests.conversion.factories import ROWS, TAGS, nonzero, parts, run_import, scattered, without, write_rows
 
 
@@ -58,7 +58,7 @@ def test_where_nothing_tells_what_a_lost_row_belongs_to(tmp_path: Path) -> None:
     rows = [row | {"rewards": float("nan")} if row["tag"] == "b1" else row for row in without(ROWS, "new_obs")]
     source = scattered(tmp_path / "in", rows, 2, seed=0)
     rules = {"order": "time", "last_new_obs": "repeat"}
-    with pytest.raises(EpisodeError, match="do not lie in the order of time: without new_obs nothing tells"):
+    with pytest.raises(EpisodeError, match="are not in the order of time: without new_obs, where a step is missing"):
         run_import(source, tmp_path / "out", unreadable="quarantine", episodes=rules)
     result, _ = run_import(source, tmp_path / "out", unreadable="quarantine", episodes=rules | {"order": "t"})
     assert (result.counts.gaps, result.counts.steps) == (1, 20)

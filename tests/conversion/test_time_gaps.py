@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.conversion.time_gaps import time_gaps
+from offline_core.conversion.times import time_gaps
 from offline_core.errors import ConfigError
 from tests.conversion.factories import Row, assembled, nonzero, parts, run_import, shuffled, steps, without, write_rows
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.errors import EpisodeError
-from offline_core.storage.sources.scans import SOURCE_ROW
+from offline_core.formats.sources.scans import SOURCE_ROW
 from tests.conversion.factories import (
     Row,
     assembled,
@@ -220,7 +220,7 @@ def test_a_discrete_episode_out_of_order_is_one_episode(seed: int) -> None:
     assert counts.ambiguous_links > 0
 
 
-def test_a_circle_without_an_end() -> None:
+def test_a_cycle_without_an_end() -> None:
     """It begins where the file has it begin; nothing of it is lost."""
     rows = without(walk("a", "stus", end=""), "t")
     found, counts = assembled(rows[1:] + rows[:1])

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from gymnasium import spaces
 
-from offline_core.config import parse
 from offline_core.conversion.config import ImportConfig
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import (
@@ -27,8 +26,9 @@ from offline_core.errors import (
     SpaceError,
     UnsafeDataError,
 )
+from offline_core.runtime.config import parse
 from tests.conversion.preparing import column, packed, prepare, reason, table, with_metadata
-from tests.storage.factories import Bomb
+from tests.datasets.factories import Bomb
 
 
 @pytest.mark.parametrize(

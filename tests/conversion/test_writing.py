@@ -11,8 +11,8 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
 from offline_core.conversion.report import Counts
 from offline_core.conversion.writing import _batches
+from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
-from offline_core.storage.dataset import open_dataset
 
 
 def test_files_of_an_episode_each_become_one_row_group(rllib_recordings: Path, tmp_path: Path) -> None:

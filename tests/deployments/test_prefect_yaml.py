@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict
 
 from deployments.definitions import PREFECT_FILE, definitions, flow_of
 from deployments.serve import served
-from offline_core.provenance import provenance
-from offline_core.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
+from offline_core.runtime.provenance import provenance
+from offline_core.runtime.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
 from tests.deployments.flows import DEPLOYMENTS, EXAMPLES, FLOWS
 
 DEFINITIONS = definitions()

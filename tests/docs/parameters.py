@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel
 
 from flows.settings import arguments_of
+from tasks.table import STAGES
 
 CHAINS = ("expert_to_policy", "logs_to_policy")
 """Their parameters are groups, one a stage."""
-FLOWS = [
-    "expert_to_policy",
-    "logs_to_policy",
-    "train_expert",
-    "record_episodes",
-    "import_dataset",
-    "convert_table",
-    "check_dataset",
-    "prune_dataset",
-    "compact_dataset",
-    "split_dataset",
-    "merge_datasets",
-    "mix_datasets",
-    "export_dataset",
-    "train_policy",
-    "evaluate_policy",
-    "estimate_policy",
-    "export_policy",
-]
+FLOWS = [*CHAINS, *STAGES]
 
 
-def _fills_in(flow: str, values: dict[str, Any]) -> None:
+def fill_in(flow: str, values: dict[str, Any]) -> None:
+    """Fills values into the models of a flow.
+
+    Raises:
+        ConfigError: they are not its parameters.
+    """
     function = getattr(import_module(f"flows.{flow}"), flow).fn
-    arguments_of(function, values if flow in CHAINS else {"config": values}, show=False)
-
-
-STAGES: list[Callable[[dict[str, Any]], None]] = [partial(_fills_in, flow) for flow in FLOWS]
-"""Each raises ConfigError for values that are not its parameters."""
+    arguments_of(function, values if flow in CHAINS else {"config": values})
 
 
 def names() -> set[str]:

@@ -1,11 +1,13 @@
-"""Every block of code in README, docs/, deployments/ and CONTRIBUTING is run, in the order of its page.
+"""Every block of code in README, docs/, deployments/ and CONTRIBUTING is checked, and with the slow tests run.
 
-A page begins in a folder of its own that has what pages speak of: an expert, a recording, a policy, files of other people's.
-Only what `<!-- not run: why -->` stands above is left out.
+A page runs in a folder of its own that has what pages speak of: an expert, a recording, a policy, foreign files.
+Only blocks below `<!-- not run: why -->` are left out.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import re
@@ -20,9 +22,13 @@ import numpy as np
 import pytest
 import yaml
 
+import offline_core
+from flows.cli import app, main
+from flows.settings import read_values
 from offline_core.errors import ConfigError
+from tasks.table import STAGES as TABLE
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
-from tests.docs.parameters import STAGES
+from tests.docs.parameters import FLOWS, fill_in
 from tests.docs.world import make_world
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -43,6 +49,7 @@ SMALLER = {
     "record": ["-s", "episodes=10"],
 }
 """What comes before a command's own settings, so that it takes a second and not half a minute."""
+CODE_PAGES = [page for page in PAGES if any(block.language not in NO_CODE for block in blocks(page))]
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +68,20 @@ def folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return place
 
 
-@pytest.mark.timeout(900)  # the longest page takes two minutes, and machines may be slow
-@pytest.mark.usefixtures("prefect_server")
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.language not in NO_CODE for block in blocks(page))])
-def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, Any] = {"__name__": "page", "observations": np.zeros((8, 4), np.float32)}
-    run = [block for block in blocks(page) if not block.not_run and block.language not in NO_CODE]
-    for block in run:
-        if name := FILE.match(block.text):
-            (folder / name[1]).write_text(_here(block.text, folder))
+@pytest.mark.parametrize("page", CODE_PAGES)
+def test_names_verbs_and_parameters_of_each_block_exist(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = _blocks_run(page)
+    _write_files(run, tmp_path)
     for block in run:
         match block.language:
             case "python":
-                exec(compile(_here(block.text, folder), str(block), "exec"), names)
+                _check_python(block)
             case "console":
                 for words in commands(block):
-                    _run([_here(word, folder) for word in words], block, monkeypatch)
+                    _check_command(words, block)
             case "yaml":
                 _check_yaml(block)
             case "json":
@@ -84,7 +89,24 @@ def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypat
             case "toml":
                 tomllib.loads(block.text)
             case other:
-                pytest.fail(f"{block}: nothing here runs {other!r}; it is python, console, yaml, json, toml or text")
+                pytest.fail(f"{block}: nothing here checks {other!r}; it is python, console, yaml, json, toml or text")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # the longest page takes two minutes, and machines may be slow
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.parametrize("page", CODE_PAGES)
+def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"__name__": "page", "observations": np.zeros((8, 4), np.float32)}
+    run = _blocks_run(page)
+    _write_files(run, folder)
+    for block in run:
+        if block.language == "python":
+            text = block.text.replace("episodes=500", "episodes=20")
+            exec(compile(_here(text, folder), str(block), "exec"), names)
+        elif block.language == "console":
+            for words in commands(block):
+                _run([_here(word, folder) for word in words], block, monkeypatch)
 
 
 def test_what_is_not_run_says_why_and_is_little(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +122,52 @@ def test_what_is_not_run_says_why_and_is_little(capsys: pytest.CaptureFixture[st
     assert len(left_out) <= MOST_NOT_RUN
 
 
+def _blocks_run(page: str) -> list[Block]:
+    return [block for block in blocks(page) if not block.not_run and block.language not in NO_CODE]
+
+
+def _write_files(page: list[Block], folder: Path) -> None:
+    """The blocks that are files for other blocks of their page."""
+    for block in page:
+        if name := FILE.match(block.text):
+            (folder / name[1]).write_text(_here(block.text, folder))
+
+
+def _check_python(block: Block) -> None:
+    """It compiles, and what it takes from this project is there."""
+    tree = ast.parse(block.text, str(block))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("offline_core", "flows", "tasks"):
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{block}: {node.module} has no {alias.name}"
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "offline":
+            assert node.attr in offline_core.__all__, f"{block}: offline.{node.attr} does not exist"
+
+
+def _check_command(words: list[str], block: Block) -> None:
+    """A verb, its options and its parameters are there."""
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    if words[:1] != ["offline"] or words[1:] == ["--help"]:
+        return
+    command = app.commands[words[1]]
+    if {"--help", "--show-config"} & {*words}:
+        return
+    given = command.make_context(words[1], words[2:]).params
+    if "settings" in given:
+        flow = next((name for name, stage in TABLE.items() if stage.verb == words[1]), words[1].replace("-", "_"))
+        values = read_values(given["settings"], next(iter(given["config_files"]), None))
+        for group in TABLE[flow].groups if flow in TABLE else ():
+            values.pop(group, None)
+        try:
+            fill_in(flow, values)
+        except ConfigError as error:
+            pytest.fail(f"{block}: {' '.join(words)}: {error}")
+
+
 def _here(text: str, folder: Path) -> str:
-    """Absolute paths of somebody's machine are in the page's folder."""
+    """The text with its absolute paths in the page's folder."""
     return re.sub(r"(?<![\w./])/(data|mnt)/", f"{folder}/\\1/", text)
 
 
@@ -132,8 +198,6 @@ def _run(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _offline(verb: str, arguments: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.cli import main
-
     monkeypatch.setattr(sys, "argv", ["offline", verb, *SMALLER.get(verb, []), *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -152,9 +216,9 @@ def _check_yaml(block: Block) -> None:
     if "apiVersion" in values:
         return
     errors = []
-    for stage in STAGES:
+    for flow in FLOWS:
         try:
-            stage(values)
+            fill_in(flow, values)
             return
         except ConfigError as error:
             errors.append(str(error))

@@ -48,6 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_all_pages_are_there_and_so_are_those_that_lie_elsewhere(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
@@ -55,6 +56,7 @@ def test_all_pages_are_there_and_so_are_those_that_lie_elsewhere(site: Path) -> 
         assert (site / f"{page}.html").is_file()
 
 
+@pytest.mark.slow
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         outside = [url for url in _loaded(page) if re.match(r"(https?:)?//", url)]
@@ -63,9 +65,10 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(url\(|@import\s*)['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
+@pytest.mark.slow
 def test_the_reference_has_what_docstrings_and_parameters_say(site: Path) -> None:
     stages = (site / "reference" / "stages.html").read_text()
-    assert "offline_core.learning.train.train_policy" in stages and "Raises" in stages
+    assert "offline_core.train_expert" in stages and "Raises" in stages
     parameters = (site / "reference" / "parameters.html").read_text()
     assert "updates_per_iteration" in parameters and "Steps per update, over all learners." in parameters
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from offline_core.config import EnvironmentSpec
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import convert_table
 from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import open_dataset
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import open_dataset
+from offline_core.runtime.config import EnvironmentSpec
 
 EPISODES = 20
 

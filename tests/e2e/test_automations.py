@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.storage.dataset import open_dataset
+from offline_core.datasets.dataset import open_dataset
+from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import FINAL, Orchestra, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

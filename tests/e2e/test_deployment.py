@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from offline_core.provenance import provenance
-from offline_core.storage.dataset import open_dataset
+import pytest
+
+from offline_core.datasets.dataset import open_dataset
+from offline_core.runtime.provenance import provenance
 from tests.deployments.flows import DEPLOYMENTS
 from tests.e2e.orchestra import Orchestra
+
+pytestmark = pytest.mark.slow
 
 
 def test_everything_is_deployed_and_nothing_scheduled(orchestra: Orchestra) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.storage.dataset import open_dataset, versions
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

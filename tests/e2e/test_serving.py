@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra, checkout, end, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

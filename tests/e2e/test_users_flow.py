@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra, end, wait_until
 
 pytestmark = pytest.mark.slow
@@ -17,10 +17,10 @@ from prefect import flow
 from flows.import_dataset import import_dataset
 from flows.prune_dataset import prune_dataset
 from flows.train_policy import train_policy
-from offline_core.config import parse
+from offline_core.runtime.config import parse
 from offline_core.conversion.config import ImportConfig
 from offline_core.learning.config import TrainingConfig
-from offline_core.pruning.config import PruningConfig
+from offline_core.curation.config import PruningConfig
 
 MAPPING = {"eps_id": "episode", "obs": ["x", "y"], "actions": "action", "rewards": "reward", "terminateds": "done"}
 IMPORT = {"mapping": MAPPING, "episodes": {"last_new_obs": "repeat"}, "action_space": {"space": "discrete", "n": 2}}

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
+from offline_core.datasets.manifest import Operation
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 
 torch.set_num_threads(1)
 
@@ -70,7 +70,7 @@ def test_an_environment_that_the_policy_cannot_play_in_is_refused(cartpole_polic
 
 def test_a_policy_without_environment_needs_one_named(tmp_path: Path) -> None:
     save_policy(Policy(*spaces_of(PENDULUM)), str(tmp_path), operation=Operation(name="test"))
-    with pytest.raises(ConfigError, match=f"{tmp_path} does not say .* name the environment"):
+    with pytest.raises(ConfigError, match=f"{tmp_path} does not name the environment .* set the parameter"):
         evaluate_policy(EvaluationConfig(), policy=str(tmp_path))
     result = evaluate_policy(EvaluationConfig(episodes=1, environment=PENDULUM), policy=str(tmp_path))
     assert result.lengths == [6]

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
+from offline_core.datasets.manifest import Operation
 from offline_core.episodes import nested
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
-from offline_core.evaluation.metric import PlayedStep
 from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
-from offline_core.evaluation.rollouts import rollouts
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
+from offline_core.rollouts.environments import spaces_of
+from offline_core.rollouts.metric import PlayedStep
+from offline_core.rollouts.rollouts import rollouts
+from offline_core.runtime.config import EnvironmentSpec
 
 torch.set_num_threads(1)
 
@@ -150,9 +150,9 @@ def test_results_stand_beside_the_others(cartpole_policy: str) -> None:
 @pytest.mark.parametrize(
     ("metrics", "error", "message"),
     [
-        ([own("Spread", name="episodes")], ConfigError, "metric .*:Spread calls a result 'episodes', which is there already"),
-        ([own("Spread", name="success_rate")], ConfigError, "Spread calls a result 'success_rate', which is there already"),
-        ([own("Spread"), own("Spread")], ConfigError, "Spread calls a result 'furthest', which is there already; rename it"),
+        ([own("Spread", name="episodes")], ConfigError, "Spread calls a result 'episodes', which is the name of"),
+        ([own("Spread", name="success_rate")], ConfigError, "Spread calls a result 'success_rate', which is the name of"),
+        ([own("Spread"), own("Spread")], ConfigError, "Spread calls a result 'furthest', which is the name of another; rename"),
         ([own("Spread", gives=float("nan"))], ConfigError, "Spread gives 'furthest': nan; .* finite numbers by name"),
         ([own("Spread", gives="far")], ConfigError, "Spread gives 'furthest': 'far'"),
         ([own("Spread", fails="gives", gives=[1.0])], ConfigError, "metric .*:Spread failed at the end: TypeError"),

@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.config import EnvironmentSpec
 from offline_core.episodes import Episode
+from offline_core.runtime.config import EnvironmentSpec
 from tests.learning.datasets import dataset_of
 
 CARTPOLE = gym.make("CartPole-v1")

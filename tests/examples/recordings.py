@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offline_core.config import EnvironmentSpec
 from offline_core.episodes import Episode
 from offline_core.policies.checkpoint import load_policy
-from offline_core.recording.player import Assignment, play
-from tests.storage.factories import write_dataset
+from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.runtime.config import EnvironmentSpec
+from tests.datasets.factories import write_dataset
 
 
 def record(policy: str, folder: Path, *, episodes: int = 20) -> list[Episode]:
@@ -16,7 +16,7 @@ def record(policy: str, folder: Path, *, episodes: int = 20) -> list[Episode]:
     played = play(
         load_policy(policy),
         EnvironmentSpec(id="CartPole-v1"),
-        Assignment(round=0, recorder=0, episodes=episodes),
+        EpisodesToPlay(round=0, recorder=0, episodes=episodes),
         identity="example",
         num_envs=4,
         seed=0,

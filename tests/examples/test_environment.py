@@ -8,14 +8,8 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import offline_core as offline
 from examples.environment import Corridor
-from offline_core.config import EnvironmentSpec
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
-
-CORRIDOR = EnvironmentSpec(id="examples.environment:Corridor-v0")
 
 
 def test_it_is_an_environment_as_gymnasium_has_them() -> None:
@@ -31,9 +25,8 @@ def test_it_is_an_environment_as_gymnasium_has_them() -> None:
 
 @pytest.mark.usefixtures("ray_up")
 def test_an_expert_learns_it_and_workers_of_ray_play_it(tmp_path: Path) -> None:
-    expert = train_expert(ExpertConfig(environment=CORRIDOR), output=f"{tmp_path}/expert")
+    expert = offline.train_expert("examples.environment:Corridor-v0", output=tmp_path / "expert")
     assert expert.reached_target and expert.metrics["episode_return_mean"] >= -5.5
     assert expert.metrics["success_rate"] == 1.0
-    config = RecordingConfig(episodes=12, explore=False)
-    result = record_episodes(config, policy=f"{tmp_path}/expert/best", output=f"{tmp_path}/recording")
-    assert (result.dataset.episodes, result.statistics.terminated) == (12, 12)
+    data = offline.record(expert, episodes=12, explore=False, output=tmp_path / "recording")
+    assert (data.ref.episodes, data.manifest.statistics.terminated) == (12, 12)

@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import offline_core as offline
 from examples.filter import upright
-from offline_core.own_code import OwnCode
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.storage.dataset import open_dataset, versions
-from offline_core.storage.reader import episodes
+from offline_core.datasets.dataset import versions
+from offline_core.datasets.reader import episodes
 from tests.examples.recordings import record
 
 
@@ -21,16 +19,12 @@ def test_it_keeps_the_episodes_whose_pole_stays_up(cartpole_policy: str, tmp_pat
     recorded = record(cartpole_policy, tmp_path / "recording")
     leans = [float(np.abs(np.asarray(episode.observations)[:, 2]).max()) for episode in recorded]
     limit = sorted(leans)[8]
-    result = prune_dataset(
-        PruningConfig(filters=[OwnCode(path="examples.filter:upright", arguments={"limit": limit})]),
-        dataset=f"{tmp_path}/recording",
-        output=f"{tmp_path}/upright",
-    )
-    assert result.dropped == {"examples.filter:upright": 11}
+    filters = [{"path": "examples.filter:upright", "arguments": {"limit": limit}}]
+    kept = offline.prune(tmp_path / "recording", filters=filters, output=tmp_path / "upright")
+    assert kept.manifest.report == {"dropped": {"examples.filter:upright": 11}}
     expected = [episode for episode, lean in zip(recorded, leans, strict=True) if lean <= limit]
-    assert list(episodes(open_dataset(f"{tmp_path}/upright"))) == expected
-    code = open_dataset(f"{tmp_path}/upright").manifest.operation.code
-    assert code.keys() == {"examples.filter:upright"}, "a changed file would be another pruning"
+    assert list(episodes(kept)) == expected
+    assert kept.manifest.operation.code.keys() == {"examples.filter:upright"}, "a changed file would be another pruning"
     assert all(upright(episode, limit=limit) for episode in expected)
 
 
@@ -48,5 +42,5 @@ def test_the_command_line_does_the_same(cartpole_policy: str, tmp_path: Path, mo
         main()
     assert not ended.value.code
     assert versions("runs/upright") == [1]
-    assert open_dataset("runs/upright").manifest.report == {"dropped": {"examples.filter:upright": 10}}
+    assert offline.open_dataset("runs/upright").manifest.report == {"dropped": {"examples.filter:upright": 10}}
     assert "| Dropped by examples.filter:upright | 10 episodes |" in Path("runs/upright/_cards/000001.md").read_text()

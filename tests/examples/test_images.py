@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from examples.images import PIXELS, LabelledImages, main, write_images
 
 
 def test_images_are_steps_in_the_order_of_their_names(ray_up: None, tmp_path: Path) -> None:
     data = LabelledImages(write_images(tmp_path, count=2, seed=0))
-    (steps,) = data.parts(("obs", "actions"), looks_ahead=True)
+    (steps,) = data.batches(("obs", "actions"), needs_next_obs=True)
     assert steps["obs"].shape == (16, PIXELS, PIXELS, 1) and steps["obs"].dtype == np.uint8
-    assert steps["actions"][steps["_is_step"]].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert steps.of_steps("actions").tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.slow
 def test_shapes_are_named(ray_up: None, tmp_path: Path) -> None:
     assert main(str(tmp_path)) > 0.95

@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
-from offline_core.own_code import OwnCode
+import offline_core as offline
+from offline_core.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
+from offline_core.rollouts.environments import spaces_of
 
 STEPS = 500
 TRACK = 2.4
@@ -26,9 +21,9 @@ TRACK = 2.4
 
 @pytest.fixture(scope="module")
 def balancing(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A policy that never lets the pole fall and does not look where the cart is: episodes end off the track, or in time."""
-    environment = EnvironmentSpec(id="CartPole-v1")
-    policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[]))
+    """A policy that never lets the pole fall and ignores the cart: episodes end off the track, or in time."""
+    environment = offline.EnvironmentSpec(id="CartPole-v1")
+    policy = offline.Policy(*spaces_of(environment), offline.NetworkConfig(hidden_sizes=[]))
     with torch.no_grad():
         weight, _ = policy.parameters()
         weight.copy_(torch.tensor([[0.0, 0, 0, 0], [0, 0, 1, 1]]))
@@ -37,21 +32,21 @@ def balancing(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def config(limit: float) -> EvaluationConfig:
-    metric = OwnCode(path="examples.metric:Centred", arguments={"limit": limit})
-    return EvaluationConfig(episodes=40, seed=5, metrics=[metric])
+def config(limit: float) -> offline.EvaluationConfig:
+    metric = offline.UserCode(path="examples.metric:Centred", arguments={"limit": limit})
+    return offline.EvaluationConfig(episodes=40, seed=5, metrics=[metric])
 
 
 def test_a_cart_that_leaves_the_track_is_not_centred(balancing: str) -> None:
     """It is off the track in the last observation alone."""
-    result = evaluate_policy(config(TRACK), policy=balancing)
+    result = offline.evaluate(balancing, config=config(TRACK))
     stayed = np.array(result.lengths) == STEPS
     assert 0 < stayed.mean() < 1
     assert result.metrics["centred"] == stayed.mean()
 
 
 def test_the_wider_the_middle_the_more_episodes_stay_in_it(balancing: str) -> None:
-    shares = [evaluate_policy(config(limit), policy=balancing).metrics["centred"] for limit in (0.0, 0.5, 1.0, TRACK, 3.0)]
+    shares = [offline.evaluate(balancing, config=config(limit)).metrics["centred"] for limit in (0.0, 0.5, 1.0, TRACK, 3.0)]
     assert shares == sorted(shares) and len(set(shares)) == 5
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert all((share * 40).is_integer() for share in shares)

@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import offline_core as offline
 from examples.writer import Sqlite
-from offline_core.config import EnvironmentSpec
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.conversion.report import ImportResult
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode
-from offline_core.errors import CorruptFileError
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
-from offline_core.storage.sources.opening import SourceConfig
 from tests.examples.recordings import record
 
 
@@ -29,19 +23,19 @@ def recorded(cartpole_policy: str, tmp_path: Path) -> list[Episode]:
     return found
 
 
-def read(folder: Path, *, engine: Any = "local", **arguments: Any) -> ImportResult:
-    config = ImportConfig(
-        source=SourceConfig(format="examples.reader:Sqlite", arguments=arguments),
-        environment=EnvironmentSpec(id="CartPole-v1"),
-        engine=engine,
+def read(folder: Path, *, engine: str = "local", **arguments: Any) -> offline.Dataset:
+    source = {"format": "examples.reader:Sqlite", "arguments": arguments}
+    environment = {"id": "CartPole-v1"}
+    return offline.import_data(
+        folder / "steps.sqlite", output=folder / "imported", source=source, environment=environment, engine=engine
     )
-    return import_dataset(config, source=f"{folder}/steps.sqlite", output=f"{folder}/imported")
 
 
 @pytest.mark.parametrize("rows", [3, 10_000])
 def test_it_reads_what_was_written(recorded: list[Episode], tmp_path: Path, rows: int) -> None:
-    assert read(tmp_path, rows=rows).counts.steps == sum(map(len, recorded))
-    found = {episode.eps_id: episode for episode in episodes(open_dataset(f"{tmp_path}/imported"))}
+    imported = read(tmp_path, rows=rows)
+    assert imported.ref.steps == sum(map(len, recorded))
+    found = {episode.eps_id: episode for episode in episodes(imported)}
     assert found.keys() == {episode.eps_id for episode in recorded}
     for episode in recorded:
         again = found[episode.eps_id]
@@ -51,14 +45,16 @@ def test_it_reads_what_was_written(recorded: list[Episode], tmp_path: Path, rows
 
 def test_a_query_chooses(recorded: list[Episode], tmp_path: Path) -> None:
     result = read(tmp_path, query=f"SELECT * FROM steps WHERE eps_id = '{recorded[3].eps_id}'")
-    assert (result.dataset.episodes, result.dataset.steps) == (1, len(recorded[3]))
+    assert (result.ref.episodes, result.ref.steps) == (1, len(recorded[3]))
 
 
 @pytest.mark.usefixtures("ray_up")
 def test_workers_of_ray_can_import_it(recorded: list[Episode], tmp_path: Path) -> None:
-    assert read(tmp_path, engine="ray").counts.steps == sum(map(len, recorded))
+    assert read(tmp_path, engine="ray").ref.steps == sum(map(len, recorded))
 
 
 def test_a_wrong_query_is_named(recorded: list[Episode], tmp_path: Path) -> None:
-    with pytest.raises(CorruptFileError, match=r"reader examples.reader:Sqlite cannot read .*steps.sqlite: .*no such table"):
+    with pytest.raises(
+        offline.errors.CorruptFileError, match=r"examples.reader:Sqlite cannot read .*steps.sqlite: .*no such table"
+    ):
         read(tmp_path, query="SELECT * FROM step")

@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offline_core.own_code import OwnCode
-from offline_core.quality.check import check_dataset
-from offline_core.quality.config import QualityConfig
+import offline_core as offline
 from tests.examples.recordings import record
 
 
@@ -26,8 +24,8 @@ def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> N
         if change > 0.3
     ]
     assert jumps
-    config = QualityConfig(rules=[OwnCode(path="examples.rule:Jumps", arguments={"limit": 0.3})])
-    finding = check_dataset(config, dataset=str(tmp_path)).findings[-1]
+    config = offline.QualityConfig(rules=[offline.UserCode(path="examples.rule:Jumps", arguments={"limit": 0.3})])
+    finding = offline.check(tmp_path, config=config).findings[-1]
     assert (finding.rule, finding.verdict, finding.count, finding.of) == ("jumps", "warn", len(jumps), sum(map(len, recorded)))
     assert [(example.eps_id, example.t) for example in finding.examples] == jumps[:5]
     shutil.rmtree(tmp_path / "_checks")  # lest the flow finds that report
@@ -38,5 +36,5 @@ def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> N
 
 def test_what_does_not_jump_passes(cartpole_policy: str, tmp_path: Path) -> None:
     record(cartpole_policy, tmp_path)
-    config = QualityConfig(rules=[OwnCode(path="examples.rule:Jumps", arguments={"limit": 5})])
-    assert check_dataset(config, dataset=str(tmp_path)).findings[-1].verdict == "pass"
+    rules = [{"path": "examples.rule:Jumps", "arguments": {"limit": 5}}]
+    assert offline.check(tmp_path, rules=rules).findings[-1].verdict == "pass"

@@ -7,18 +7,19 @@ from pathlib import Path
 import pyarrow as pa
 
 from examples.text import VOCABULARY, StackedTextPreLearner, TextPreLearner, main
+from offline_core.episodes import EpisodeBatch
 
 
-def made(kind: type[TextPreLearner], *sentences: str) -> dict:
-    given = {"format": "rows", "wanted": ("obs", "actions"), "looks_ahead": False, "where": "here"}
-    return kind(vocabulary=["a", "b", "c"], **given).columns(pa.table({"text": list(sentences)}))
+def made(kind: type[TextPreLearner], *sentences: str) -> EpisodeBatch:
+    given = {"format": "rows", "wanted": ("obs", "actions"), "needs_next_obs": False, "where": "here"}
+    return kind(vocabulary=["a", "b", "c"], **given).batch(pa.table({"text": list(sentences)}))
 
 
 def test_tokens_are_observed_and_the_next_is_the_action() -> None:
     steps = made(TextPreLearner, "a b c", "c a")
     assert steps["obs"].argmax(1).tolist() == [0, 1, 2]
     assert steps["actions"].tolist() == [1, 2, 0]
-    assert steps["_starts"].tolist() == [True, False, True]
+    assert steps.offsets.tolist() == [0, 2, 3]
 
 
 def test_stacked_tokens_are_those_of_the_same_sentence() -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import offline_core as offline
 from examples.writer import Sqlite
-from offline_core.conversion.exporting import ExportConfig, export_dataset
-from offline_core.errors import StorageError
 from tests.examples.recordings import record
 
 
@@ -22,8 +21,7 @@ def returns(path: Path) -> dict[str, float]:
 
 def test_each_step_is_a_row(cartpole_policy: str, tmp_path: Path) -> None:
     recorded = record(cartpole_policy, tmp_path / "recording")
-    config = ExportConfig(format="examples.writer:Sqlite")
-    result = export_dataset(config, dataset=f"{tmp_path}/recording", output=f"{tmp_path}/steps.sqlite")
+    result = offline.export(tmp_path / "recording", format="examples.writer:Sqlite", output=tmp_path / "steps.sqlite")
     assert (result.episodes, result.steps) == (20, sum(map(len, recorded)))
     assert returns(tmp_path / "steps.sqlite") == {episode.eps_id: episode.return_ for episode in recorded}
 
@@ -39,8 +37,7 @@ def test_a_table_is_replaced_whole_or_not_at_all(cartpole_policy: str, tmp_path:
     assert returns(tmp_path / "steps.sqlite").keys() == {episode.eps_id for episode in recorded[5:9]}
 
 
-def test_a_place_that_cannot_be_written_is_named(cartpole_policy: str, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_named(cartpole_policy: str, tmp_path: Path) -> None:
     record(cartpole_policy, tmp_path / "recording")
-    config = ExportConfig(format="examples.writer:Sqlite")
-    with pytest.raises(StorageError, match=r"writer examples.writer:Sqlite failed at .*/steps.sqlite: .*unable to open"):
-        export_dataset(config, dataset=f"{tmp_path}/recording", output=f"{tmp_path}/no_folder/steps.sqlite")
+    with pytest.raises(offline.errors.StorageError, match=r"writer examples.writer:Sqlite failed at .*: .*unable to open"):
+        offline.export(tmp_path / "recording", format="examples.writer:Sqlite", output=tmp_path / "no_folder/steps.sqlite")

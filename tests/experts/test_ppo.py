@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import make_vector_env
 from offline_core.experts.config import ExpertConfig, PPOConfig
 from offline_core.experts.ppo import PPO, make_batch, ppo_losses
-from offline_core.experts.rollout import Player, Rollout
+from offline_core.experts.rollout import Rollout
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from offline_core.rollouts.environments import make_vector_env
+from offline_core.runtime.config import EnvironmentSpec
+from tests.experts.loops import loop_of
 
 
 def played(env_id: str, *, normalize_observations: bool = False) -> tuple[Policy, Rollout]:
@@ -23,9 +24,9 @@ def played(env_id: str, *, normalize_observations: bool = False) -> tuple[Policy
     env = make_vector_env(EnvironmentSpec(id=env_id), 8)
     network = NetworkConfig(hidden_sizes=[16], normalize_observations=normalize_observations)
     policy = Policy(env.single_observation_space, env.single_action_space, network, value_function=True)
-    player = Player(env, seed=0)
-    policy.encoder.update_statistics(player.play(policy, 20).flat_observations)
-    rollout = player.play(policy, 50)
+    loop = loop_of(env, policy)
+    policy.encoder.update_statistics(Rollout.of(loop.take(20)).flat_observations)
+    rollout = Rollout.of(loop.take(50))
     env.close()
     return policy, rollout
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.train import train_expert
-from offline_core.policies.checkpoint import read_policy_manifest
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
+from offline_core.runtime.config import parse
 
 TINY: dict[str, Any] = {
     "total_steps": 2_000,

@@ -10,17 +10,19 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import make_vector_env
+from offline_core.datasets.manifest import Operation
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.experts.config import ExpertConfig
-from offline_core.experts.rollout import Player, Rollout
+from offline_core.experts.rollout import Rollout
 from offline_core.experts.start import first_policy, fit_values
 from offline_core.experts.train import train_expert
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest, save_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
+from offline_core.rollouts.environments import make_vector_env
+from offline_core.runtime.config import EnvironmentSpec, parse
+from tests.experts.loops import loop_of
 
 CARTPOLE = (spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2))
 
@@ -37,7 +39,7 @@ def config_from(uri: str, **values: object) -> ExpertConfig:
 def played(policy: Policy, steps: int = 64, num_envs: int = 20, seed: int = 0) -> Rollout:
     env = make_vector_env(EnvironmentSpec(), num_envs)
     try:
-        return Player(env, seed=seed).play(policy, steps)
+        return Rollout.of(loop_of(env, policy, seed=seed).take(steps))
     finally:
         env.close()
 
@@ -119,7 +121,7 @@ def test_what_cannot_go_on_is_said_and_nothing_is_written(tmp_path: Path) -> Non
         (str(tmp_path / "none"), {}, CheckpointError, "no policy at"),
         (pendulum, {}, ConfigError, "environment CartPole-v1 has"),
         (fine, {"network": {"hidden_sizes": [16]}}, ConfigError, "leave 'network' as it is"),
-        (recurrent, {}, ConfigError, "network.recurrent None"),
+        (recurrent, {}, ConfigError, "network.recurrent to None"),
     ]:
         with pytest.raises(error, match=message):
             train_expert(config_from(uri, **values), output=out)

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import make_vector_env
 from offline_core.errors import ConfigError, EnvironmentNotFoundError, LearningError, StorageError
 from offline_core.experts.config import ExpertConfig, PPOConfig
 from offline_core.experts.ppo import PPO, make_batch
-from offline_core.experts.rollout import Player
+from offline_core.experts.rollout import Rollout
 from offline_core.experts.train import train_expert
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
+from offline_core.rollouts.environments import make_vector_env
+from offline_core.runtime.config import EnvironmentSpec, parse
+from tests.experts.loops import loop_of
 
 
 def tiny(**values: object) -> ExpertConfig:
@@ -120,7 +122,7 @@ def test_composite_observations_can_be_learned_from(tmp_path: Path) -> None:
 def test_steps_that_only_reset_are_not_learned_from() -> None:
     env = make_vector_env(CORRIDOR, 3)
     policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    rollout = Player(env, seed=0).play(policy, 33)
+    rollout = Rollout.of(loop_of(env, policy).take(33))
     env.close()
     # Ten steps and a reset, three times over, in each of the three copies.
     assert rollout.is_step.sum() == 3 * 30
@@ -139,7 +141,7 @@ def test_steps_that_only_reset_are_not_learned_from() -> None:
 def test_a_rollout_that_is_cut_short_is_the_beginning_of_the_whole_one() -> None:
     env = make_vector_env(CORRIDOR, 3)
     policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    whole, cut = (Player(env, seed=0).play(policy, 33, max_env_steps=most) for most in (1_000, 47))
+    whole, cut = (Rollout.of(loop_of(env, policy).take(33, max_env_steps=most)) for most in (1_000, 47))
     env.close()
     assert cut.is_step.sum() == 45 and len(cut.rewards) == 16  # ten steps, a reset, five steps, of each of three copies
     assert torch.equal(cut.actions, whole.actions[:16]) and torch.equal(cut.rewards, whole.rewards[:16])
@@ -152,7 +154,7 @@ def test_a_rollout_that_is_cut_short_is_the_beginning_of_the_whole_one() -> None
 def test_a_loss_that_is_no_number_stops_with_advice() -> None:
     env = make_vector_env(EnvironmentSpec(), 4)
     policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    rollout = Player(env, seed=0).play(policy, 16)
+    rollout = Rollout.of(loop_of(env, policy).take(16))
     env.close()
     rollout.rewards[3, 1] = float("nan")
     with pytest.raises(LearningError, match=r"Update 1 .* lower ppo.learning_rate"):

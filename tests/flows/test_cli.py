@@ -1,8 +1,10 @@
-"""The command line, as somebody would use it: real processes."""
+"""The command line: what it takes, refuses and shows; real processes where a server or a database is missing."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import os
 import sqlite3
 import subprocess
@@ -10,76 +12,116 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.cli import app
+from flows.prefect_server import trouble
 from flows.settings import read_values
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, OfflineError
 from offline_core.experts.config import ExpertConfig
+from offline_core.recording.config import RecordingExport
+from tasks.table import STAGES, Stage, load
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
-VERBS = [
-    "expert-to-policy",
-    "logs-to-policy",
-    "train-expert",
-    "record",
-    "import",
-    "convert",
-    "check",
-    "prune",
-    "compact",
-    "split",
-    "merge",
-    "mix",
-    "export",
-    "train",
-    "evaluate",
-    "estimate",
-    "export-policy",
-    "inspect",
-    "verify",
-]
-NEEDS_ARGUMENTS = {"merge": ["a", "b"]}
+HEAVY = {"torch", "ray", "prefect"}
 
 
-def offline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*OFFLINE, *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+def run(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of a command that runs in this process."""
+    done = CliRunner().invoke(app, arguments)
+    if isinstance(done.exception, OfflineError):
+        return 1, f"{type(done.exception).__name__}: {done.exception}"
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
 
 
-def test_help_answers_at_once_and_names_every_verb(tmp_path: Path) -> None:
-    code = "import sys; from flows.cli import app; app(['--help'], standalone_mode=False); print(sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    text, modules = shown.rsplit("\n[", 1) if "\n[" in shown else (shown, "")
-    assert all(verb in text for verb in VERBS)
-    for heavy in ("'torch'", "'ray'", "'prefect'", "'gymnasium'", "'pyarrow'"):
-        assert heavy not in modules
+def imported_by(*arguments: str) -> set[str]:
+    """Top-level modules that a process has imported after it ran a command."""
+    code = f"import sys; from flows.cli import app; app({arguments}, standalone_mode=False); print('', *sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {*done.stdout.splitlines()}
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("inspect", "verify")])
-def test_shown_parameters_can_be_read_back(verb: str, tmp_path: Path) -> None:
-    shown = offline(verb, *NEEDS_ARGUMENTS.get(verb, []), "--show-config", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    values = yaml.safe_load(shown.stdout)
-    assert isinstance(values, dict) and "# " in shown.stdout
+def test_help_names_every_verb_and_its_arguments() -> None:
+    _, shown = run("--help")
+    verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
+    assert verbs[:3] == ["expert-to-policy", "logs-to-policy", "train-expert"] and verbs[-2:] == ["inspect", "verify"]
+    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 4
+    _, shown = run("prune", "--help")
+    assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
+    assert run("merge")[0] == 2
+
+
+def test_help_loads_nothing_heavy_and_shown_parameters_only_their_models() -> None:
+    assert not imported_by("--help") & {*HEAVY, "gymnasium", "pydantic", "pyarrow", "polars", "rich"}
+    assert not imported_by("train", "--show-config") & HEAVY
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.verb)
+def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None:
+    flow = getattr(importlib.import_module(f"flows.{stage.operation}"), stage.operation)
+    assert flow.name == stage.name
+    expected = {argument.name: argument.default for argument in stage.arguments if argument.kind != "environment"}
+    taken = {name: value.default for name, value in inspect.signature(flow.fn).parameters.items()}
+    assert taken["config"] == load(stage.config)()
+    if stage.verb == "merge":  # a form shows a default, a command has to name what it merges
+        expected["datasets"] = taken["datasets"]
+    if stage.verb == "import":  # one, where the command line has a list of one
+        expected["source"] = "data"
+    assert {name: value for name, value in taken.items() if name != "config" and name not in stage.groups} == expected
+    core = inspect.signature(load(f"{stage.module}:{stage.operation}")).parameters
+    assert {*taken} <= {*core}
+    if stage.plan is not None:
+        load(stage.plan)
+
+
+@pytest.mark.parametrize("verb", ["expert-to-policy", "logs-to-policy", *(stage.verb for stage in STAGES.values())])
+def test_shown_parameters_can_be_read_back(verb: str) -> None:
+    code, shown = run(verb, *(["a", "b"] if verb == "merge" else []), "--show-config")
+    assert code == 0
+    values = yaml.safe_load(shown)
+    assert isinstance(values, dict) and "# " in shown
     if verb == "train-expert":
         assert ExpertConfig.model_validate(values) == ExpertConfig()
 
 
-def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
-    for arguments, message in [
-        (("inspect", "nowhere"), "DatasetNotFoundError: There is no dataset at"),
-        (("train", "-s", "optimizer.batch_size=none_at_all"), "optimizer.batch_size"),
-        (("train", "-s", "nonsense"), "not NAME=VALUE"),
-        (("train", "-c", "missing.yaml"), "missing.yaml"),
-        (("train", "-c", "a.yaml", "-c", "b.yaml"), "-c takes one file, not a.yaml, b.yaml. Put them into one"),
-    ]:
-        shown = offline(*arguments, cwd=tmp_path)
-        assert shown.returncode == 1
-        assert message in shown.stderr
-        assert "Traceback" not in shown.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nowhere"], "DatasetNotFoundError: There is no dataset at"),
+        (["train", "-s", "optimizer.batch_size=none_at_all"], "optimizer.batch_size"),
+        (["train", "-s", "nonsense"], "not NAME=VALUE"),
+        (["train", "-c", "missing.yaml"], "missing.yaml"),
+        (["train", "-c", "a.yaml", "-c", "b.yaml"], "-c takes one file, not a.yaml, b.yaml. Put them into one"),
+        (["prune", "s3://key:hidden@lake/x", "out"], "has credentials in it"),
+        (["train", "runs/x", "s3://lake/x?secret_key=hidden"], "has settings after a question mark"),
+        (["import", "s3://key:hidden@lake/x.csv"], "has credentials in it"),
+        (["merge", "s3://key:hidden@lake/x", "runs/y"], "has credentials in it"),
+        (["logs-to-policy", "s3://key:hidden@lake/x"], "has credentials in it"),
+        (["evaluate", "s3a://lake/policy"], "s3a:// is written s3:// here"),
+        (["expert-to-policy", "s3:/lake/demo"], "names no bucket; write s3://bucket/folder"),
+        (["inspect", "s3:/lake/demo"], "names no bucket; write s3://bucket/folder"),
+    ],
+)
+def test_parameters_and_places_are_checked_before_a_flow_runs(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.prefect_server.wait_for_database", lambda: pytest.fail("a flow runs"))
+    code, shown = run(*arguments)
+    assert code == 1 and message in " ".join(shown.split())
+    assert "hidden" not in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
+    shown = subprocess.run([*OFFLINE, "inspect", "nowhere"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert shown.returncode == 1 and shown.stderr.startswith("\nDatasetNotFoundError: There is no dataset at")
+    assert "Traceback" not in shown.stderr
 
 
 def test_settings_override_the_file(tmp_path: Path) -> None:
@@ -90,27 +132,26 @@ def test_settings_override_the_file(tmp_path: Path) -> None:
         read_values(["seed.x=1"], str(tmp_path / "config.yaml"))
 
 
-def test_inspect_shows_foreign_folders_too(rllib_recordings: Path, tmp_path: Path) -> None:
-    shown = offline("inspect", str(rllib_recordings / "cartpole_episodes"), cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "Box(" in shown.stdout and "Discrete(2)" in shown.stdout and "60" in shown.stdout
+def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:
+    code, shown = run("inspect", str(rllib_recordings / "cartpole_episodes"))
+    assert code == 0 and "Box(" in shown and "Discrete(2)" in shown and "60" in shown
 
 
-@pytest.mark.parametrize("place", ["variable", "profile"])
-def test_a_prefect_server_that_does_not_answer_is_named(place: str, tmp_path: Path) -> None:
+def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     url = "http://127.0.0.1:9/api"
-    environment = os.environ | {"PREFECT_HOME": str(tmp_path)}
-    if place == "variable":
-        environment["PREFECT_API_URL"] = url
-    else:
-        (tmp_path / "profiles.toml").write_text(f'active = "far"\n[profiles.far]\nPREFECT_API_URL = "{url}"\n')
+    environment = os.environ | {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": url}
     command = [*OFFLINE, "evaluate", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     [line] = [line for line in done.stderr.splitlines() if line.strip()]
-    assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it")
-    assert ("unset the variable" in line) == (place == "variable")
-    assert ("'prefect config view' says" in line) == (place == "profile")
+    assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it") and "unset the variable" in line
+
+
+def test_a_server_of_a_profile_is_unset_where_prefect_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        said = trouble(httpx.ConnectError("refused"))
+    assert said is not None and "unset PREFECT_API_URL where 'prefect config view' says that it is set" in said
 
 
 def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path) -> None:
@@ -131,27 +172,11 @@ def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path) -> N
         assert remedy in message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["prune", "s3://key:hidden@lake/x", "out"], "has credentials in it"),
-        (["train", "runs/x", "s3://lake/x?secret_key=hidden"], "has settings behind a question mark"),
-        (["import", "s3://key:hidden@lake/x.csv"], "has credentials in it"),
-        (["merge", "s3://key:hidden@lake/x", "runs/y"], "has credentials in it"),
-        (["evaluate", "s3a://lake/policy"], "s3a:// is written s3:// here"),
-        (["expert-to-policy", "s3:/lake/demo"], "names no bucket; write s3://bucket/folder"),
-    ],
-)
-def test_places_are_checked_before_anything_runs(arguments: list[str], told: str, tmp_path: Path) -> None:
-    done = offline(*arguments, cwd=tmp_path)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1 and told in " ".join(said.split())
-    assert "hidden" not in said and "flow run" not in said.lower()
-    assert not list(tmp_path.rglob("*.db"))
-
-
 def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("flows.cli._run", lambda name, values, show, **more: given.update(values=values, **more))
-    CliRunner().invoke(app, ["record", "-s", "episodes=3", "-s", "export.format=d4rl", "-s", "export.output=out"])
-    assert given["values"] == {"episodes": 3} and (given["export"].format, given["export"].output) == ("d4rl", "out")
+    monkeypatch.setattr("flows.cli._call", lambda flow, **arguments: given.update(arguments) or RecordingExport(output="x"))
+    run("record", "-s", "episodes=3", "-s", "export.format=d4rl", "-s", "export.output=out")
+    assert given["config"].episodes == 3 and (given["export"].format, given["export"].output) == ("d4rl", "out")
+    assert (given["policy"], given["output"]) == ("runs/expert/best", "runs/recording")
+    run("train-expert", "--env", "Acrobot-v1", "out")
+    assert given["config"].environment.id == "Acrobot-v1" and given["output"] == "out"

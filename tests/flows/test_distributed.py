@@ -11,10 +11,10 @@ import torch
 
 from flows.expert_to_policy import expert_to_policy
 from flows.settings import read_values
-from offline_core.config import parse
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning import group
+from offline_core.runtime.config import parse
 from tests.deployments.flows import EXAMPLES
 
 pytestmark = [
@@ -30,7 +30,7 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     tasks: list[Any] = []
     mapped = ray.data.Dataset.map
     monkeypatch.setattr(ray.data.Dataset, "map", lambda *a, **k: tasks.append(k) or mapped(*a, **k))
-    monkeypatch.setattr(group, "Feeder", _noting_feeder(tmp_path / "feeder"))
+    monkeypatch.setattr(group, "LoaderActor", _noting_feeder(tmp_path / "feeder"))
     monkeypatch.setattr(group, "LearnerProcess", _noting_ddp(tmp_path / "ddp"))
     values = read_values(TINY, str(EXAMPLES / "distributed.yaml"))
     models = {name: parse(expert_to_policy.fn.__annotations__[name], value) for name, value in values.items()}
@@ -46,10 +46,10 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     assert [len(lines) for lines in ranks] == [result.training.updates] * 2, "each learner's DDP has seen each update"
 
 
-def _noting_feeder(place: Path) -> type[group.Feeder]:
+def _noting_feeder(place: Path) -> type[group.LoaderActor]:
     """The actor that reads for the learners; the file `place` has a line for each pool and each pass over what it makes."""
 
-    class Noting(group.Feeder):
+    class Noting(group.LoaderActor):
         def __init__(self, run: Any) -> None:
             map_batches, iter_batches = ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
 

@@ -9,9 +9,9 @@ import pytest
 
 from flows.estimate_policy import estimate_policy
 from offline_core.errors import PromotionError
-from offline_core.evaluation.off_policy.config import FQEConfig, OffPolicyConfig
-from tests.evaluation.off_policy.chains import TARGET, policy_of
-from tests.evaluation.off_policy.test_estimate import chain, saved
+from offline_core.estimation.config import FQEConfig, OffPolicyConfig
+from tests.estimation.chains import TARGET, policy_of
+from tests.estimation.test_estimate import chain, saved
 from tests.flows.test_data_flows import card_of
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]

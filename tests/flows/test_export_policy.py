@@ -11,12 +11,12 @@ import pytest
 from gymnasium import spaces
 
 from flows.export_policy import export_policy
+from offline_core.datasets.manifest import Operation
 from offline_core.errors import CheckpointError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
-from tests.flows.test_cli import offline
+from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
 
 
@@ -42,12 +42,13 @@ def test_the_flow_leaves_models_and_a_card(tmp_path: Path) -> None:
         export_policy(policy=str(tmp_path / "none"), output=str(tmp_path / "out"))
 
 
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.filterwarnings("default")
 def test_the_verb_writes_what_onnx_runtime_runs(policy: Policy, tmp_path: Path) -> None:
-    shown = offline("export-policy", "policy", "out", "-s", "latency_calls=5", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "models.onnx.max_abs_difference" in shown.stdout
+    code, shown = run("export-policy", f"{tmp_path}/policy", f"{tmp_path}/out", "-s", "latency_calls=5")
+    assert code == 0 and "models.onnx.max_abs_difference" in shown
     said = json.loads((tmp_path / "out" / "export.json").read_text())
     session = onnxruntime.InferenceSession(tmp_path / "out" / said["models"]["onnx"]["file"])
     observations = np.full((3, 4), 0.5, np.float32)
     actions, _ = session.run(None, {said["inputs"][0]["name"]: observations})
-    np.testing.assert_allclose(actions, policy.greedy(observations), atol=1e-6)
+    np.testing.assert_allclose(actions, policy.act(observations), atol=1e-6)

@@ -1,4 +1,4 @@
-"""The flows under a real Prefect server, with real Ray, on real CartPole."""
+"""The flows under a real Prefect server, with real Ray, on real CartPole; how good the policies are is tested in the core."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
 from flows.train_policy import train_policy
-from offline_core.config import EnvironmentSpec, parse
+from offline_core.curation.config import PruningConfig
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode
 from offline_core.errors import BusyError, CheckpointError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
-from offline_core.pruning.config import PruningConfig
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.dataset import open_dataset
+from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.storage.location import Location
-from offline_core.storage.reader import episodes
 from tasks.chain import summarize_chain
 from tests.learning.test_train import balancing_episodes, dataset_of
 
@@ -50,7 +50,7 @@ def latest_run() -> FlowRun:
         return client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)[0]
 
 
-def test_from_nothing_to_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole chain as one flow run: each stage leaves its result on disk and its card, with a picture, in Prefect.
 
     Its root is its own up to the last card, and free afterwards.
@@ -65,12 +65,14 @@ def test_from_nothing_to_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = expert_to_policy(
         root=str(tmp_path),
         seed=3,
+        expert=ExpertConfig(target_return=150, evaluation_episodes=20),
         recording=RecordingConfig(episodes=60, cpus_per_recorder=0.5),
-        pruning=PruningConfig(where="return >= 100", keep_top_fraction=0.9),
-        evaluation=EvaluationConfig(episodes=50),
+        pruning=PruningConfig(where="return >= 1", keep_top_fraction=0.9),
+        training=parse(TrainingConfig, {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 5}}),
+        evaluation=EvaluationConfig(episodes=10),
     )
-    assert result.expert.metrics["episode_return_mean"] >= 475
-    assert result.evaluation.metrics["episode_return_mean"] >= 450
+    assert result.expert.metrics["episode_return_mean"] >= 150
+    assert len(result.evaluation.returns) == 10
 
     recorded = list(episodes(open_dataset(result.recording.uri, result.recording.version)))
     assert len(recorded) == 60 == len({e.eps_id for e in recorded})
@@ -136,7 +138,7 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
         evaluate_policy(policy=str(tmp_path / "none"))
     run = latest_run()
     assert run.state is not None and run.state.is_failed() and "no policy at" in str(run.state.message)
-    with pytest.raises(Exception, match="nothing at"):
+    with pytest.raises(Exception, match="no dataset at"):
         train_policy(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
     assert not ray.is_initialized()
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from flows.logs_to_policy import logs_to_policy
-from offline_core.config import EnvironmentSpec
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
 from offline_core.errors import PromotionError
+from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.off_policy.config import FQEConfig, OffPolicyConfig
+from offline_core.formats.sources.opening import SourceConfig
 from offline_core.learning.config import EvaluationDuringTraining, OptimizerConfig, TrainingConfig
-from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.storage.sources.opening import SourceConfig
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import EnvironmentSpec
 from tests.flows.test_flows import artifacts_of, latest_run
 
-pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.usefixtures("prefect_server", "ray_up"), pytest.mark.filterwarnings("default")]
 
 SHORT = TrainingConfig(optimizer=OptimizerConfig(max_epochs=2), evaluation=EvaluationDuringTraining(episodes=5))
 QUICK = OffPolicyConfig(methods=["wis", "wdr"], resamples=50, fqe=FQEConfig(updates=50))

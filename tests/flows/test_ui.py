@@ -50,7 +50,7 @@ def answers() -> Iterator[dict[str, Any]]:
 )
 def test_it_is_the_one_that_the_server_prefers(answers: dict[str, Any], answer: Any, path: str | None) -> None:
     answers["/ui-settings"] = answer
-    with temporary_settings({PREFECT_API_URL: f"{answers['url']}/api"}):
+    with temporary_settings({PREFECT_API_URL: f"{answers['url']}/api"}, restore_defaults={PREFECT_UI_URL}):
         assert preferred_ui(get_current_settings()) == (path and answers["url"] + path)
 
 

@@ -14,11 +14,11 @@ import gymnasium as gym
 import numpy as np
 import safetensors.numpy
 
+from offline_core.datasets.manifest import Operation
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
 
 BOX = {"space": "box", "dtype": "float32", "shape": [4], "low": 0, "high": 1}
 

@@ -16,8 +16,8 @@ import numpy as np
 from offline_core.episodes import decode
 from offline_core.episodes.codec import unpack
 from offline_core.episodes.unpickle import load_nested
-from offline_core.storage.foreign import unpack_column, unpack_value, unpack_values
-from tests.storage.factories import episode
+from offline_core.formats.packed import unpack_column, unpack_value, unpack_values
+from tests.datasets.factories import episode
 
 
 class Runs:

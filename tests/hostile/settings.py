@@ -88,7 +88,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
 
     def call(settings: list[str], file: str | None) -> Any:
         values = read_values(settings, file)
-        return [arguments_of(flow, values, show=False) for flow in (prune_dataset, train_policy)]
+        return [arguments_of(flow, values) for flow in (prune_dataset, train_policy)]
 
     for number, text in enumerate(TEXTS):
         file = folder / f"{number}.yaml"

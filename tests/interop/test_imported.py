@@ -14,9 +14,10 @@ import pytest
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.reader import episodes
+from offline_core.datasets.row_groups import tables
 from offline_core.episodes import columns
-from offline_core.storage.dataset import Dataset, open_dataset
-from offline_core.storage.reader import episodes, tables
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
@@ -59,6 +60,7 @@ def test_rllib_reads_imported_episodes(rllib_recordings: Path, tmp_path: Path, n
 
 @pytest.mark.usefixtures("ray_up")
 @pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.slow
 def test_rllib_reads_imported_tables(rllib_recordings: Path, tmp_path: Path, name: str) -> None:
     """Its prelearner makes an episode of each row; together they hold every step once."""
     import ray.data

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from offline_core.experts.ppo import Batch, ppo_losses
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.config import MARWILConfig
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
@@ -53,7 +53,7 @@ def rllib_learner(policy: Policy, config: Any, **attributes: Any) -> tuple[Any, 
 def made_batch(policy: Policy) -> dict[str, Tensor]:
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(STEPS, 3)).astype(np.float32)
-    played = policy.act(obs, explore=True, generator=torch.Generator().manual_seed(0))
+    played = policy.choose(obs, explore=True, generator=torch.Generator().manual_seed(0))
     return {
         "obs": torch.from_numpy(obs),
         "actions": torch.from_numpy(played.actions),
@@ -91,14 +91,14 @@ def test_marwil_with_rllibs_constants_is_rllibs(kind: str, share_layers: bool) -
         learner, module_id="p", config=rllib_config, batch=batch, fwd_out={"action_dist_inputs": policy(batch["obs"])}
     )
     torch.testing.assert_close(terms.loss.mean(), theirs, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(terms.watched["policy_loss"].mean(), logged["policy_loss"].detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(terms.watched["value_loss"].mean(), logged["vf_loss"].detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(terms.metrics["policy_loss"].mean(), logged["policy_loss"].detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(terms.metrics["value_loss"].mean(), logged["vf_loss"].detach(), rtol=1e-5, atol=1e-6)
     assert_same_gradients(terms.loss.mean(), theirs, policy)
 
-    means = {name: term.mean() for name, term in terms.watched.items()}
+    means = {name: term.mean() for name, term in terms.metrics.items()}
     algorithm.after_update(means)
     torch.testing.assert_close(algorithm.normalizer, norms["p"])
-    numbers = algorithm.numbers({name: float(mean) for name, mean in means.items()})
+    numbers = algorithm.log_metrics({name: float(mean) for name, mean in means.items()})
     assert max(numbers["explained_variance"], -1) == pytest.approx(
         float(logged[LEARNER_RESULTS_VF_EXPLAINED_VAR_KEY]), abs=1e-4
     )
@@ -115,7 +115,7 @@ def test_the_normaliser_moves_as_rllibs_one_update_later() -> None:
     learner, _ = rllib_learner(algorithm.policy, rllib_config, moving_avg_sqd_adv_norms_per_module={"p": torch.tensor(100.0)})
     for _ in range(3):
         terms = algorithm(batch)
-        algorithm.after_update({name: term.mean() for name, term in terms.watched.items()})
+        algorithm.after_update({name: term.mean() for name, term in terms.metrics.items()})
         inputs = algorithm.policy(batch["obs"])
         MARWILTorchLearner.compute_loss_for_module(
             learner, module_id="p", config=rllib_config, batch=batch, fwd_out={"action_dist_inputs": inputs}

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.evaluation.off_policy.estimators import per_decision, weighted_per_decision
-from offline_core.evaluation.off_policy.trajectories import Trajectories
-from tests.evaluation.off_policy.chains import BEHAVIOUR, GAMMA, REWARDS, TARGET, played, trajectories
+from offline_core.estimation.estimators import per_decision, weighted_per_decision
+from offline_core.estimation.trajectories import Trajectories
+from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, TARGET, played, trajectories
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -12,11 +12,12 @@ import msgpack_numpy
 import numpy as np
 import pytest
 
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
+from offline_core.datasets.row_groups import tables
 from offline_core.episodes import Episode, columns, encode
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes, tables
 
 if (
     importlib.util.find_spec("ray") is None
@@ -81,7 +82,7 @@ def test_rllib_loads_its_own_recordings_after_they_went_through_here(rllib_recor
             assert_same(as_rllib_reads(encode(episode)), episode)
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", ["episodes", pytest.param("table", marks=pytest.mark.slow)])
 def test_rllibs_bc_trains_on_a_dataset_written_here(recorded: dict[str, str], format: str) -> None:
     import gymnasium as gym
     from ray.rllib.algorithms.bc import BCConfig

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
+from offline_core.datasets.commit import commit
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.episodes import Episode
-from offline_core.storage.committing import commit
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 SPACES = spaces_of(CARTPOLE)

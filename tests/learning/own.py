@@ -10,9 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.episodes import Episode, table_to_episodes
+from offline_core.episodes import Episode, EpisodeBatch, table_to_episodes
 from offline_core.learning.algorithms.bc import BC
-from offline_core.prelearner.layout import Columns, lay_out
 from offline_core.prelearner.prelearner import PreLearner
 
 SPACES = (gym.spaces.Box(-100.0, 100.0, (1,)), gym.spaces.Discrete(3))
@@ -34,8 +33,8 @@ class Lines(PreLearner):
 
 
 class Confused(Lines):
-    def columns(self, rows: pa.Table) -> Columns:
-        made = super().columns(rows)
+    def batch(self, rows: pa.Table) -> EpisodeBatch:
+        made = super().batch(rows)
         return made | {"actions": made["actions"][1:]}
 
 
@@ -52,7 +51,7 @@ class Unspoken(Lines):
 class Evens:
     """Even observations only: of an own dataset's rows, or of those of `Lines`."""
 
-    def __call__(self, steps: Columns) -> Columns:
+    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
         return steps | {"obs": steps["obs"] - steps["obs"] % 2}
 
 
@@ -69,7 +68,7 @@ class Numbers:
             return SPACES[0]
         return SPACES
 
-    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
+    def batches(self, wanted: Sequence[str], *, needs_next_obs: bool) -> Iterator[EpisodeBatch]:
         assert Path(self.uri).exists()
         for start in range(0, self.steps, 20):
             if self.fail == "parts" and start:
@@ -77,23 +76,22 @@ class Numbers:
             if self.fail == "none" and start:
                 yield None
             count = np.arange(start, start + 20)
-            last = count[9::10, None].astype(np.float32) if looks_ahead else None
-            yield lay_out({"obs": count[:, None].astype(np.float32), "actions": count % 3}, [10, 10], last)
+            last = count[9::10, None].astype(np.float32) if needs_next_obs else None
+            yield EpisodeBatch.from_steps({"obs": count[:, None].astype(np.float32), "actions": count % 3}, [10, 10], last)
 
 
 class Anywhere(Numbers):
     """In a place that nobody else knows."""
 
-    def parts(self, wanted: Sequence[str], *, looks_ahead: bool) -> Iterator[Columns]:
-        yield lay_out({"obs": np.ones((20, 1), np.float32), "actions": np.zeros(20, int)}, [20])
+    def batches(self, wanted: Sequence[str], *, needs_next_obs: bool) -> Iterator[EpisodeBatch]:
+        yield EpisodeBatch.from_steps({"obs": np.ones((20, 1), np.float32), "actions": np.zeros(20, int)}, [20])
 
 
 class Halves:
     """Every other episode."""
 
-    def __call__(self, steps: Columns) -> Columns:
-        keep = np.cumsum(steps["_starts"]) % 2 == 1
-        return {name: array[keep] for name, array in steps.items()}
+    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
+        return steps.select(np.arange(steps.num_episodes) % 2 == 0)
 
 
 class Backwards(PreLearner):
@@ -113,10 +111,10 @@ class Backwards(PreLearner):
 
 
 class NextObs:
-    looks_ahead = True
+    needs_next_obs = True
     adds = ("new_obs",)
 
-    def __call__(self, steps: Columns) -> Columns:
+    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
         return steps | {"new_obs": np.zeros_like(steps["obs"])}
 
 

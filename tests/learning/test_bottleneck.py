@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from offline_core.config import parse
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.feed import ReadSoFar
+from offline_core.learning.data_loader import ReadSoFar
 from offline_core.learning.loop import Seconds
 from offline_core.learning.planning import Costs
 from offline_core.learning.train import train_policy
+from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 from tests.learning.test_planning import SMALL
 from tests.learning.test_train import balancing_episodes
@@ -29,9 +29,9 @@ def said(
     costs: Costs | None = None,
     **config: Any,
 ) -> str:
-    feed: Any = SimpleNamespace(resident=resident, read=read)
+    loader: Any = SimpleNamespace(resident=resident, read=read)
     parsed = parse(TrainingConfig, {"data": {"prelearners": 0}} | config)
-    return bottleneck(parsed, seconds, feed, loading=loading, steps=6_000, costs=costs)
+    return bottleneck(parsed, seconds, loader, loading=loading, steps=6_000, costs=costs)
 
 
 READ = ReadSoFar(steps=24_000, bytes=48_000_000, seconds=6.0)

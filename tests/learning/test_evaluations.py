@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import spaces_of
 from offline_core.errors import ClusterError, ConfigError
-from offline_core.evaluation.rollouts import Rollouts
 from offline_core.learning import evaluations
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.evaluations import Evaluation, Evaluations, snapshot
 from offline_core.policies.policy import Policy
+from offline_core.rollouts.environments import spaces_of
+from offline_core.rollouts.rollouts import Rollouts
+from offline_core.runtime.config import EnvironmentSpec, parse
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
@@ -52,6 +52,7 @@ def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("ray_up")
+@pytest.mark.slow
 def test_several_actors_share_the_episodes_from_the_start() -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     alone, shared, again = played(policy, 2), played(policy, 2, actors=3), played(policy, 2, actors=3)

@@ -20,19 +20,19 @@ import pytest
 import ray
 import torch
 
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.group import Feeder, SharedFeed
+from offline_core.learning.group import LoaderActor, SharedLoader
 from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run, feed_of, first_state
+from offline_core.learning.run import Run, first_state, loader_of
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.storage.dataset import open_dataset
+from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
 
@@ -65,7 +65,12 @@ BUFFER = {"capacity_steps": 450, "read_episodes": 3, "sampling": "prioritized"}
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"resident_bytes": 0, "window_steps": 600}, {"buffer": BUFFER}], ids=["resident", "streaming", "buffer"]
+    "data",
+    [
+        pytest.param({}, id="in memory", marks=pytest.mark.slow),
+        pytest.param({"resident_bytes": 0, "window_steps": 600}, id="streaming"),
+        pytest.param({"buffer": BUFFER}, id="buffer", marks=pytest.mark.slow),
+    ],
 )
 def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
     alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data) for n in (0, 2))
@@ -116,24 +121,13 @@ def test_an_object_store_is_asked_seldom_how_far_the_learners_are(
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps(define))
     source = open_dataset(dataset)
     run = Run(parse(TrainingConfig, SETTINGS), Recorded.of(source), None, None, None, str(tmp_path))
-    looks = {uri: threading.Semaphore(0) for uri in (str(tmp_path / "metrics.jsonl"), "far://run/metrics.jsonl")}
-    read = Location.read
-    monkeypatch.setattr(Location, "read", lambda place: looks[place.uri].release() or read(place))
+    looks = {uri: threading.Semaphore(0) for uri in (str(tmp_path), "far://run")}
+    monkeypatch.setattr(group, "last_updates", lambda folder: looks[folder.uri].release() or 0)
     near, far = looks.values()
     with group._progress(replace(run, output="far://run")), group._progress(run):
         assert near.acquire(timeout=30) and near.acquire(timeout=30)
         assert not far.acquire(blocking=False)
     assert far.acquire(blocking=False), "at the end"
-
-
-def test_learners_write_where_this_process_is_told_to(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have other working directories."""
-    monkeypatch.chdir(tmp_path)
-    interrupt = signal.getsignal(signal.SIGINT)
-    result = train(dataset, Path("out"), learners=1)
-    assert result.last_checkpoint == str(tmp_path / "out" / "last")
-    assert load_policy("out/last").state_dict()
-    assert signal.getsignal(signal.SIGINT) is interrupt
 
 
 def actors_of(process: psutil.Process, name: str) -> list[psutil.Process]:
@@ -175,46 +169,54 @@ def has_states(output: Path) -> Callable[[], bool]:
     return lambda: any((output / "checkpoints").glob("*.json"))
 
 
-def test_a_learner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path, dataset: str) -> None:
+@pytest.mark.slow
+def test_a_learner_that_dies_is_started_again_and_nothing_changes(
+    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes to a folder relative to this process, though learners have other working directories."""
+    monkeypatch.chdir(tmp_path)
+    interrupt = signal.getsignal(signal.SIGINT)
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with killing("LearnerProcess", once=has_states(tmp_path / "killed")):
-        killed = train(dataset, tmp_path / "killed", learners=1, **settings)
+        killed = train(dataset, Path("killed"), learners=1, **settings)
+    assert killed.last_checkpoint == str(tmp_path / "killed" / "last")
+    assert signal.getsignal(signal.SIGINT) is interrupt
     whole = train(dataset, tmp_path / "whole", learners=0, **settings)
     assert killed.updates == whole.updates
     assert killed.losses == whole.losses
 
 
 def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str) -> None:
-    """Chunks of a stream, asked for by two learners one apart, then anew from the start and from the middle."""
+    """Windows of a stream, asked for by two learners one apart, then anew from the start and from the middle."""
     data = {"resident_bytes": 0, "window_steps": 300}
     config = parse(TrainingConfig, SETTINGS | {"data": data})
     source = open_dataset(dataset)
     run = Run(config, Recorded.of(source, config.data), None, None, None, "", streamed=True)
 
-    def read(feeder: Feeder, *asked: tuple[int, int]) -> list[Any]:
-        found = [feeder.chunk(*place) for place in asked]
+    def read(feeder: LoaderActor, *asked: tuple[int, int]) -> list[Any]:
+        found = [feeder.window(*place) for place in asked]
         return [None if one is None else ray.get(one.steps)["obs"].tobytes() for one in found]
 
-    whole = [steps.columns["obs"].numpy().tobytes() for epoch in (0, 1) for steps in feed_of(run).chunks(epoch)]
+    whole = [steps.columns["obs"].numpy().tobytes() for epoch in (0, 1) for steps in loader_of(run).windows(epoch)]
     count = len(whole) // 2
     assert count > 3
-    feeder = Feeder(run)
+    feeder = LoaderActor(run)
     places = [(epoch, number) for epoch in (0, 1) for number in range(count)]
     apart = [place for pair in zip(places, [places[0], *places], strict=False) for place in pair]
     assert read(feeder, *apart) == [whole[places.index(place)] for place in apart]
     assert read(feeder, (1, count), (0, count)) == [None, None]
     assert read(feeder, *places[:3]) == whole[:3], "anew from the start"
     assert read(feeder, *places[:2]) == whole[:2], "and again"
-    assert read(Feeder(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
+    assert read(LoaderActor(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
 
 
 def test_a_feeder_that_failed_does_not_say_that_the_epoch_is_over(dataset: str) -> None:
-    """Learners that start again ask for the chunk that was not there."""
+    """Learners that start again ask for the window that was not there."""
     config = parse(TrainingConfig, SETTINGS | {"data": {"resident_bytes": 0, "window_steps": 300}})
     run = Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "", streamed=True)
-    feeder = Feeder(run)
-    feeder._feed = feed = feed_of(run)
-    whole, away = feed.chunks, [True]
+    feeder = LoaderActor(run)
+    feeder._loader = loader = loader_of(run)
+    whole, away = loader.windows, [True]
 
     def failing(epoch: int, first: int = 0) -> Iterator[Any]:
         for number, steps in enumerate(whole(epoch, first), first):
@@ -222,24 +224,24 @@ def test_a_feeder_that_failed_does_not_say_that_the_epoch_is_over(dataset: str) 
                 raise RuntimeError("the disk is away")
             yield steps
 
-    feed.chunks = failing  # type: ignore[method-assign]
-    assert feeder.chunk(0, 0) and feeder.chunk(0, 1)
+    loader.windows = failing  # type: ignore[method-assign]
+    assert feeder.window(0, 0) and feeder.window(0, 1)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the disk is away"):
-            feeder.chunk(0, 2)
-        assert feeder.chunk(0, 1), "from where a learner would go on"
+            feeder.window(0, 2)
+        assert feeder.window(0, 1), "from where a learner would go on"
     away[0] = False
-    assert feeder.chunk(0, 2)
+    assert feeder.window(0, 2)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_learners_know_how_fast_their_feeder_reads(dataset: str, streamed: bool) -> None:
     config = parse(TrainingConfig, SETTINGS | {"data": {"window_steps": 300}})
     run = Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "", streamed=streamed)
-    feed = SharedFeed(ray.remote(num_cpus=0)(Feeder).remote(run), "chunk")
-    assert sum(map(len, feed.chunks(0))) == 2_000
-    assert feed.resident == (not streamed)
-    assert feed.read.steps == 2_000 and feed.read.bytes > 2_000 * 4 * 4 and feed.read.seconds > 0
+    loader = SharedLoader(ray.remote(num_cpus=0)(LoaderActor).remote(run), "window")
+    assert sum(map(len, loader.windows(0))) == 2_000
+    assert loader.resident == (not streamed)
+    assert loader.read.steps == 2_000 and loader.read.bytes > 2_000 * 4 * 4 and loader.read.seconds > 0
 
 
 def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) -> None:
@@ -251,14 +253,6 @@ def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) ->
         train(data, tmp_path / "out", learners=2, data={"resident_bytes": 0, "window_steps": 100})
 
 
-def test_bad_data_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
-    nan = balancing_episodes(1)[0].observations.copy()
-    nan[7] = np.nan
-    data = dataset_of(tmp_path / "data", broken(observations=nan), environment=None)
-    with pytest.raises(NonFiniteError, match=r"Column obs is NaN or infinite"):
-        train(data, tmp_path / "out", learners=1)
-
-
 def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset: str) -> None:
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
     with (
@@ -267,9 +261,7 @@ def test_too_many_deaths_end_the_run_and_leave_its_state(tmp_path: Path, dataset
     ):
         train(dataset, tmp_path / "out", learners=1, max_failures=0, **settings)
     assert raised.value.may_pass
-    again = train(dataset, tmp_path / "out", learners=0, **settings)
-    whole = train(dataset, tmp_path / "whole", learners=0, **settings)
-    assert again.losses == whole.losses
+    assert has_states(tmp_path / "out")(), "to resume from"
 
 
 def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:
@@ -277,6 +269,7 @@ def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: st
         train(dataset, tmp_path / "out", learners=1000)
 
 
+@pytest.mark.slow
 def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path / "data", balancing_episodes(150, 20), rows=1, environment=None)  # it takes a while
     data = {"resident_bytes": 0, "window_steps": 600, "prelearners": 1, "cpus_per_prelearner": 0.5}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import parse
-from offline_core.learning.algorithms.registry import make_algorithm
+from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.learner import Learner, learning_rate
-from offline_core.learning.replay.feed import NUMBER
+from offline_core.learning.replay.data_loader import NUMBER
+from offline_core.runtime.config import parse
 from tests.learning.making import steps_of
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
@@ -40,13 +40,13 @@ def test_bc_on_gaussian_actions_finds_mean_and_spread() -> None:
     obs = rng.uniform(-1, 1, (4096, 1)).astype(np.float32)
     one.load(steps_of({"obs": obs, "actions": (0.5 * obs + 0.1 * rng.normal(size=obs.shape)).astype(np.float32)}))
     for _ in range(300):
-        one.update(one.units())
-    one.watched()
-    one.update(one.units())
+        one.update(one.indices())
+    one.take_metrics()
+    one.update(one.indices())
     mean, log_std = one.algorithm.policy(torch.tensor([[0.8]])).chunk(2, dim=1)
     assert abs(mean.item() - 0.4) < 0.02
     assert abs(log_std.exp().item() - 0.1) < 0.01
-    assert abs(one.watched()["loss"] - (np.log(0.1) + 0.5 * np.log(2 * np.pi * np.e))) < 0.02
+    assert abs(one.take_metrics()["loss"] - (np.log(0.1) + 0.5 * np.log(2 * np.pi * np.e))) < 0.02
 
 
 def test_composite_observations_reach_the_policy_nested() -> None:
@@ -55,17 +55,17 @@ def test_composite_observations_reach_the_policy_nested() -> None:
     before = one.algorithm.policy.head.logits.weight.detach().clone()
     columns = {"obs/a": np.zeros((5, 2), np.float32), "obs/b/0": np.array([0, 1, 2, 0, 1]), "actions": np.ones(5, np.int64)}
     one.load(steps_of(columns))
-    one.update(one.units())
+    one.update(one.indices())
     assert not torch.equal(before, one.algorithm.policy.head.logits.weight)
 
 
 def test_long_gradients_are_scaled_down() -> None:
     one = learner(optimizer={"max_gradient_norm": 1e-3})
     one.load(some_steps())
-    one.update(one.units())
+    one.update(one.indices())
     norm = torch.stack([p.grad.norm() for p in one.algorithm.parameters()]).norm()
     assert abs(norm.item() - 1e-3) < 1e-5
-    assert one.watched()["gradient_norm"] > 1e-2
+    assert one.take_metrics()["gradient_norm"] > 1e-2
 
 
 def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
@@ -81,27 +81,27 @@ def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     one.load(steps)
     assert one.drawing is not None
     one.drawing.learned(steps.rows, torch.linspace(0.1, 9, 64))
-    units = steps.rows[:40]
-    importance = one.drawing.importance(units)
+    indices = steps.rows[:40]
+    importance = one.drawing.importance(indices)
     assert importance is not None
-    one.update(units)
-    squared = one.drawing.state()["replay.errors"][units].square()
+    one.update(indices)
+    squared = one.drawing.state()["replay.errors"][indices].square()
     expected = float((importance * squared).sum() / importance.sum())
     assert expected != pytest.approx(float(squared.mean()), rel=0.05), "or else this test would show nothing"
     assert float(one.algorithm.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
-    assert one.watched()["value_loss"] == pytest.approx(expected / 2, rel=1e-4)
+    assert one.take_metrics()["value_loss"] == pytest.approx(expected / 2, rel=1e-4)
 
 
 def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
     """Three shares of 64 steps are not equal: 22, 21 and 21."""
     whole, steps = learner(), some_steps()
     whole.load(steps)
-    whole.update(whole.units())
+    whole.update(whole.indices())
     total = [torch.zeros_like(p) for p in whole.algorithm.parameters()]
     for rank in range(3):
         share = learner()
         share.load(steps)
-        loss = share.algorithm(share.nested(steps.batch(steps.rows[rank::3], share.reading))).loss.sum() / len(steps)
+        loss = share.algorithm(share.nested(steps.batch(steps.rows[rank::3], share.spec))).loss.sum() / len(steps)
         for sum_, gradient in zip(total, torch.autograd.grad(loss, list(share.algorithm.parameters())), strict=True):
             sum_ += gradient
     for sum_, parameter in zip(total, whole.algorithm.parameters(), strict=True):
@@ -122,13 +122,13 @@ def test_from_its_state_a_learner_goes_on_as_if_nothing_had_happened(optimizer: 
     one, other = learner(optimizer=optimizer, total=6 * 64), learner(optimizer=optimizer, total=6 * 64)
     one.load(steps)
     for _ in range(3):
-        one.update(one.units())
+        one.update(one.indices())
     state = one.state()
-    other.restore(state, updates=one.updates, steps=one.steps, within_chunk=True)
+    other.restore(state, updates=one.updates, steps=one.steps, within_window=True)
     other.load(steps)
     for going in (one, other):
         for _ in range(3):
-            going.update(going.units())
+            going.update(going.indices())
     assert all(torch.equal(a, other.state()[name]) for name, a in one.state().items())
     assert not all(torch.equal(a, state[name]) for name, a in one.state().items())
     assert one.steps == other.steps == 6 * 64
@@ -137,13 +137,13 @@ def test_from_its_state_a_learner_goes_on_as_if_nothing_had_happened(optimizer: 
 def test_a_loss_that_is_no_number_is_told_at_once() -> None:
     one = learner()
     one.load(steps_of({"obs": np.full((4, 3), np.inf, np.float32), "actions": np.zeros(4, np.int64)}))
-    assert not one.update(one.units())
+    assert not one.update(one.indices())
     assert one.last_batch()["obs"].isinf().all()
 
 
 def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
     one, steps = learner(), some_steps()
-    batch = one.nested(steps.batch(steps.rows, one.reading))
+    batch = one.nested(steps.batch(steps.rows, one.spec))
     assert one.loss_on(steps) == pytest.approx(one.algorithm(batch).loss.mean().item(), rel=1e-6)
     assert one.updates == 0
 
@@ -156,7 +156,7 @@ def test_sequences_learn_from_each_step_once() -> None:
     one.algorithm.load_state_dict(algorithm.state_dict())
     steps = some_steps()
     one.load(steps)
-    one.update(one.units())
+    one.update(one.indices())
     whole = Learner(algorithm, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_steps=1)
-    assert one.watched()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
+    assert one.take_metrics()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
     assert one.steps == len(steps)

@@ -7,7 +7,9 @@ import json
 import logging
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -28,7 +30,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
 
 
 def records_at(folder: Location) -> list[float]:
-    return [json.loads(line)["loss"] for line in folder.child("metrics.jsonl").read().splitlines()]
+    return [value for _, value in metrics.series(folder, "loss")]
 
 
 def drawn_at(folder: Path) -> list[float]:
@@ -36,7 +38,8 @@ def drawn_at(folder: Path) -> list[float]:
     if not (place := folder / "run" / "tensorboard").is_dir():
         return []
     board = EventAccumulator(str(place)).Reload()
-    return [event.value for event in board.Scalars("loss")] if "loss" in board.Tags()["scalars"] else []
+    events = board.Scalars("loss") if "loss" in board.Tags()["scalars"] else []
+    return [event.value for event in sorted(events, key=lambda event: event.step)]
 
 
 def test_on_a_disk_each_record_is_there_when_it_was_added(tmp_path: Path) -> None:
@@ -57,6 +60,63 @@ def test_elsewhere_the_first_record_is_put_at_once_and_the_others_at_the_end(far
     assert records_at(far) == drawn_at(tmp_path) == [0.0, 1.0, 2.0]
 
 
+def test_what_is_written_in_all_grows_with_the_length_of_the_run(
+    far: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is written to, and though a record is readable as soon as it is written."""
+    written = 0
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def write(place: Location, data: bytes) -> Any:
+            nonlocal written
+            written += len(data) * ("metrics" in place.uri)
+            return method(place, data)
+
+        return write
+
+    monkeypatch.setattr(Location, "write", counted(Location.write))
+    monkeypatch.setattr(metrics, "SECONDS_BETWEEN_PUTS", 0.0)
+    monkeypatch.setattr(metrics.TensorBoard, "put", lambda board: None)
+    for folder in (Location.of(str(tmp_path / "near")), far):
+        written = 0
+        with MetricsLog(folder) as log:
+            for step in range(200):
+                log.add(step, {"loss": float(step)})
+                assert metrics.last_updates(folder) == step
+            assert len(records_at(folder)) == 200
+            assert len(TrainingState(run="", updates=200, unwritten=log.unwritten).model_dump_json()) < 500
+        whole = len(folder.child("metrics.jsonl").read())
+        assert len(records_at(folder)) == 200 and not folder.child("metrics").files()
+        assert written <= 2 * whole + 100, "each record once, and once more when the run ends"
+
+
+def test_late_records_come_in_the_order_of_their_updates(tmp_path: Path) -> None:
+    here = Location.of(str(tmp_path))
+    with MetricsLog(here) as log:
+        for step, record in ((1, {"loss": 1.0}), (2, {"loss": 0.5}), (1, {"episode_return_mean": 9.0})):
+            log.add(step, record)
+        assert metrics.series(here, "episode_return_mean") == [(1, 9.0)]
+    assert [json.loads(line)["updates"] for line in here.child("metrics.jsonl").read().splitlines()] == [1, 1, 2]
+
+
+def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    here = Location.of(str(tmp_path))
+    with MetricsLog(here) as log:
+        log.add(1, {"loss": 1.0})
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"updates": 2, "lo')
+    assert records_at(here) == [1.0] and metrics.last_updates(here) == 1
+    with MetricsLog(here, after=TrainingState(run="", updates=1, iterations=1)) as log:
+        log.add(2, {"loss": 2.0})
+        assert records_at(here) == [1.0, 2.0]
+
+
+def test_lost_records_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with MetricsLog(Location.of(str(tmp_path)), after=TrainingState(run="", updates=9, iterations=3)) as log:
+        log.add(10, {"loss": 1.0})
+    assert "metrics.jsonl has 0 of 3 iterations; the others are lost" in caplog.text
+
+
 def test_all_are_put_now_and_then(far: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with MetricsLog(far) as log:
         for step in range(3):
@@ -71,7 +131,7 @@ def test_what_still_holds_is_kept_and_drawn_again(far: Location, tmp_path: Path)
     with MetricsLog(far) as log:
         for step in range(3):
             log.add(step, {"loss": float(step)})
-    with MetricsLog(far, after=TrainingState(run="", updates=1)) as log:
+    with MetricsLog(far, after=TrainingState(run="", updates=1, iterations=2)) as log:
         log.add(5, {"loss": 5.0})
         assert records_at(far) == [0.0, 1.0, 5.0], "at once: what no longer holds may not be taken for what came after it"
     assert records_at(far) == drawn_at(tmp_path) == [0.0, 1.0, 5.0]
@@ -83,7 +143,7 @@ def test_a_state_has_the_records_that_were_not_put_yet(far: Location, tmp_path: 
     with contextlib.suppress(StorageError), MetricsLog(far) as log:
         for step in range(3):
             log.add(step, {"loss": [0.0, math.nan, 0.1][step]})
-        state = TrainingState(run="", updates=2, unwritten=log.unwritten).model_dump_json()
+        state = TrainingState(run="", updates=2, iterations=3, unwritten=log.unwritten).model_dump_json()
         log.add(3, {"loss": 3.0})
         if not put:
             raise StorageError("gone")
@@ -124,7 +184,7 @@ def test_a_board_that_cannot_be_put_there_is_a_warning(
         (tmp_path / "run" / "tensorboard").write_text("in the way")
         log.add(1, {"loss": 1.0})
     assert records_at(far) == [1.0]
-    assert caplog.text.count("TensorBoard's numbers are not there yet: Cannot write far://run/tensorboard/") == 2
+    assert caplog.text.count("TensorBoard's numbers are not written yet: Cannot write far://run/tensorboard/") == 2
 
 
 def test_a_run_that_ended_because_of_the_place_does_not_wait_for_it_again(far: Location, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import (
     ConfigError,
@@ -23,15 +23,14 @@ from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.counting import count
-from offline_core.learning.own_data import OwnData
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
-from offline_core.learning.source import Source, make_feed
+from offline_core.learning.source import Source, count, make_data_loader
 from offline_core.learning.train import train_policy
+from offline_core.learning.user_data import UserData
 from offline_core.plans.training import plan_training
-from offline_core.policies.checkpoint import fingerprint_of
-from offline_core.storage.dataset import open_dataset
+from offline_core.policies.manifest import fingerprint_of
+from offline_core.runtime.config import parse
 from tests.learning.datasets import SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -81,8 +80,8 @@ def numbers(**arguments: Any) -> DataConfig:
 
 
 def read(source: Source, config: DataConfig, *, streamed: bool = False) -> list[float]:
-    feed = make_feed(source, config, BC, streamed=streamed, seed=0)
-    return [float(value) for steps in feed.chunks(0) for value in steps.columns["obs"][:, 0]]
+    loader = make_data_loader(source, config, BC, streamed=streamed, seed=0)
+    return [float(value) for steps in loader.windows(0) for value in steps.columns["obs"][:, 0]]
 
 
 def training(data: DataConfig, **more: Any) -> TrainingConfig:
@@ -124,8 +123,8 @@ def test_rows_of_another_reader_than_rays(tmp_path: Path) -> None:
         assert read(RawRows.of(str(tmp_path), config), config) == OBSERVED
 
 
-def test_a_data_class_gives_its_parts(tmp_path: Path) -> None:
-    source = OwnData.of(str(tmp_path), numbers())
+def test_a_data_class_gives_its_batches(tmp_path: Path) -> None:
+    source = UserData.of(str(tmp_path), numbers())
     assert count(source, BC) == (10, 100)
     assert read(source, numbers()) == list(range(100))
 
@@ -137,13 +136,15 @@ def test_what_a_data_class_takes_is_planned(tmp_path: Path) -> None:
 
 
 def test_connectors_run_on_what_own_code_makes(text: str, tmp_path: Path) -> None:
-    for config, kind in ((lines(connectors=[own("Evens")]), RawRows), (numbers(), OwnData)):
+    for config, kind in ((lines(connectors=[own("Evens")]), RawRows), (numbers(), UserData)):
         config = parse(DataConfig, config.model_dump() | {"connectors": [own("Evens")]})
         found = read(kind.of(text, config), config)
         assert not any(number % 2 for number in found) and len(found) in (11, 100)
 
 
-@pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])
+@pytest.mark.parametrize(
+    "data", [pytest.param(lines(), id="lines"), pytest.param(numbers(), id="numbers", marks=pytest.mark.slow)]
+)
 def test_learners_see_the_same_and_a_second_call_finds_the_first(text: str, tmp_path: Path, data: DataConfig) -> None:
     alone = train_policy(training(data), dataset=text, output=str(tmp_path / "out" / "alone"))
     both = train_policy(
@@ -177,7 +178,7 @@ def test_changed_rows_are_learned_anew(text: str, tmp_path: Path) -> None:
         ({"data_class": own("Numbers", fail="spaces")}, ConfigError, "own:Numbers failed to say its spaces: .*no idea"),
         ({"data_class": own("Numbers", fail="parts")}, DataError, r"own:Numbers failed on .*lost the thread"),
         ({"data_class": own("Numbers", fail="one space")}, ConfigError, "has to give a pair of gymnasium spaces"),
-        ({"data_class": own("Numbers", fail="none")}, SchemaError, "by the data class .*columns have to be a dict"),
+        ({"data_class": own("Numbers", fail="none")}, SchemaError, "by the data class .*an EpisodeBatch is needed"),
         ({"source": {"format": "read_text"}, "prelearner": own("OneSpace")}, ConfigError, "has to give a pair"),
         ({"data_class": own("Numbers", steps=0)}, EmptyDatasetError, "holds no steps"),
         ({"data_class": own("Evens")}, ConfigError, "cannot be made"),
@@ -222,7 +223,7 @@ def test_an_epoch_is_what_connectors_leave(table: str, tmp_path: Path) -> None:
 def test_a_prelearner_makes_other_episodes_of_a_dataset(table: str) -> None:
     config = parse(DataConfig, {"prelearner": own("Backwards")})
     plain, backwards = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
-    there, back = (next(make_feed(s, s.config, MARWIL, streamed=False, seed=0).chunks(0)) for s in (plain, backwards))
+    there, back = (next(make_data_loader(s, s.config, MARWIL, streamed=False, seed=0).windows(0)) for s in (plain, backwards))
     assert (back.columns["obs"][0] == there.columns["obs"][there.last[0]]).all()
     assert len(back) == len(there)
 
@@ -230,7 +231,7 @@ def test_a_prelearner_makes_other_episodes_of_a_dataset(table: str) -> None:
 def test_next_observations_of_a_connector_do_not_stand_in_for_those_n_steps_on(table: str) -> None:
     config = parse(DataConfig, {"connectors": [own("NextObs")]})
     plain, other = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
-    found = [next(make_feed(s, s.config, DQN, streamed=False, seed=0).chunks(0)) for s in (plain, other)]
+    found = [next(make_data_loader(s, s.config, DQN, streamed=False, seed=0).windows(0)) for s in (plain, other)]
     assert found[0].columns.keys() == found[1].columns.keys()
 
 
@@ -239,7 +240,7 @@ def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_p
     for _ in range(2):
         result = train_policy(config, dataset="mydb://table", output=str(tmp_path))
         assert not result.reused and result.steps == 2 * 20
-    assert not OwnData.of("mydb://table", config.data).origin.changes_show
+    assert not UserData.of("mydb://table", config.data).origin.changes_show
 
 
 def test_credentials_in_a_place_are_refused_before_anybody_is_told(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices, measured
-from offline_core.learning.sample_rows import SampleRows
-from offline_core.learning.train import begun, train_policy
-from offline_core.storage.dataset import open_dataset
+from offline_core.learning.rows import SampleRows
+from offline_core.learning.train import make_run, train_policy
+from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -117,7 +118,7 @@ def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: An
     monkeypatch.setattr("tests.learning.test_planning.SEEN", seen := [])
     data = {"connectors": [{"path": f"{__name__}:slow"}]}
     config = parse(TrainingConfig, {"data": data, "compute": {"learners": "auto"}, "evaluation": {"play": False}})
-    costs = measured(begun(config, dataset, str(tmp_path / "out"), None))
+    costs = measured(make_run(config, dataset, str(tmp_path / "out"), None))
     assert costs.read_seconds_per_step == pytest.approx(SLOW_SECONDS, rel=0.5)
     assert seen[:4] == [1, 2, 4, 8] and sum(seen) < 200
     assert costs.steps == open_dataset(dataset).ref.steps
@@ -135,8 +136,8 @@ SLOW_SECONDS = 2e-3
 SEEN: list[int] = []
 
 
-def slow(steps: dict[str, Any]) -> dict[str, Any]:
+def slow(steps: EpisodeBatch) -> EpisodeBatch:
     """A connector that notes how many episodes it is given, and takes its time."""
-    SEEN.append(int(steps["_starts"].sum()))
-    time.sleep(SLOW_SECONDS * len(steps["_starts"]))
+    SEEN.append(steps.num_episodes)
+    time.sleep(SLOW_SECONDS * steps.rows)
     return steps

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.learning.steps import MASK, Reading, Steps
-from tests.learning.making import part
+from offline_core.learning.steps import MASK, BatchSpec, Steps
+from tests.learning.making import batch_of
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
-def made(lengths: list[int], *, looks_ahead: bool = True) -> Steps:
-    return Steps.of({name: torch.from_numpy(array) for name, array in part(lengths, looks_ahead=looks_ahead).items()})
+def made(lengths: list[int], *, needs_next_obs: bool = True) -> Steps:
+    return Steps.of(batch_of(lengths, needs_next_obs=needs_next_obs))
 
 
 def numbers(column: torch.Tensor) -> list:
@@ -22,46 +23,46 @@ def numbers(column: torch.Tensor) -> list:
 
 
 @given(LENGTHS, st.booleans())
-def test_the_rows_of_steps(lengths: list[int], looks_ahead: bool) -> None:
-    steps = made(lengths, looks_ahead=looks_ahead)
+def test_the_rows_of_steps(lengths: list[int], needs_next_obs: bool) -> None:
+    steps = made(lengths, needs_next_obs=needs_next_obs)
     expected, row = [], 0
     for length in lengths:
         expected += range(row, row + length)
-        row += length + looks_ahead
+        row += length + needs_next_obs
     assert steps.rows.tolist() == expected
     assert len(steps) == sum(lengths)
 
 
 def test_what_follows_is_the_next_row_even_after_the_last_step() -> None:
     steps = made([2, 1])
-    batch = steps.batch(steps.rows, Reading(("obs", "new_obs", "actions")))
+    batch = steps.batch(steps.rows, BatchSpec(("obs", "new_obs", "actions")))
     assert numbers(batch["obs"]) == [0, 1, 3]
     assert numbers(batch["new_obs"]) == [1, 2, 4]
     assert batch["actions"].tolist() == [0, 1, 3]
     steps.ahead = torch.tensor([2, 1, 0, 1, 0])
-    assert numbers(steps.batch(steps.rows, Reading(("new_obs",)))["new_obs"]) == [2, 2, 4]
+    assert numbers(steps.batch(steps.rows, BatchSpec(("new_obs",)))["new_obs"]) == [2, 2, 4]
 
 
 def test_frames_begin_with_the_first_observation_again() -> None:
     steps = made([3, 2])
-    batch = steps.batch(steps.rows, Reading(("obs", "new_obs"), frames=3))
+    batch = steps.batch(steps.rows, BatchSpec(("obs", "new_obs"), frames=3))
     assert numbers(batch["obs"]) == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [4, 4, 4], [4, 4, 5]]
     assert numbers(batch["new_obs"])[2:4] == [[1, 2, 3], [4, 4, 5]]
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 4), st.booleans())
 def test_sequences_count_every_step_once_and_warm_up_on_what_came_before(
-    lengths: list[int], length: int, burn_in: int, looks_ahead: bool
+    lengths: list[int], length: int, burn_in: int, needs_next_obs: bool
 ) -> None:
-    steps = made(lengths, looks_ahead=looks_ahead)
-    reading = Reading(("obs", "actions"), sequence_steps=length, burn_in_steps=burn_in)
-    units = steps.units(reading)
-    batch = steps.batch(units, reading)
-    assert batch["obs"].shape[:2] == batch[MASK].shape == (len(units), length + burn_in)
+    steps = made(lengths, needs_next_obs=needs_next_obs)
+    reading = BatchSpec(("obs", "actions"), sequence_steps=length, burn_in_steps=burn_in)
+    indices = steps.indices(reading)
+    batch = steps.batch(indices, reading)
+    assert batch["obs"].shape[:2] == batch[MASK].shape == (len(indices), length + burn_in)
     counted = batch["actions"][batch[MASK]].tolist()
     assert sorted(counted) == steps.rows.tolist()
-    assert steps.count(units, reading) == len(steps)
-    for unit, rows, mask in zip(units.tolist(), batch["actions"].tolist(), batch[MASK].tolist(), strict=True):
+    assert steps.count(indices, reading) == len(steps)
+    for unit, rows, mask in zip(indices.tolist(), batch["actions"].tolist(), batch[MASK].tolist(), strict=True):
         first = int(steps.first[steps.episode[unit]])
         before = rows[: mask.index(True)]
         assert before == list(range(max(first, unit - burn_in), unit)), "as much as there is, and all of it"
@@ -69,5 +70,7 @@ def test_sequences_count_every_step_once_and_warm_up_on_what_came_before(
 
 @pytest.mark.parametrize("lengths", [[3, 2], [1]])
 def test_there_and_back(lengths: list[int]) -> None:
-    parts = {name: torch.from_numpy(array) for name, array in part(lengths).items()}
-    assert all(torch.equal(parts[name], column) for name, column in Steps.of(parts).parts.items())
+    batch = batch_of(lengths)
+    back = Steps.of(batch).to_batch()
+    assert back.has_last and back.offsets.tolist() == batch.offsets.tolist()
+    assert all(np.shares_memory(back[name], column) for name, column in batch.columns.items())

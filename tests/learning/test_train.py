@@ -12,8 +12,7 @@ import pytest
 import torch
 from gymnasium.vector import VectorEnv
 
-from offline_core.config import EnvironmentSpec, parse
-from offline_core.environments import make_vector_env, spaces_of
+from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import (
     ConfigError,
@@ -27,12 +26,14 @@ from offline_core.errors import (
     SchemaError,
     StorageError,
 )
-from offline_core.evaluation import rollouts
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
-from offline_core.storage.dataset import open_dataset
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.rollouts import rollouts
+from offline_core.rollouts.environments import make_vector_env, spaces_of
+from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.conversion.factories import run_import, scattered, steps, without
 from tests.learning.datasets import CARTPOLE, SPACES, dataset_of
 
@@ -81,7 +82,7 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     assert result.reached_target and result.target_return == 475.0
     assert result.metrics["episode_return_mean"] >= 475.0
     policy, manifest = load_policy(result.checkpoint), read_policy_manifest(result.checkpoint)
-    assert policy.greedy(np.array([[0, 0, 0.1, 0.5], [0, 0, -0.1, -0.5]], np.float32)).tolist() == [1, 0]
+    assert policy.act(np.array([[0, 0, 0.1, 0.5], [0, 0, -0.1, -0.5]], np.float32)).tolist() == [1, 0]
     assert manifest.environment == CARTPOLE
     assert manifest.parents == [open_dataset(data).parent_entry]
     lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
@@ -158,12 +159,9 @@ def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(
 @pytest.mark.parametrize(
     ("algorithm", "network"),
     [
-        ("marwil", {}),
-        ("dqn", {}),
         ("iql", {}),
         ("cql", {}),
         ("bc", {"frames": 3}),
-        ("bc", {"recurrent": "gru", "recurrent_units": 8}),
         ("marwil", {"recurrent": "lstm", "recurrent_units": 8}),
         ("dqn", {"frames": 2}),
     ],
@@ -198,15 +196,14 @@ def test_held_out_loss_chooses_the_best_policy_and_ends_the_run(tmp_path: Path) 
     assert [updates for updates, _ in result.held_out_losses] == list(range(10, result.updates + 1, 10))
 
 
-@pytest.mark.parametrize("algorithm", ["marwil", "dqn", "iql", "cql"])
-def test_a_loss_that_moves_with_its_own_targets_chooses_nothing(tmp_path: Path, algorithm: str) -> None:
-    """It is measured all the same, and nobody waits for it to fall."""
+def test_a_loss_that_moves_with_its_own_targets_chooses_nothing(tmp_path: Path) -> None:
+    """It is measured all the same, and patience cannot wait for it to fall."""
     data = dataset_of(tmp_path / "data", balancing_episodes(4, 50), environment=None)
     other = dataset_of(tmp_path / "other", balancing_episodes(2, 50, seed=7), environment=None)
     optimizer = {"batch_size": 20, "max_epochs": 3, "learning_rate": 0.01}
 
     def train(**evaluation: object) -> TrainingResult:
-        wanted = config(algorithm=algorithm, optimizer=optimizer, evaluation=evaluation)
+        wanted = config(algorithm="dqn", optimizer=optimizer, evaluation=evaluation)
         return train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
 
     result = train(held_out=other)
@@ -219,7 +216,7 @@ def test_a_loss_that_moves_with_its_own_targets_chooses_nothing(tmp_path: Path, 
         train(patience=2)
 
 
-def test_no_environment_is_made_where_nobody_is_to_play(tmp_path: Path) -> None:
+def test_no_environment_is_made_where_the_policy_is_not_played(tmp_path: Path) -> None:
     """Neither for its spaces nor for its threshold: this one could not be."""
     robot = EnvironmentSpec(id="Robot-v0")
     data = dataset_of(tmp_path / "data", balancing_episodes(3), environment=robot)
@@ -244,7 +241,7 @@ def test_no_more_copies_are_played_than_are_allowed(tmp_path: Path, monkeypatch:
     assert copies == [5, 2]
 
 
-def test_how_it_is_played_is_no_other_run_where_it_is_as_it_always_was() -> None:
+def test_default_options_of_playing_leave_the_identity_as_it_was() -> None:
     assert not {"play", "num_envs"} & config(evaluation={"play": True, "num_envs": 128}).evaluation.model_dump().keys()
     told = config(evaluation={"play": False, "num_envs": 1}).evaluation.model_dump()
     assert (told["play"], told["num_envs"]) == (False, 1)
@@ -256,19 +253,6 @@ def test_without_an_environment_the_last_policy_is_the_one(tmp_path: Path) -> No
     assert result.metrics == {} and not result.reached_target
     best, last = (read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint))
     assert best == last
-
-
-def test_rllibs_own_recording_is_learned_from_each_episode_once(tmp_path: Path, rllib_recordings: Path) -> None:
-    result = train_policy(
-        config(
-            optimizer={"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01, "updates_per_iteration": 50},
-            evaluation={"episodes": 5, "target_return": 501, "environment": {"id": "CartPole-v1"}},
-        ),
-        dataset=str(rllib_recordings / "cartpole_episodes"),
-        output=str(tmp_path),
-    )
-    assert result.dataset.episodes == 60 and result.dataset.steps == 23_486
-    assert result.steps == 2 * 23_486
 
 
 def broken(**changes: object) -> list[Episode]:
@@ -295,7 +279,7 @@ def test_bad_data_is_refused_by_name(tmp_path: Path) -> None:
     dataset_of(tmp_path / "actions", broken(actions=np.full(100, 2)))
     with pytest.raises(DataError, match=r"actions: Column actions has values from 0 to 2"):
         train("actions")
-    with pytest.raises(DatasetNotFoundError, match=r"nothing at .*missing"):
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*missing"):
         train("missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyDatasetError, match="empty"):
@@ -319,19 +303,6 @@ def test_columns_and_output_are_checked_before_anything_is_trained(tmp_path: Pat
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file/below"):
         train_policy(config(), dataset=data, output=str(tmp_path / "file" / "below"))
-
-
-def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
-    spaces = (gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Box(-np.inf, np.inf, (1,)))
-    episode = Episode(
-        eps_id="far",
-        observations=np.full((11, 1), 1e38, np.float32),
-        actions=np.full((10, 1), 1e38, np.float32),
-        rewards=np.zeros(10),
-    )
-    data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
-    with pytest.raises(LearningError, match="Lower the learning rate"):
-        train_policy(config(), dataset=data, output=str(tmp_path / "out"))
 
 
 def test_parameters_that_cannot_work_are_all_named_at_once() -> None:
@@ -366,10 +337,10 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss becomes NaN while the evaluation that reaches the target is still under way: the run has ended there."""
-    from offline_core.evaluation.rollouts import Rollouts
     from offline_core.learning import run
     from offline_core.learning.evaluations import Evaluation
     from offline_core.learning.learner import Learner
+    from offline_core.rollouts.rollouts import Rollouts
 
     class SlowEvaluations:
         def __init__(self, *_: object, **__: object) -> None:
@@ -388,9 +359,9 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
 
     learners: list[Learner] = []
 
-    def update(learner: Learner, units: torch.Tensor) -> bool:
+    def update(learner: Learner, indices: torch.Tensor) -> bool:
         learners[:] = [learner]
-        finite = real(learner, units)
+        finite = real(learner, indices)
         return finite and learner.updates < 15
 
     real = Learner.update
@@ -401,7 +372,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     assert result.reached_target and result.updates == 10
 
 
-def test_the_batch_that_made_the_loss_no_number_is_kept_to_be_looked_at(tmp_path: Path) -> None:
+def test_a_nan_loss_ends_the_training_and_leaves_its_batch(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     spaces = (gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Discrete(2))
@@ -414,7 +385,9 @@ def test_the_batch_that_made_the_loss_no_number_is_kept_to_be_looked_at(tmp_path
     )
     data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
     wanted = config(network={"hidden_sizes": []}, optimizer={"batch_size": 4, "learning_rate": 10.0, "max_epochs": 50})
-    with pytest.raises(LearningError, match=r"At update \d+ .* no number any more. Its batch is at .*bad-batch.safetensors"):
+    with pytest.raises(
+        LearningError, match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower the learning rate"
+    ):
         train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
     assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()
 

@@ -10,29 +10,32 @@ from typing import Any
 
 import pytest
 
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.dataset import Dataset, open_dataset, versions
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.reader import episodes
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.storage import lease, leftovers
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import Dataset, open_dataset, versions
-from offline_core.storage.leftovers import remove_leftovers
+from offline_core.storage import lease
+from offline_core.storage import partial_files as leftovers
 from offline_core.storage.location import Location, temporary_folder
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes
+from offline_core.storage.partial_files import remove_partial_files
 from offline_core.storage.stores import TEMPORARY
-from offline_core.storage.writer import EpisodeWriter, statistics_of
+from tests.datasets.factories import episode
 from tests.e2e.orchestra import REPOSITORY
-from tests.storage.factories import episode
+from tests.object_storage.processes import answers, talking
 
 ROUNDS = 30
 _RACER = """
 import sys
 from offline_core.errors import VersionExistsError
 from offline_core.storage.location import Location
+print("ready", flush=True)
 for line in sys.stdin:
     try:
         Location.of(line.strip()).create(sys.argv[1].encode())
@@ -58,7 +61,7 @@ def write_dataset(uri: str, count: int = 6, **changes: Any) -> Dataset:
 
 
 class PlaceContract:
-    """Tests of a place, the URI of a folder that is not there yet, which the fixture `place` gives."""
+    """Tests of a store, by the fixtures `place`, the URI of a folder that does not exist yet, and `denied`, a location."""
 
     def test_files(self, place: str) -> None:
         root = Location.of(place)
@@ -99,10 +102,10 @@ class PlaceContract:
         root = Location.of(place)
         root.child(f"{TEMPORARY}{'a' * 32}/x").write(b"1")
         root.child("kept").write(b"1")
-        remove_leftovers(root)
+        remove_partial_files(root)
         assert len(root.files()) == 2
         monkeypatch.setattr(leftovers, "MIN_AGE_DAYS", -1)
-        remove_leftovers(root)
+        remove_partial_files(root)
         assert root.files() == ["kept"]
 
     def test_folders(self, place: str) -> None:
@@ -143,37 +146,19 @@ class PlaceContract:
         assert file.read() == b"first"
 
     def test_exactly_one_of_two_processes_creates(self, place: str) -> None:
-        racers = [
-            subprocess.Popen(
-                [sys.executable, "-c", _RACER, str(number)],
-                cwd=REPOSITORY,
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            for number in range(2)
-        ]
         wins = [0, 0]
-        try:
+        with talking(_RACER, (0,), (1,)) as racers:
             for number in range(ROUNDS):
                 uri = f"{place}/{number:06d}.json"
-                for racer in racers:
-                    assert racer.stdin
-                    racer.stdin.write(f"{uri}\n")
-                    racer.stdin.flush()
-                said = [racer.stdout.readline().strip() for racer in racers if racer.stdout]
+                said = answers(racers, uri)
                 assert sorted(said) == ["lost", "won"], f"round {number}"
                 winner = said.index("won")
                 wins[winner] += 1
                 assert Location.of(uri).read() == str(winner).encode()
-        finally:
-            for racer in racers:
-                racer.kill()
-                racer.communicate()
         assert sum(wins) == ROUNDS
 
     def test_leases(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lease, "PULSE_SECONDS", 0.2)
+        monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.2)
         root = Location.of(place)
         for _ in range(2):
             with root.locked(), pytest.raises(BusyError, match="Another run is writing to"), root.locked():
@@ -216,7 +201,23 @@ with Location.of({place!r}).locked():
         assert train_policy(config, dataset=pruned.dataset.uri, output=f"{place}/policy").reused
 
     def test_what_is_not_there(self, place: str) -> None:
-        with pytest.raises(StorageError, match=r"nowhere: it is not there\.$"):
+        with pytest.raises(StorageError, match=r"nowhere: it does not exist\.$"):
             Location.of(place).child("nowhere").read()
         with pytest.raises(LocationError, match="whole bucket"):
             _ = Location.of(place[: place.index("/", place.index("://") + 3)]).parent
+
+    def test_a_missing_bucket_is_named(self, place: str) -> None:
+        uri = f"{place.partition('://')[0]}://nowhere-at-all/x"
+        for ask in (lambda: Location.of(uri).write(b""), lambda: Location.of(uri).create(b"")):
+            with pytest.raises(StorageError, match=f"Cannot write {uri}: the bucket does not exist: create it"):
+                ask()
+        for look in (prepare_dataset, open_dataset):
+            with pytest.raises(StorageError, match="the bucket does not exist"):
+                look(uri)
+
+    def test_denied_access_is_not_taken_for_an_empty_folder(self, denied: Location) -> None:
+        for ask in (denied.read, denied.files, denied.is_folder, denied.delete, denied.make_folder, lambda: denied.write(b"")):
+            with pytest.raises(StorageError, match=rf"{denied.uri}[^:]*: (access|permission) denied"):
+                ask()
+        with pytest.raises(StorageError, match=denied.uri), denied.locked():
+            pass

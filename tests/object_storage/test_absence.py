@@ -9,11 +9,11 @@ import pytest
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import CheckpointError, DatasetNotFoundError, StorageError
 from offline_core.policies.checkpoint import load_policy
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.storage.dataset import open_dataset
 
 LOOKS: dict[str, Callable[[str, Path], object]] = {
     "open": lambda place, output: open_dataset(f"{place}/x"),
@@ -27,7 +27,7 @@ LOOKS: dict[str, Callable[[str, Path], object]] = {
 @pytest.mark.parametrize("what", LOOKS)
 def test_the_bucket_is_to_blame(what: str, bucket: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="offline_core")
-    with pytest.raises(StorageError, match=rf"{bucket}-typo/.*there is no such bucket: create it, or correct its name"):
+    with pytest.raises(StorageError, match=rf"{bucket}-typo/.*the bucket does not exist: create it, or correct its name"):
         LOOKS[what](f"{bucket}-typo", tmp_path)
     assert not caplog.records and not list(tmp_path.iterdir())
 

@@ -11,12 +11,12 @@ import pytest
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exporting import ExportConfig, ExportResult, export_dataset
 from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import BusyError, StorageError
-from offline_core.storage.dataset import Dataset, open_dataset
-from offline_core.storage.exports.uploaded_folder import UploadedFolder
+from offline_core.formats.exports.uploaded_folder import UploadedFolder
 from offline_core.storage.location import Location
-from offline_core.storage.reader import episodes
-from tests.storage.factories import episode, write_dataset
+from tests.datasets.factories import episode, write_dataset
 
 ID = "some/thing-v0"
 FORMATS = {"minari": {"dataset_id": ID}, "lerobot": {"fps": 5}}
@@ -65,10 +65,10 @@ def test_an_older_export_is_replaced_and_nothing_else_is(dataset: Dataset, bucke
     export(dataset, place.uri, "lerobot", task="another")
     assert b"another" in place.child("meta/tasks.parquet").read()
     place.child("notes.txt").write(b"mine")
-    with pytest.raises(StorageError, match=r"holds notes\.txt, which no export wrote"):
+    with pytest.raises(StorageError, match=r"holds notes\.txt, which the export did not write"):
         export(dataset, place.uri, "lerobot")
     Location.of(f"{bucket}/other/thing.txt").write(b"mine")
-    with pytest.raises(StorageError, match="is no export of a dataset"):
+    with pytest.raises(StorageError, match="is not an export of a dataset"):
         export(dataset, f"{bucket}/other", "lerobot")
     assert Location.of(f"{bucket}/other").files() == ["thing.txt"]
 
@@ -102,12 +102,12 @@ def test_two_runs_do_not_mix(dataset: Dataset, bucket: str, monkeypatch: pytest.
 
     def meanwhile(self: UploadedFolder, folder: Location) -> None:
         monkeypatch.setattr(UploadedFolder, "_upload", upload)
-        monkeypatch.setattr("offline_core.storage.lease.PULSE_SECONDS", 0.2)
+        monkeypatch.setattr("offline_core.storage.lease.HEARTBEAT_SECONDS", 0.2)
         with pytest.raises(BusyError, match="Another run is writing to"):
             export(dataset, place.uri, "lerobot", task="another")
         upload(self, folder)
 
-    monkeypatch.setattr("offline_core.storage.lease.PULSE_SECONDS", 0.2)
+    monkeypatch.setattr("offline_core.storage.lease.HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(UploadedFolder, "_upload", meanwhile)
     export(dataset, place.uri, "lerobot")
     assert export(dataset, place.uri, "lerobot").reused

@@ -8,26 +8,27 @@ from typing import TypeVar
 
 import pytest
 
-from offline_core.config import parse
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.commit import commit, find_version, prepare_dataset
+from offline_core.datasets.damage import missing_files
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.dataset import DatasetRef, open_dataset, versions
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.reader import episodes
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.episodes import Episode
 from offline_core.errors import OfflineError, StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.committing import commit, find_version, prepare_dataset
-from offline_core.storage.dataset import DatasetRef, open_dataset, versions
+from offline_core.runtime.config import parse
+from offline_core.runtime.ray_session import ray_session
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.reader import episodes
-from offline_core.storage.verified import missing_files
-from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
+from tests.datasets.factories import episode
 from tests.object_storage.faults import FAULTS, Fault, Proxy, no_faults, refusal, seeded
-from tests.storage.factories import episode
 
 WRITERS = 3
 EPISODES = [episode(i, 20) for i in range(24)]
@@ -124,7 +125,7 @@ def test_a_server_that_is_away_too_long_fails_the_try_and_not_the_next(bucket: s
     uri = f"{bucket}/runs/x"
     down = refusal(500, "InternalError")
     proxied.plan = lambda request: down if request.method == "PUT" and "/part-2/" in request.path else None
-    with pytest.raises(StorageError, match=r"Try again when the place answers") as caught:
+    with pytest.raises(StorageError, match=r"Try again when the storage answers") as caught:
         record(uri)
     assert caught.value.may_pass
     proxied.plan = no_faults

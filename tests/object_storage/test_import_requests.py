@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from offline_core.conversion.report import ImportResult
+from offline_core.datasets.dataset import versions
 from offline_core.episodes import encode
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage import s3
-from offline_core.storage.dataset import versions
 from offline_core.storage.location import Location
+from tests.datasets.factories import episode, write_items
+from tests.formats.sources.factories import scalar_steps, write_steps
 from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, refusal
 from tests.object_storage.test_imports import PLAIN, SCALAR, imported_there, sample_batch, upload
-from tests.storage.factories import episode, write_items
-from tests.storage.sources.factories import scalar_steps, write_steps
 
 
 @pytest.fixture

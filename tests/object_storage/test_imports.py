@@ -20,8 +20,10 @@ import pytest
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.exporting import ExportConfig, export_dataset
-from offline_core.conversion.importing import import_dataset, open_or_import
+from offline_core.conversion.importing import import_dataset
 from offline_core.conversion.report import ImportResult
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.episodes import encode
 from offline_core.errors import (
     ConfigError,
@@ -30,14 +32,12 @@ from offline_core.errors import (
     LocationError,
     StorageError,
 )
-from offline_core.ray_session import ray_session
-from offline_core.storage.dataset import open_dataset
+from offline_core.formats.sources.ray_reads import RayRead
+from offline_core.runtime.ray_session import ray_session
 from offline_core.storage.location import Location
-from offline_core.storage.reader import episodes
-from offline_core.storage.sources.ray_reads import RayRead
+from tests.datasets.factories import episode, write_dataset, write_items
+from tests.formats.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
 from tests.object_storage.conftest import SETTINGS, client
-from tests.storage.factories import episode, write_dataset, write_items
-from tests.storage.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
 
 SCALAR = {"mapping": SCALARS}
 PLAIN: dict[str, Any] = {"mapping": {}}
@@ -180,14 +180,6 @@ def test_the_same_source_is_imported_once(bucket: str, tmp_path: Path) -> None:
     assert not imported_there(bucket, f"{bucket}/in").reused
 
 
-def test_what_is_no_dataset_is_imported_beside_the_output(bucket: str) -> None:
-    write = Location.of(f"{bucket}/in/a.json").write
-    write(sample_batch())
-    assert open_or_import(f"{bucket}/in", None, output=f"{bucket}/runs/pruned").location.uri.startswith(
-        f"{bucket}/runs/imported-"
-    )
-
-
 def test_a_damaged_file_is_named_as_it_is_in_the_bucket(bucket: str) -> None:
     for name in ("a.parquet", "b.npz", "c.hdf5", "d.zip"):
         Location.of(f"{bucket}/{name}").write(b"damaged")
@@ -204,7 +196,7 @@ def ray_there(bucket: str) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_there")
-def test_ray_data_reads_where_we_would(bucket: str, tmp_path: Path) -> None:
+def test_ray_data_reads_with_the_same_settings(bucket: str, tmp_path: Path) -> None:
     """With our settings, and not with those that Ray would find for itself."""
     for number in range(2):
         write_steps(tmp_path / "in" / f"{number}.csv", scalar_steps(eps_id=[f"{number}{name}" for name in "aaabb"]))
@@ -217,11 +209,11 @@ def test_ray_data_reads_where_we_would(bucket: str, tmp_path: Path) -> None:
     write_steps(tmp_path / "parquet" / "a.parquet", steps())
     upload(tmp_path / "parquet", Location.of(f"{bucket}/parquet"))
     assert imported_there(bucket, f"{bucket}/parquet", source={"format": "read_parquet"}).counts.episodes == 2
-    with pytest.raises(ConfigError, match="not all in one place"):
+    with pytest.raises(ConfigError, match="in different filesystems"):
         imported_there(bucket, [f"{bucket}/in", str(tmp_path / "in")], source={"format": "read_csv"}, **SCALAR)
 
 
-def test_ray_is_sent_where_files_are_and_not_who_we_are(
+def test_ray_gets_the_settings_of_a_filesystem_and_no_credentials(
     bucket: str, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers open the filesystem themselves, and read with it what we would."""
@@ -248,9 +240,15 @@ def test_ray_is_sent_where_files_are_and_not_who_we_are(
         assert opened == pickle.loads(data)
 
 
-@pytest.mark.parametrize("format", ["auto", "csv", "read_csv", "tests.storage.sources.test_custom:Numbers"])
-@pytest.mark.parametrize("uri", ["s3://key:hidden@bucket/f.csv", "s3:/key:hidden@bucket/f.csv", "db://me:hidden@host/x"])
-def test_credentials_in_a_source_are_refused_whoever_reads_it(uri: str, format: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("uri", "format"),
+    [
+        *((uri, "auto") for uri in ("s3://key:hidden@bucket/f.csv", "s3:/key:hidden@bucket/f.csv", "db://me:hidden@host/x")),
+        *(("s3://key:hidden@bucket/f.csv", format) for format in ("csv", "read_csv")),
+        ("db://me:hidden@host/x", "tests.formats.sources.test_custom:Numbers"),
+    ],
+)
+def test_credentials_in_a_source_are_refused_by_every_reader(uri: str, format: str, tmp_path: Path) -> None:
     config = ImportConfig.model_validate({"source": {"format": format}, "mapping": SEEDS})
     with pytest.raises(LocationError, match="has credentials in it: write it without them") as raised:
         import_dataset(config, source=["somewhere/else.csv", uri], output=str(tmp_path / "out"))

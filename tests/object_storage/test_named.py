@@ -6,12 +6,12 @@ import pytest
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import StorageError
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
-from offline_core.storage.reader import episodes
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.contract import write_dataset
 from tests.object_storage.emulators import defined
@@ -60,7 +60,7 @@ def test_reading_needs_no_promise(lake: str) -> None:
     """That there is one writer; writing a version does."""
     write_dataset("minio://made")
     assert len(list(episodes(open_dataset("shared://made")))) == 6
-    with pytest.raises(StorageError, match="say so with one_writer"):
+    with pytest.raises(StorageError, match="set one_writer"):
         write_dataset("shared://made", 7)
 
 
@@ -72,6 +72,7 @@ def test_importing_from_one_to_another(lake: str) -> None:
     assert open_dataset("minio://out").manifest.parents[0].uri == "lake://in/*.csv"
 
 
+@pytest.mark.slow
 def test_actors_record_through_it(lake: str, cartpole_policy: str, capfd: pytest.CaptureFixture[str]) -> None:
     """With the variables that are set when Ray starts."""
     result = record_episodes(SMALL, policy=cartpole_policy, output="lake://recorded")

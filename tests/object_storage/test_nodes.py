@@ -12,11 +12,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from offline_core.datasets.dataset import versions
 from offline_core.errors import StorageError
-from offline_core.ray_session import ray_session
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.dataset import versions
+from offline_core.runtime.ray_session import ray_session
 from tests.cluster.two_nodes import OBJECT_STORE_BYTES
 from tests.object_storage.conftest import SETTINGS
 
@@ -41,9 +41,7 @@ def node(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Iterator[None]:
         cluster.shutdown()
 
 
-def test_nodes_learn_where_the_data_is_and_not_who_we_are(
-    bucket: str, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_get_locations_and_no_credentials(bucket: str, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with node(monkeypatch):
         monkeypatch.setenv("OFFLINE_FILESYSTEMS", ARCHIVE)
         monkeypatch.setenv("ARCHIVE_SECRET", "ours")

@@ -10,17 +10,17 @@ import pytest
 
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import convert_table
+from offline_core.curation.compact import compact_dataset
+from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.curation.merge import merge_datasets
+from offline_core.curation.prune import prune_dataset
+from offline_core.curation.split import split_dataset
+from offline_core.datasets.dataset import open_dataset
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
-from offline_core.pruning.compact import compact_dataset
-from offline_core.pruning.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-from offline_core.pruning.merge import merge_datasets
-from offline_core.pruning.prune import prune_dataset
-from offline_core.pruning.split import split_dataset
 from offline_core.quality.check import check_dataset, last_report
 from offline_core.quality.config import QualityConfig
-from offline_core.storage.dataset import open_dataset
 from offline_core.storage.location import Location
 from tests.object_storage.contract import write_dataset
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.result_cache import RESULT_FILE
 from offline_core.errors import StorageUnavailableError
+from offline_core.formats.exports.previous import strange_files
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import fingerprint_of, load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.runtime.config import parse
 from offline_core.storage import lease, s3
-from offline_core.storage.exports.older import strange_files
-from offline_core.storage.kept import RESULT_FILE
 from offline_core.storage.location import Location
 from tests.learning.test_resume import ALONE
 from tests.learning.test_train import balancing_episodes, dataset_of
@@ -57,7 +58,7 @@ READS: dict[str, Callable[[str], object]] = {"manifest": read_policy_manifest, "
 )
 def test_a_policy_that_is_away_is_not_one_that_is_not_there(policy: str, proxied: Proxy, read: str, part: str) -> None:
     proxied.plan = away(f"/policy/{part}")
-    with pytest.raises(StorageUnavailableError, match=r"Try again when the place answers"):
+    with pytest.raises(StorageUnavailableError, match=r"Try again when the storage answers"):
         READS[read](policy)
     proxied.plan = no_faults
     assert READS[read](policy)

@@ -9,19 +9,19 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
+from offline_core.curation.config import PruningConfig
+from offline_core.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.pruning.config import PruningConfig
 from offline_core.reporting.card import Card
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
 from offline_core.storage.stores import LINK_SECONDS
 from tasks import artifacts
-from tasks.prune_dataset import prune_dataset
+from tasks.stages import prune_dataset
+from tests.datasets.factories import episode, write_dataset
 from tests.object_storage.conftest import SETTINGS
-from tests.storage.factories import episode, write_dataset
 
 
 def links_in(markdown: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def test_links_lead_to_the_card_its_picture_and_the_manifest(artifact: str, buck
         query = parse_qs(urlsplit(link).query)
         assert int(query["X-Amz-Expires"][0]) == LINK_SECONDS == 24 * 3600
         assert "X-Amz-Security-Token" not in query and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in link
-    assert "Whoever has these links can follow them, for 24 hours." in artifact
+    assert "These links open without a login for 24 hours." in artifact
 
 
 def test_what_is_kept_with_the_data_has_no_link(artifact: str, bucket: str) -> None:
@@ -85,6 +85,7 @@ def test_links_of_a_policy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None
     save_policy(Policy(*spaces_of(environment)), f"{bucket}/policy", operation=Operation(name="x"), environment=environment)
     told: list[str] = []
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
-    artifacts.publish(Card("Title", {}), key="k", operation="x", config={}, about=(f"{bucket}/policy", None))
+    page = artifacts.Page(Card("Title", {}), about=(f"{bucket}/policy", None), beside=[])
+    artifacts.publish(page, key="k", operation="x", config={})
     [(uri, link)] = links_in(told[0]).items()
     assert uri == f"{bucket}/policy/policy.json" and httpx.get(link).json()["operation"]["name"] == "x"

@@ -5,22 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets import row_groups as row_groups_module
+from offline_core.datasets import writer as writer_module
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.row_groups import prefetch_tables, row_groups, tables
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode, columns
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
-from offline_core.storage import pieces as pieces_module
-from offline_core.storage import writer as writer_module
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.episode_index import episode_index
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Format, Operation
-from offline_core.storage.pieces import pieces, tables_of
-from offline_core.storage.reader import row_groups, tables
-from offline_core.storage.writer import EpisodeWriter
+from tests.datasets.factories import episode
 from tests.e2e.orchestra import wait_until
 from tests.object_storage.faults import Proxy
-from tests.storage.factories import episode
 
 GROUPS = 8
 
@@ -87,10 +86,10 @@ def test_pruning_fetches_what_it_keeps(bucket: str, proxied: Proxy) -> None:
 
 
 def test_a_stream_begins_before_all_is_fetched(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "AHEAD_BYTES", 2**20)
+    monkeypatch.setattr(row_groups_module, "PREFETCH_BYTES", 2**20)
     dataset = stored(f"{bucket}/runs/x", "table")
     names = [columns.OBS, columns.ACTIONS]
-    found = tables_of(pieces(dataset, names), names, together=1)
+    found = prefetch_tables(list(row_groups(dataset, names)), names)
     proxied.seen.clear()
     next(found)
     assert fetched(proxied)[0] < dataset.ref.bytes / 2

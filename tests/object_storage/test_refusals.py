@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from flows.prune_dataset import prune_dataset as prune_flow
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.writer import EpisodeWriter
 from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
 from offline_core.storage import s3
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import open_dataset, versions
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter
+from tests.datasets.factories import episode
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.faults import Answer, Proxy, refusal
-from tests.storage.factories import episode
 
 SOON_SECONDS = 20.0
 
@@ -39,29 +39,33 @@ class Case:
     """Where it does not, which is in answers to HEAD."""
 
 
-NOT_LET = r"who we are there may not do that, or we are not who we say: check the permission, AWS_ACCESS_KEY_ID, .* clock"
-NOTHING_SAID = r"does not say why: check AWS_REGION, the bucket's name, and whether the session's token has expired"
-ELSEWHERE = r"it is in the region eu-west-1: set AWS_REGION"
+NOT_LET = r"access denied without a reason: check the permission, AWS_ACCESS_KEY_ID, .* clock"
+NOTHING_SAID = r"without a reason: check AWS_REGION, the bucket's name, and whether the session token has expired"
+ELSEWHERE = r"the bucket is in the region eu-west-1: set AWS_REGION"
 IN_IRELAND = {"x_amz_bucket_region": "eu-west-1"}
 
 CASES = {
-    "no permission": Case(refusal(403, "AccessDenied"), "may not do that: ask for the permission, or choose another", NOT_LET),
-    "wrong key": Case(refusal(403, "InvalidAccessKeyId"), "there is no such key: check AWS_ACCESS_KEY_ID", NOT_LET),
-    "wrong secret": Case(refusal(403, "SignatureDoesNotMatch"), "the secret does not fit the key: check AWS_SECRET", NOT_LET),
-    "expired": Case(refusal(400, "ExpiredToken"), "the session's token has expired: log in again", NOTHING_SAID),
-    "wrong token": Case(refusal(400, "InvalidToken"), "token is wrong: check AWS_SESSION_TOKEN, or log in again", NOTHING_SAID),
+    "no permission": Case(refusal(403, "AccessDenied"), "access denied: ask for the permission, or choose another", NOT_LET),
+    "wrong key": Case(refusal(403, "InvalidAccessKeyId"), "the access key does not exist: check AWS_ACCESS_KEY_ID", NOT_LET),
+    "wrong secret": Case(
+        refusal(403, "SignatureDoesNotMatch"), "the secret key does not match the access key: check AWS_SECRET", NOT_LET
+    ),
+    "expired": Case(refusal(400, "ExpiredToken"), "the session token has expired: log in again", NOTHING_SAID),
+    "wrong token": Case(
+        refusal(400, "InvalidToken"), "session token is invalid: check AWS_SESSION_TOKEN, or log in again", NOTHING_SAID
+    ),
     "clock": Case(refusal(403, "RequestTimeTooSkewed"), "this machine's clock is wrong: set it", NOT_LET),
     "moved": Case(
         refusal(301, "PermanentRedirect", more="<Endpoint>eu-west-1.example</Endpoint>", **IN_IRELAND),
-        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
-        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
+        f"{ELSEWHERE}|the bucket is in another region: set AWS_REGION",
+        f"{ELSEWHERE}|the bucket is in another region: set AWS_REGION",
     ),
     "wrong region": Case(
         refusal(400, "AuthorizationHeaderMalformed", more="<Region>eu-west-1</Region>", **IN_IRELAND),
-        f"{ELSEWHERE}|it is in another region: set AWS_REGION",
+        f"{ELSEWHERE}|the bucket is in another region: set AWS_REGION",
         f"{ELSEWHERE}|{NOTHING_SAID}",
     ),
-    "bucket's name": Case(refusal(400, "InvalidBucketName"), "no bucket can have that name: correct it", NOTHING_SAID),
+    "bucket's name": Case(refusal(400, "InvalidBucketName"), "the bucket's name is invalid: correct it", NOTHING_SAID),
 }
 
 
@@ -126,7 +130,7 @@ def test_what_is_refused_in_the_end_is_not_committed(bucket: str, proxied: Proxy
     prepare_dataset(uri)
     denied = refusal(403, "AccessDenied")
     proxied.plan = lambda request: denied if "_versions/0" in request.path else None
-    assert "may not do that" in message_of(write_episodes, uri)
+    assert "access denied" in message_of(write_episodes, uri)
     proxied.plan = lambda request: None
     assert versions(uri) == [] and len(Location.of(uri).files()) == 1
     write_episodes(uri)
@@ -136,13 +140,13 @@ def test_what_is_refused_in_the_end_is_not_committed(bucket: str, proxied: Proxy
 def test_a_bucket_that_is_not_there_is_named_by_the_server_itself(bucket: str) -> None:
     uri = f"{bucket}-not-there/runs/x"
     for ask in (WORDY["write"], WORDY["prepare_dataset"], WORDY["put_file"], WORDY["open_dataset"]):
-        assert "there is no such bucket: create it, or correct its name" in message_of(ask, uri)
+        assert "the bucket does not exist: create it, or correct its name" in message_of(ask, uri)
 
 
 # Before anything is asked.
 
 
-def test_who_has_no_credentials_is_told_what_to_set(proxied: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(proxied: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -154,7 +158,7 @@ def test_who_has_no_credentials_is_told_what_to_set(proxied: Proxy, bucket: str,
 def test_a_profile_that_is_not_there_is_named(proxied: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody-s")
     for ask in (WORDY["list"], WORDY["write"], SILENT["read"]):
-        assert "AWS_PROFILE names a profile that is not there" in message_of(ask, f"{bucket}/runs/x")
+        assert "AWS_PROFILE names a profile that does not exist" in message_of(ask, f"{bucket}/runs/x")
 
 
 CONFIGURED = {
@@ -191,7 +195,7 @@ def test_what_is_wrong_here_does_not_pass_and_is_no_absence(
     forget_clients()
     for ask in (WORDY["list"], WORDY["write"], WORDY["open_dataset"], SILENT["read"]):
         message = message_of(ask, f"{bucket}/runs/x")
-        assert "what its client finds configured cannot work: correct it" in message and told in message
+        assert "the client's configuration is invalid: correct it" in message and told in message
         assert " now: " not in message and "not there" not in message
     forget_clients()
 
@@ -212,7 +216,7 @@ def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     for ask in (WORDY["list"], WORDY["write"]):
         begin = time.monotonic()
-        with pytest.raises(StorageUnavailableError, match=r"[Cc]ould not connect to .*Try again when the place answers"):
+        with pytest.raises(StorageUnavailableError, match=r"[Cc]ould not connect to .*Try again when the storage answers"):
             ask(f"{bucket}/runs/x")
         assert time.monotonic() - begin < SOON_SECONDS
 
@@ -221,7 +225,7 @@ def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch:
     monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.replace("http:", "https:"))
     for ask in (SILENT["read"], WORDY["write"]):
-        assert "no TLS is spoken there, or its certificate is not to be trusted" in message_of(ask, f"{bucket}/runs/x")
+        assert "the TLS handshake failed, or the certificate is not trusted" in message_of(ask, f"{bucket}/runs/x")
 
 
 def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +243,7 @@ def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypat
 # Whole runs.
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.filterwarnings("default")
 def test_a_flow_fails_with_the_reason(bucket: str, proxied: Proxy) -> None:
@@ -246,7 +251,7 @@ def test_a_flow_fails_with_the_reason(bucket: str, proxied: Proxy) -> None:
     write_episodes(f"{bucket}/raw")
     denied = refusal(403, "AccessDenied")
     proxied.plan = lambda request: denied if request.method == "PUT" else None
-    with pytest.raises(OfflineError, match=r"Cannot (write|lock) s3://.*may not do that: ask for the permission"):
+    with pytest.raises(OfflineError, match=r"Cannot (write|lock) s3://.*access denied: ask for the permission"):
         prune_flow(dataset=f"{bucket}/raw", output=f"{bucket}/pruned", config=PruningConfig())
     proxied.plan = lambda request: None
     assert Location.of(f"{bucket}/pruned").files() == []
@@ -257,5 +262,5 @@ def test_the_command_line_says_the_reason_alone(bucket: str, proxied: Proxy, tmp
     command = [sys.executable, "-c", "from flows.cli import main; main()", "inspect", f"{bucket}/raw"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
-    assert "the secret does not fit the key: check AWS_SECRET_ACCESS_KEY" in " ".join(done.stderr.split())
+    assert "the secret key does not match the access key: check AWS_SECRET_ACCESS_KEY" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr

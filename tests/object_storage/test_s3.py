@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from offline_core.datasets.commit import prepare_dataset
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
 from offline_core.storage import s3
-from offline_core.storage.committing import prepare_dataset
 from offline_core.storage.location import Location
 from offline_core.storage.s3 import S3Settings, S3Store
 from tests.object_storage.conftest import SETTINGS, client
@@ -56,15 +56,7 @@ def test_what_is_put_replaces_what_was_there(bucket: str, boto: Any) -> None:
     assert not file.is_file()
 
 
-def test_only_the_first_creates(bucket: str) -> None:
-    file = Location.of(f"{bucket}/v/000001.json")
-    file.create(b"first")
-    with pytest.raises(VersionExistsError, match=r"another writer was first"):
-        file.create(b"second")
-    assert file.read() == b"first"
-
-
-def test_who_finds_its_own_bytes_has_created_them(bucket: str, proxied: Proxy) -> None:
+def test_a_retried_create_that_finds_its_own_bytes_succeeds(bucket: str, proxied: Proxy) -> None:
     """The first put was carried out and its answer lost; the second one is refused, and was meant all the same."""
     lost = LoseAnswer()
 
@@ -81,7 +73,7 @@ def test_who_finds_its_own_bytes_has_created_them(bucket: str, proxied: Proxy) -
     assert file.read() == b"mine"
 
 
-def test_who_meets_another_put_tries_again(bucket: str, proxied: Proxy) -> None:
+def test_a_conflicting_create_is_retried(bucket: str, proxied: Proxy) -> None:
     """As Amazon says to; and gives up in the end."""
     conflict = refusal(409, "ConditionalRequestConflict")
     proxied.plan = lambda request: conflict if request.method == "PUT" and request.nth < 3 else None
@@ -158,7 +150,7 @@ def test_a_whole_bucket_is_a_folder(bucket: str, boto: Any) -> None:
     for key in ("a", "b/c"):
         boto.create_multipart_upload(Bucket=name_of(bucket), Key=key)
     assert root.store.abort_uploads(root.path, older_than_days=-1) == 2
-    with pytest.raises(StorageError, match=r"there is no such bucket: create it, or correct its name"):
+    with pytest.raises(StorageError, match=r"the bucket does not exist: create it, or correct its name"):
         Location.of(f"{bucket}-not-there").make_folder()
 
 
@@ -167,11 +159,11 @@ def test_a_bucket_that_is_missing_is_created_only_if_that_was_asked_for(
     bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch, region: str
 ) -> None:
     missing = f"{bucket}-of-{region}"
-    with pytest.raises(StorageError, match=r"there is no such bucket: create it, or correct its name"):
+    with pytest.raises(StorageError, match=r"the bucket does not exist: create it, or correct its name"):
         Location.of(f"{missing}/runs").make_folder()
     monkeypatch.setenv("AWS_REGION", region)
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"create_bucket": true}}}')
-    with pytest.raises(StorageError, match=r"there is no such bucket"):
+    with pytest.raises(StorageError, match=r"the bucket does not exist"):
         Location.of(f"{missing}/runs/x").write(b"")  # files are only written to folders that were made
     for _ in range(2):
         assert Location.of(f"{missing}/runs").make_folder().is_folder()
@@ -199,8 +191,7 @@ def test_more_files_than_a_page_holds(bucket: str, boto: Any) -> None:
 # Who and where.
 
 
-def test_a_link_shows_a_file_to_whoever_has_it_and_says_no_secret(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-not-to-be-kept")
+def test_a_link_shows_a_file_without_a_secret_key(bucket: str) -> None:
     file = Location.of(f"{bucket}/card.html")
     file.write(b"<p>hello</p>")
     link = file.link()
@@ -209,6 +200,13 @@ def test_a_link_shows_a_file_to_whoever_has_it_and_says_no_secret(bucket: str, m
     assert SETTINGS["AWS_SECRET_ACCESS_KEY"] not in link
     assert f"X-Amz-Expires={24 * 3600}" in link and "X-Amz-Signature=" in link
     assert S3Store(S3Settings.of({"anonymous": True})).link(file.path) is None
+
+
+def test_there_is_no_link_where_it_would_contain_a_session_token(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-not-to-be-kept")
+    assert (
+        S3Store(S3Settings.of({"region": "eu-south-2"})).link(f"{bucket}/card.html") is None
+    )  # credentials are kept by settings
 
 
 def test_settings_come_from_the_usual_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +278,7 @@ def test_the_way_to_name_buckets_needs_no_server_named(path_style: bool, monkeyp
     assert made and made[0].meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
 
-def test_nobody_is_not_asked_who_he_is(bucket: str, boto: Any, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anonymous_access_sends_no_credentials(bucket: str, boto: Any, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_NO_SIGN_REQUEST", "true")

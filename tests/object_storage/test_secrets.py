@@ -115,7 +115,7 @@ def test_blocks_give_a_run_its_secrets_and_nothing_keeps_them(orchestra: Orchest
     orchestra.wait_for(orchestra.submit("compact-dataset/secret", archived, job_variables=for_one_run), "COMPLETED")
     refused = orchestra.submit("compact-dataset/secret", archived | {"output": "s3://no-such-bucket/x"})
     orchestra.wait_for(refused, "FAILED")
-    assert "no such bucket" in orchestra.flow_run(refused)["state"]["message"]
+    assert "bucket does not exist" in orchestra.flow_run(refused)["state"]["message"]
     orchestra.wait_for_worker(refused)
 
     for path in (

@@ -13,16 +13,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.episodes import Episode
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import read_policy_manifest
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.manifest import Operation
-from offline_core.storage.writer import EpisodeWriter, FilesConfig, statistics_of
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import parse
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 STREAMED: dict[str, Any] = {
@@ -54,10 +55,10 @@ OBJECT_STORE_BYTES = 80 * 2**20
 WIDTH = 2048
 PROGRAM = """
 import json, ray, resource, sys
-from offline_core.config import parse
+from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-from offline_core.ray_session import ray_session
+from offline_core.runtime.ray_session import ray_session
 
 dataset, output = sys.argv[1:]
 settings = {

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from offline_core.config import parse
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import convert_table
 from offline_core.conversion.importing import import_dataset
-from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError
+from offline_core.curation.compact import compact_dataset
+from offline_core.curation.config import CompactionConfig
+from offline_core.datasets.dataset import open_dataset
+from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError, SchemaError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.plans.conversion import plan_compaction, plan_conversion
@@ -19,11 +21,9 @@ from offline_core.plans.importing import plan_import
 from offline_core.plans.plan import Plan
 from offline_core.plans.recording import plan_recording
 from offline_core.plans.training import plan_training
-from offline_core.pruning.compact import compact_dataset
-from offline_core.pruning.config import CompactionConfig
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.dataset import open_dataset
-from tests.storage.factories import episode, write_dataset
+from offline_core.runtime.config import parse
+from tests.datasets.factories import episode, write_dataset
 
 TRAINING = parse(TrainingConfig, {"optimizer": {"max_epochs": 2, "batch_size": 100}, "evaluation": {"play": False}})
 
@@ -90,8 +90,8 @@ def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("plan", [plan_training, plan_conversion], ids=["train", "convert"])
-def test_what_would_be_imported_first_is_not_planned(rllib_recordings: Path, tmp_path: Path, plan: Any) -> None:
+def test_files_that_were_not_imported_are_not_planned(rllib_recordings: Path, tmp_path: Path, plan: Any) -> None:
     config = TRAINING if plan is plan_training else ConversionConfig()
-    with pytest.raises(ConfigError, match=r"offline import .* --plan"):
+    with pytest.raises(SchemaError, match="Import it first"):
         plan(config, dataset=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path / "out"))
     assert not list(tmp_path.iterdir())

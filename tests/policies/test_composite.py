@@ -1,4 +1,4 @@
-"""Actions made of several: each part as its own head would have it, all of them together."""
+"""Dict and Tuple actions: each part as by its own head, all of them together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
-from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.composite import CompositeHead
 from offline_core.policies.config import NetworkConfig
@@ -19,8 +17,6 @@ from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
-
-torch.set_num_threads(1)
 
 VECTOR = spaces.Box(-1, 1, (4,))
 DICT = spaces.Dict([("steer", spaces.Box(-2, 2, (2,))), ("gear", spaces.Discrete(4, start=1))])  # not in alphabetical order
@@ -67,29 +63,6 @@ def test_probabilities_and_entropies_are_the_sums_of_the_parts(space: gym.Space[
     assert all(map(torch.equal, leaves_of(space, head.mode(inputs)), modes))
 
 
-@every_space
-@pytest.mark.parametrize("explore", [True, False])
-def test_environments_take_the_actions(space: gym.Space[Any], explore: bool) -> None:
-    policy, seen = Policy(VECTOR, space), np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    chosen = policy.act(seen, explore=explore, generator=torch.Generator().manual_seed(0))
-    batched = batch_space(space, 20)
-    assert batched.contains(chosen.actions)
-    for action in gym.vector.utils.iterate(batched, chosen.actions):
-        assert space.contains(action)
-    assert chosen.extras["action_logp"].shape == (20,)
-    if not explore:
-        assert nested.equal(policy.greedy(seen), chosen.actions)
-
-
-@every_space
-def test_recorded_probabilities_are_those_of_the_recorded_actions(space: gym.Space[Any]) -> None:
-    policy, seen = Policy(VECTOR, space), np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    chosen = policy.act(seen, explore=True, generator=torch.Generator().manual_seed(0))
-    actions = nested.map_leaves(torch.from_numpy, chosen.actions)
-    again = policy.head.log_prob(torch.from_numpy(chosen.extras["action_dist_inputs"]), actions)
-    np.testing.assert_allclose(chosen.extras["action_logp"], again.numpy(), rtol=1e-5, atol=1e-5)
-
-
 def test_boxes_inside_are_squashed_too() -> None:
     head = head_of(DICT, squash=True)
     assert isinstance(head.parts[0], SquashedGaussianHead)
@@ -100,7 +73,7 @@ def test_boxes_inside_are_squashed_too() -> None:
 @pytest.mark.parametrize(
     "space", [spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (2,), np.int32)]), spaces.Dict(a=spaces.Dict())]
 )
-def test_a_part_nobody_can_act_in_is_named(space: gym.Space[Any]) -> None:
+def test_an_unsupported_part_is_named(space: gym.Space[Any]) -> None:
     with pytest.raises(ConfigError, match=r"in the space (Box\(0, 9, \(2,\), int32\)|Dict\(\))"):
         make_head(space, 3)
 
@@ -115,6 +88,6 @@ def test_all_parts_learn() -> None:
         optimizer.zero_grad()
         (-policy.head.log_prob(policy(seen), actions).mean()).backward()
         optimizer.step()
-    chosen = policy.greedy(seen.numpy())
+    chosen = policy.act(seen.numpy())
     np.testing.assert_allclose(chosen["steer"], actions["steer"].numpy(), atol=0.4)
     assert (chosen["gear"] == actions["gear"].numpy()).mean() > 0.95

@@ -18,8 +18,7 @@ from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import as_tensors
-
-torch.set_num_threads(1)
+from tests.policies.sampling import observed
 
 NESTED = spaces.Dict(
     {
@@ -45,13 +44,6 @@ SPACES: list[gym.Space[Any]] = [
 ]
 
 
-def observed(space: gym.Space[Any], batch: int, *, seed: int = 0) -> Any:
-    """A batch as vector environments give it."""
-    batched = batch_space(space, batch)
-    batched.seed(seed)
-    return batched.sample()
-
-
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_flattening_is_gymnasiums(space: gym.Space[Any]) -> None:
     observations = observed(space, 16)
@@ -63,7 +55,7 @@ def test_flattening_is_gymnasiums(space: gym.Space[Any]) -> None:
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_two_leading_axes_are_kept(space: gym.Space[Any]) -> None:
-    observations = observed(batch_space(space, 4), 3)
+    observations = observed(space, 3, 4)
     encoder = Encoder(space, normalize=False)
     found = encoder(as_tensors(observations), axes=2)
     flat = nested.map_leaves(lambda leaf: leaf.reshape(12, *leaf.shape[2:]), observations)

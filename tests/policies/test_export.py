@@ -1,4 +1,4 @@
-"""Exports: run by ONNX Runtime and Torch alone, they decide what the policy decides, on batches of any size."""
+"""Exports: run by ONNX Runtime and Torch alone, they act as the policy does, on batches of any size."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.manifest import Operation, Parent
 from offline_core.errors import BusyError, CheckpointError, ConfigError
 from offline_core.policies import export, export_formats
 from offline_core.policies.checkpoint import save_policy
@@ -28,10 +27,9 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import ExportManifest, export_policy, observations_like
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
 from offline_core.policies.policy import Policy, as_tensors
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation, Parent
-
-torch.set_num_threads(1)
+from tests.policies.sampling import observed
 
 QUICK = PolicyExportConfig(latency_calls=3)
 VECTOR = spaces.Box(-1, 1, (4,))
@@ -110,13 +108,12 @@ def test_the_export_does_what_the_policy_does(
     frames = network.get("frames", 1)
     for run in (run_onnx, run_torch):
         for size in (1, 3, 200):
-            batched = batch_space(batch_space(observation_space, frames) if frames > 1 else observation_space, size)
-            batched.seed(size)
-            observations = batched.sample()
+            observations = observed(observation_space, size, *([frames] if frames > 1 else []), seed=size)
             actions, inputs = run(tmp_path / "out", flat(observations))
-            expected = policy.choose(policy(as_tensors(observations)).detach(), explore=False)
-            np.testing.assert_allclose(inputs, expected.extras["action_dist_inputs"], rtol=1e-5, atol=1e-5)
-            np.testing.assert_allclose(actions, expected.actions, atol=1e-5 if actions.dtype.itemsize > 2 else 1e-3)
+            expected = policy(as_tensors(observations)).detach()
+            np.testing.assert_allclose(inputs, expected, rtol=1e-5, atol=1e-5)
+            likeliest = policy.head.to_env(policy.head.mode(expected))
+            np.testing.assert_allclose(actions, likeliest, atol=1e-5 if actions.dtype.itemsize > 2 else 1e-3)
             assert actions.dtype == action_space.dtype
     assert len(np.unique(actions, axis=0)) > 1, "one action for all would prove little"
     assert [port.name for port in said.outputs] == ["actions", "action_dist_inputs"]
@@ -147,11 +144,11 @@ def test_the_manifest_says_all_that_is_needed(tmp_path: Path) -> None:
         assert latency.keys() == {"batch_1", "batch_64"}
         assert all(0 < entry["p50_microseconds"] <= entry["p99_microseconds"] for entry in latency.values())
     assert result.models["onnx"].bytes == len(model)
-    assert b"site-packages" not in model and b"offline_core" not in model  # where it was made is nobody's business
+    assert b"site-packages" not in model and b"offline_core" not in model  # no local paths
     ExportManifest.model_validate(said)
 
 
-def test_it_runs_without_anything_of_ours(tmp_path: Path) -> None:
+def test_it_runs_without_torch_and_this_package(tmp_path: Path) -> None:
     policy = Policy(VECTOR, spaces.Discrete(4)).eval()
     exported(policy, tmp_path)
     code = """
@@ -161,7 +158,7 @@ actions, _ = session.run(None, {"obs": numpy.full((2, 4), 0.5, numpy.float32)})
 print(*actions, *sorted({"torch", "offline_core", "gymnasium"} & set(sys.modules)))
 """
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "out", capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == [str(action) for action in policy.greedy(np.full((2, 4), 0.5, np.float32))]
+    assert shown.stdout.split() == [str(action) for action in policy.act(np.full((2, 4), 0.5, np.float32))]
 
 
 def test_another_export_replaces_all_of_the_old_one(tmp_path: Path) -> None:
@@ -189,7 +186,7 @@ def test_an_export_without_one_of_its_files_as_it_was_is_made_again(tmp_path: Pa
         assert again().reused
 
 
-def test_no_manifest_lies_with_models_of_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_never_describes_models_of_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
     export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
     write = Location.write
@@ -271,8 +268,8 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ConfigError, match="cannot be exported as onnx"):
         export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
     for space, network, message in [
-        (spaces.Discrete(2), {"recurrent": "lstm"}, "remembers"),
-        (spaces.Dict({"arm": VECTOR, "grip": spaces.Discrete(2)}), {}, "made of several"),
+        (spaces.Discrete(2), {"recurrent": "lstm"}, "recurrent policy"),
+        (spaces.Dict({"arm": VECTOR, "grip": spaces.Discrete(2)}), {}, "Dict and Tuple actions"),
     ]:
         with pytest.raises(ConfigError, match=message):
             export_formats.Graph(Policy(VECTOR, space, NetworkConfig(**network)), ["obs"])

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from offline_core.episodes import nested
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
+from tests.policies.sampling import observed
 
-torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore:.*_flat_weights.* were assigned during export:UserWarning")  # torch's own LSTM
 
 VECTOR = spaces.Box(-1, 1, (4,))
@@ -39,14 +38,8 @@ def made(kind: str) -> tuple[Policy, Any, Any]:
     """The policy, four observations of it and nine."""
     observation_space, action_space, network, axes = KINDS[kind]
     policy = Policy(observation_space, action_space, network).eval()
-    return policy, observed(observation_space, 4, *axes), observed(observation_space, 9, *axes)
-
-
-def observed(space: gym.Space[Any], *axes: int) -> Any:
-    for size in reversed(axes):
-        space = batch_space(space, size)
-    space.seed(0)
-    return as_tensors(space.sample())
+    four, nine = (as_tensors(observed(observation_space, size, *axes)) for size in (4, 9))
+    return policy, four, nine
 
 
 @every_kind

@@ -21,8 +21,6 @@ from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 
-torch.set_num_threads(1)
-
 CATEGORICAL: list[gym.Space[Any]] = [
     spaces.Discrete(1),
     spaces.Discrete(5),

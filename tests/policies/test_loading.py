@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from gymnasium import spaces
 
+from offline_core.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.storage.manifest import Operation
 
 PROGRAM = """
 import json, sys, time
@@ -20,9 +20,9 @@ import numpy as np
 observations = np.array(json.loads(sys.argv[2]), np.float32)
 start = time.perf_counter()
 
-from offline_core.policies.policy import Policy
-policy = Policy.load(sys.argv[1])
-actions = policy.greedy(observations)
+from offline_core.policies.checkpoint import load_policy
+policy = load_policy(sys.argv[1])
+actions = policy.act(observations)
 
 seconds = time.perf_counter() - start
 print(json.dumps({"actions": actions.tolist(), "seconds": seconds, "modules": sorted(sys.modules)}))
@@ -35,6 +35,6 @@ def test_three_lines_load_and_act_without_ray_or_prefect(tmp_path: Path) -> None
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(observations.tolist())]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    np.testing.assert_allclose(said["actions"], policy.greedy(observations), atol=1e-6)
+    np.testing.assert_allclose(said["actions"], policy.act(observations), atol=1e-6)
     assert not {"ray", "prefect", "onnx", "matplotlib", "polars"} & set(said["modules"])
     assert said["seconds"] < 20, "importing, loading and acting take about 2 s, nearly all of it Torch"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 from pydantic import ValidationError
 
 from offline_core.episodes import nested
@@ -17,8 +16,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.memory import Memory
 from offline_core.policies.policy import Policy, as_tensors
-
-torch.set_num_threads(1)
+from tests.policies.sampling import observed
 
 Kind = Literal["lstm", "gru"]
 both = pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -36,9 +34,7 @@ def recurrent(kind: Kind, space: gym.Space[Any] = VECTOR, **more: Any) -> Policy
 
 def sequences(space: gym.Space[Any], count: int, steps: int) -> Any:
     """(count, steps, …)."""
-    batched = batch_space(batch_space(space, steps), count)
-    batched.seed(0)
-    return as_tensors(batched.sample())
+    return as_tensors(observed(space, count, steps))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -118,9 +114,9 @@ def test_two_ways_to_remember_are_one_too_many() -> None:
 @pytest.mark.parametrize("network", [NetworkConfig(recurrent="gru"), NetworkConfig(frames=2)], ids=["recurrent", "frames"])
 def test_acting_on_one_observation_is_refused_where_that_is_not_enough(network: NetworkConfig) -> None:
     policy, seen = Policy(VECTOR, spaces.Discrete(2), network), np.zeros((4, 3), np.float32)
-    for act in (lambda: policy.act(seen, explore=False), lambda: policy.greedy(seen)):
-        with pytest.raises(ConfigError, match=r"policy\.acting"):
-            act()
+    for act in (policy.act, policy.choose):
+        with pytest.raises(ConfigError, match=r"policy\.initial_state"):
+            act(seen, explore=False)
 
 
 def test_a_memory_can_tell_what_it_saw_first() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, iterate
 
+from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
-
-torch.set_num_threads(1)
+from tests.policies.sampling import observed
 
 VECTOR = spaces.Box(-1, 1, (4,))
 ACTIONS: list[gym.Space[Any]] = [
@@ -34,6 +34,8 @@ ACTIONS: list[gym.Space[Any]] = [
     spaces.Box(0, np.inf, (2,)),
     spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
     spaces.Box(-1, 1, (2,), np.float16),
+    spaces.Dict(hands=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)]), legs=spaces.Box(0, 1, (1,), np.float64)),
+    spaces.Tuple([spaces.Dict([("steer", spaces.Box(-2, 2, (2,))), ("gear", spaces.Discrete(4, start=1))])]),
 ]
 OBSERVATIONS: list[gym.Space[Any]] = [
     VECTOR,
@@ -42,12 +44,6 @@ OBSERVATIONS: list[gym.Space[Any]] = [
     spaces.Dict(position=VECTOR, goal=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])),
     spaces.Tuple([VECTOR, spaces.MultiDiscrete([2, 3])]),
 ]
-
-
-def observed(space: gym.Space[Any], batch: int) -> Any:
-    batched = batch_space(space, batch)
-    batched.seed(0)
-    return batched.sample()
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -74,57 +70,50 @@ def test_random_numbers_of_others_are_left_alone() -> None:
     before = states()
     policy = Policy(VECTOR, spaces.Box(-1, 1, (2,)), value_function=True)
     policy.act(observed(VECTOR, 4), explore=True, generator=torch.Generator().manual_seed(0))
-    policy.greedy(observed(VECTOR, 4))
+    policy.act(observed(VECTOR, 4))
     assert states() == before
 
 
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
 @pytest.mark.parametrize("explore", [True, False])
 def test_environments_take_the_actions(space: gym.Space[Any], explore: bool) -> None:
-    policy = Policy(VECTOR, space)
-    actions = policy.act(observed(VECTOR, 30) * 1e3, explore=explore, generator=torch.Generator().manual_seed(0)).actions
-    assert actions.shape == (30, *(space.shape or ()))
-    assert actions.dtype == space.dtype
-    assert all(space.contains(np.asarray(action)) for action in actions)
-    assert batch_space(space, 30).contains(actions)
+    policy, observations, batched = Policy(VECTOR, space), observed(VECTOR, 30) * 1e3, batch_space(space, 30)
+    chosen = policy.choose(observations, explore=explore, generator=torch.Generator().manual_seed(0))
+    assert chosen.state is None and batched.contains(chosen.actions)
+    for action in iterate(batched, chosen.actions):
+        assert space.contains(action if space.shape is None else np.asarray(action))
+    assert space.shape is None or chosen.actions.dtype == space.dtype
+    assert nested.equal(policy.act(observations, explore=explore, generator=torch.Generator().manual_seed(0)), chosen.actions)
 
 
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
 def test_recorded_probabilities_are_those_of_the_recorded_actions(space: gym.Space[Any]) -> None:
-    """What is written to disk has to agree with itself: no policy is needed to check it."""
+    """Recorded columns agree with each other: no policy is needed to check them."""
     policy = Policy(VECTOR, space)
     observations = observed(VECTOR, 200)
-    chosen = policy.act(observations, explore=True, generator=torch.Generator().manual_seed(0))
+    chosen = policy.choose(observations, explore=True, generator=torch.Generator().manual_seed(0))
     inputs, log_probs = chosen.extras["action_dist_inputs"], chosen.extras["action_logp"]
     assert inputs.dtype == log_probs.dtype == np.float32
     assert log_probs.shape == (200,)
-    again = policy.head.log_prob(torch.from_numpy(inputs), torch.from_numpy(chosen.actions))
+    again = policy.head.log_prob(torch.from_numpy(inputs), nested.map_leaves(torch.from_numpy, chosen.actions))
     np.testing.assert_allclose(log_probs, again.numpy(), rtol=1e-5, atol=1e-5)
     with torch.no_grad():
         np.testing.assert_allclose(inputs, policy(as_tensors(observations)).numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("space", ACTIONS, ids=str)
-def test_greedy_actions_are_those_of_acting_without_exploring(space: gym.Space[Any]) -> None:
-    policy, observations = Policy(VECTOR, space), observed(VECTOR, 20)
-    np.testing.assert_array_equal(policy.greedy(observations), policy.act(observations, explore=False).actions)
-    assert policy.greedy(observations).dtype == space.dtype
-
-
 def test_exploring_follows_its_generator() -> None:
     policy, observations = Policy(VECTOR, spaces.Box(-1, 1, (2,))), observed(VECTOR, 20)
     first, again, other = (
-        policy.act(observations, explore=True, generator=torch.Generator().manual_seed(seed)).actions for seed in (1, 1, 2)
+        policy.act(observations, explore=True, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize("share_layers", [False, True])
-@pytest.mark.parametrize("hidden_sizes", [[], [5], [8, 6]])
+@pytest.mark.parametrize(("share_layers", "hidden_sizes"), [(False, []), (True, [5]), (False, [8, 6]), (True, [8, 6])])
 @pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
 def test_values_and_inputs_are_the_same_together_and_apart(
-    space: gym.Space[Any], hidden_sizes: list[int], share_layers: bool
+    space: gym.Space[Any], share_layers: bool, hidden_sizes: list[int]
 ) -> None:
     network = NetworkConfig(hidden_sizes=hidden_sizes, share_layers=share_layers, activation="relu")
     policy = Policy(space, spaces.Discrete(3), network, value_function=True)
@@ -138,9 +127,10 @@ def test_values_and_inputs_are_the_same_together_and_apart(
 
 
 @pytest.mark.parametrize("share_layers", [False, True])
-def test_the_value_teaches_the_policys_layers_only_if_they_are_shared(share_layers: bool) -> None:
-    policy = Policy(VECTOR, spaces.Discrete(2), NetworkConfig(share_layers=share_layers), value_function=True)
-    policy.values(as_tensors(observed(VECTOR, 9))).sum().backward()
+@pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 255, (8, 8, 1), np.uint8)], ids=str)
+def test_the_value_teaches_the_policys_layers_only_if_they_are_shared(space: gym.Space[Any], share_layers: bool) -> None:
+    policy = Policy(space, spaces.Discrete(2), NetworkConfig(share_layers=share_layers), value_function=True)
+    policy.values(as_tensors(observed(space, 9))).sum().backward()
     taught = {name.partition(".")[0] for name, parameter in policy.named_parameters() if parameter.grad is not None}
     assert taught == ({"hidden", "value"} if share_layers else {"value_hidden", "value"})
 
@@ -194,12 +184,12 @@ def test_bounds_and_axes_of_vectors_may_differ() -> None:
 def test_observations_that_may_not_be_written_to_are_looked_at() -> None:
     """As those out of an Arrow table or Ray's object store; also every second one, backwards."""
     policy, observations = Policy(VECTOR, spaces.Discrete(4)), observed(VECTOR, 10)
-    expected = policy.act(observations, explore=False).extras["action_dist_inputs"]
+    expected = policy.choose(observations, explore=False).extras["action_dist_inputs"]
     backwards = observations[::-1].copy()[::-1]
     observations.setflags(write=False)
     for view in (observations, backwards):
-        np.testing.assert_array_equal(policy.act(view, explore=False).extras["action_dist_inputs"], expected)
-    np.testing.assert_allclose(policy.act(view[::2], explore=False).extras["action_dist_inputs"], expected[::2], rtol=1e-5)
+        np.testing.assert_array_equal(policy.choose(view, explore=False).extras["action_dist_inputs"], expected)
+    np.testing.assert_allclose(policy.choose(view[::2], explore=False).extras["action_dist_inputs"], expected[::2], rtol=1e-5)
 
 
 def test_arrays_that_may_be_written_to_are_not_copied() -> None:

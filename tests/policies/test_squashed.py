@@ -18,8 +18,6 @@ from offline_core.policies.heads import make_head
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import EDGE, SquashedGaussianHead
 
-torch.set_num_threads(1)
-
 
 def head_of(space: spaces.Box) -> SquashedGaussianHead:
     head = make_head(space, 3, squash=True)
@@ -205,5 +203,5 @@ def test_without_finite_bounds_there_is_nothing_to_be_scaled_to(bounds: tuple[fl
 
 
 def test_squashing_where_nothing_can_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Nothing in the action space Discrete\(3\)"):
+    with pytest.raises(ConfigError, match=r"The action space Discrete\(3\) has no Box"):
         Policy(spaces.Box(-1, 1, (2,)), spaces.Discrete(3), NetworkConfig(squash=True))

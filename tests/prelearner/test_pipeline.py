@@ -8,50 +8,54 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import each_episode
-from offline_core.prelearner.layout import IS_STEP, STARTS, Columns, lay_out
-from offline_core.prelearner.pipeline import Pipeline
+from offline_core.prelearner.pipeline import Pipeline, check_batch
 
 SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(3))
 STEPS = {"obs": np.zeros((5, 2), np.float32), "actions": np.array([0, 1, 2, 0, 1]), "rewards": np.arange(5.0)}
 
 
-def add(steps: Columns, *, number: int = 1) -> Columns:
+def add(steps: EpisodeBatch, *, number: int = 1) -> EpisodeBatch:
     return steps | {"rewards": steps["rewards"] + number}
 
 
-def double(steps: Columns) -> Columns:
+def double(steps: EpisodeBatch) -> EpisodeBatch:
     return steps | {"rewards": steps["rewards"] * 2}
 
 
-def one_more_action(steps: Columns) -> Columns:
+def one_more_action(steps: EpisodeBatch) -> EpisodeBatch:
     return steps | {"actions": steps["actions"] + 1}
 
 
-def drop_first_steps(steps: Columns) -> Columns:
-    return {name: array[1:] for name, array in steps.items()}
+def drop_steps(steps: EpisodeBatch) -> EpisodeBatch:
+    return steps | {"actions": steps["actions"][1:]}
 
 
-def fails(steps: Columns) -> Columns:
+def nothing(steps: EpisodeBatch) -> EpisodeBatch:
+    return {"obs": steps["obs"]}
+
+
+def fails(steps: EpisodeBatch) -> EpisodeBatch:
     raise KeyError("speed")
 
 
 @each_episode
-def length(steps: Columns) -> Columns:
+def length(steps: EpisodeBatch) -> EpisodeBatch:
     return steps | {"length": np.full(len(steps["rewards"]), len(steps["rewards"]))}
 
 
 class Wider:
     reads = ("rewards",)
     adds = ("new_obs",)
-    looks_ahead = True
+    needs_next_obs = True
 
     def spaces(self, observation_space: gym.Space, action_space: gym.Space) -> tuple[gym.Space, gym.Space]:
         return gym.spaces.Box(-1.0, 1.0, (observation_space.shape[0] + 1,)), action_space
 
-    def __call__(self, steps: Columns) -> Columns:
+    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
         zero = np.zeros((len(steps["obs"]), 1), np.float32)
         return steps | {"obs": np.concatenate([steps["obs"], zero], axis=1)}
 
@@ -63,16 +67,16 @@ class HasFunc(Wider):
     fingerprint = "3"
 
 
-def in_place(steps: Columns) -> Columns:
+def in_place(steps: EpisodeBatch) -> EpisodeBatch:
     steps["rewards"] *= 2
     return steps
 
 
-def drop_all(steps: Columns) -> Columns:
-    return {name: array[:0] for name, array in steps.items()}
+def drop_all(steps: EpisodeBatch) -> EpisodeBatch:
+    return steps.slice(0, 0)
 
 
-def half_actions(steps: Columns) -> Columns:
+def half_actions(steps: EpisodeBatch) -> EpisodeBatch:
     return steps | {"actions": steps["actions"] / 2}
 
 
@@ -87,8 +91,8 @@ def pipeline(*own: str | dict[str, Any]) -> Pipeline:
     return Pipeline.of([ConnectorConfig(**one | {"path": f"{here}:{one['path']}"}) for one in named], SPACES)
 
 
-def run(found: Pipeline, steps: Columns = STEPS) -> Columns:
-    return found(lay_out(steps, [3, 2], np.zeros((2, 2), np.float32) if found.looks_ahead else None))
+def run(found: Pipeline, steps: dict[str, Any] = STEPS) -> EpisodeBatch:
+    return found(EpisodeBatch.from_steps(steps, [3, 2], np.zeros((2, 2), np.float32) if found.needs_next_obs else None))
 
 
 @pytest.mark.parametrize(
@@ -115,26 +119,64 @@ def test_without_a_place_what_they_make_is_checked() -> None:
 def test_what_they_say_of_themselves_adds_up() -> None:
     found = pipeline("Wider", {"path": "add", "arguments": {"number": 2}})
     assert found.spaces == (gym.spaces.Box(-1.0, 1.0, (3,)), SPACES[1])
-    assert (found.reads, found.adds, found.looks_ahead) == ({"rewards"}, {"new_obs"}, True)
+    assert (found.reads, found.adds, found.needs_next_obs) == ({"rewards"}, {"new_obs"}, True)
     assert run(found)["obs"].shape == (7, 3)
     nobody = pipeline()
-    assert (nobody.reads, nobody.adds, nobody.looks_ahead, nobody.spaces) == (set(), set(), False, SPACES)
+    assert (nobody.reads, nobody.adds, nobody.needs_next_obs, nobody.spaces) == (set(), set(), False, SPACES)
 
 
-def test_steps_may_be_left_out_if_episodes_stay_whole() -> None:
-    with pytest.raises(SchemaError, match=r"test_pipeline:drop_first_steps: the first row is in the middle of an episode"):
-        run(pipeline("drop_first_steps"))
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("drop_steps", "the column actions has 4 rows, the episodes have 5"),
+        ("nothing", "an EpisodeBatch is needed, and not a dict"),
+    ],
+)
+def test_errors_name_the_connector_that_returned_something_else(own: str, message: str) -> None:
+    with pytest.raises(SchemaError, match=f"test_pipeline:{own}: {message}"):
+        run(pipeline(own))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": np.arange(4)}, "the column actions has 4 rows, the episodes have 5"),
+        ({"obs": {"position": 3}}, "the column obs/position has a int"),
+        ({"terminateds": np.ones(5, int)}, "the column terminateds is int64 of shape .*; one boolean a row is needed"),
+        ({"truncateds": np.ones((5, 1), bool)}, "the column truncateds is bool of shape"),
+        ({"words": np.array(list("abcde"))}, "the column words is of <U1, and not of numbers"),
+        ({"things": np.array([None] * 5)}, "the column things is of object, and not of numbers"),
+    ],
+)
+def test_columns_that_cannot_be_learned_from_are_named(changes: dict, message: str) -> None:
+    batch = EpisodeBatch.from_steps(STEPS, [3, 2])
+    assert check_batch(batch, has_last=False) is batch
+    with pytest.raises(SchemaError, match=message):
+        check_batch(batch | changes, has_last=False)
+
+
+@pytest.mark.parametrize("has_last", [False, True])
+def test_episodes_need_a_last_row_where_next_observations_are_needed_and_only_there(has_last: bool) -> None:
+    batch = EpisodeBatch.from_steps(STEPS, [3, 2], np.zeros((2, 2)) if has_last else None)
+    assert check_batch(batch, has_last=has_last) is batch
+    with pytest.raises(SchemaError, match=f"each episode needs {'no row' if has_last else 'a row'} for the observation after"):
+        check_batch(batch, has_last=not has_last)
+
+
+def test_episodes_without_steps_are_refused() -> None:
+    with pytest.raises(SchemaError, match="at least one step"):
+        check_batch(EpisodeBatch(columns=STEPS, offsets=np.array([0, 5, 5])), has_last=False)
 
 
 def test_a_function_of_one_episode_is_called_for_each() -> None:
     assert run(pipeline("length"))["length"].tolist() == [3, 3, 3, 2, 2]
-    nothing = {STARTS: np.zeros(0, bool), IS_STEP: np.zeros(0, bool)}
-    assert length(nothing) == nothing
+    empty = EpisodeBatch.from_steps(STEPS, [3, 2]).slice(0, 0)
+    assert length(empty) is empty
 
 
 def test_what_looks_like_a_bound_function_keeps_what_it_says_of_itself() -> None:
     found = pipeline("HasFunc")
-    assert (found.reads, found.looks_ahead, found.fingerprints) == ({"rewards"}, True, ("3",))
+    assert (found.reads, found.needs_next_obs, found.fingerprints) == ({"rewards"}, True, ("3",))
 
 
 def test_what_they_are_given_cannot_be_written_to() -> None:
@@ -143,7 +185,7 @@ def test_what_they_are_given_cannot_be_written_to() -> None:
 
 
 def test_after_nothing_is_left_nobody_is_called() -> None:
-    assert len(run(pipeline("drop_all", "fails"))[STARTS]) == 0
+    assert run(pipeline("drop_all", "fails")).rows == 0
 
 
 def test_whole_numbers_stay_whole() -> None:

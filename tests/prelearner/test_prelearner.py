@@ -1,4 +1,4 @@
-"""Stored rows → the columns a learner eats."""
+"""Stored rows → training columns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.episodes import Episode, columns, decode, episodes_to_table
+from offline_core.datasets.writer import episode_rows
+from offline_core.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.prelearner.layout import IS_STEP, STARTS
-from offline_core.prelearner.mapper import Mapper
+from offline_core.prelearner.mapper import Mapper, RayMapper, whole_episodes
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import PreLearner
-from offline_core.storage.writer import episode_rows
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
 ACTIONS = gym.spaces.Discrete(4)
@@ -41,10 +40,15 @@ AS_ROWS: dict[str, Callable[[list[Episode]], pa.Table]] = {"episodes": episode_r
 WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "action_logp")
 
 
-def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", looks_ahead: bool = False):
-    given = {"format": format, "wanted": wanted, "looks_ahead": looks_ahead, "where": "/data/set"}
+def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", needs_next_obs: bool = False):
+    given = {"format": format, "wanted": wanted, "needs_next_obs": needs_next_obs, "where": "/data/set"}
     mapper = Mapper(None, given, Pipeline(tuple(connectors), (OBSERVATIONS, ACTIONS)))
     return mapper(rows.select(PreLearner(**given).stored_columns()))
+
+
+def batch_of(steps: dict) -> EpisodeBatch:
+    """One episode."""
+    return EpisodeBatch.from_steps(steps, [nested.length(steps, "steps")])
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
@@ -57,28 +61,26 @@ def test_every_step_in_order_with_composite_columns_flattened(format: str) -> No
         "rewards": [e.rewards for e in EPISODES],
         "terminateds": [np.arange(len(e)) == len(e) - 1 for e in EPISODES],
         "action_logp": [e.extras["action_logp"] for e in EPISODES],
-        STARTS: [np.arange(len(e)) == 0 for e in EPISODES],
-        IS_STEP: [np.ones(len(e), bool) for e in EPISODES],
     }
-    assert found.keys() == expected.keys()
-    for name, parts in expected.items():
-        np.testing.assert_array_equal(found[name], np.concatenate(parts), err_msg=name)
+    assert found.columns.keys() == expected.keys()
+    assert found.lengths.tolist() == [3, 1, 5] and not found.has_last
+    for name, each in expected.items():
+        np.testing.assert_array_equal(found[name], np.concatenate(each), err_msg=name)
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_looking_ahead_adds_a_row_for_the_last_observation(format: str) -> None:
-    found = made(AS_ROWS[format](EPISODES), format=format, looks_ahead=True)
+    found = made(AS_ROWS[format](EPISODES), format=format, needs_next_obs=True)
     for path, key in (("obs/position", "position"), ("obs/mode", "mode")):
         np.testing.assert_array_equal(found[path], np.concatenate([e.observations[key] for e in EPISODES]))
-    assert found[IS_STEP].tolist() == [True] * 3 + [False, True, False] + [True] * 5 + [False]
-    assert np.flatnonzero(found[STARTS]).tolist() == [0, 4, 6]
-    np.testing.assert_array_equal(found["rewards"][found[IS_STEP]], np.concatenate([e.rewards for e in EPISODES]))
+    assert found.has_last and found.offsets.tolist() == [0, 4, 6, 12]
+    np.testing.assert_array_equal(found.of_steps("rewards"), np.concatenate([e.rewards for e in EPISODES]))
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_only_what_is_wanted_is_read(format: str) -> None:
     found = made(AS_ROWS[format](EPISODES), (columns.OBS, columns.ACTIONS), format=format)
-    assert found.keys() == {"obs/position", "obs/mode", "actions", STARTS, IS_STEP}
+    assert found.columns.keys() == {"obs/position", "obs/mode", "actions"}
 
 
 def test_connectors_run_one_after_the_other() -> None:
@@ -112,9 +114,9 @@ def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None
     bad.observations["position"][-1, 1] = np.nan
     outside.observations["mode"][-1] = 3
     with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position is NaN or infinite in 1 of 11"):
-        made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=checks, format=format, looks_ahead=True)
+        made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=checks, format=format, needs_next_obs=True)
     with pytest.raises(SpaceError, match=r"/data/set: .*obs/mode has values from 0 to 3, outside"):
-        made(AS_ROWS[format]([*EPISODES, outside]), connectors=checks, format=format, looks_ahead=True)
+        made(AS_ROWS[format]([*EPISODES, outside]), connectors=checks, format=format, needs_next_obs=True)
     made(AS_ROWS[format]([*EPISODES, bad, outside]), connectors=checks, format=format)  # nobody looks
 
 
@@ -129,7 +131,7 @@ def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None
 )
 def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> None:
     with pytest.raises(SpaceError, match=message):
-        CheckSpaces(OBSERVATIONS, ACTIONS)(steps)
+        CheckSpaces(OBSERVATIONS, ACTIONS)(batch_of(steps))
 
 
 @pytest.mark.parametrize(
@@ -145,10 +147,32 @@ def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> No
 )
 def test_each_component_keeps_to_its_own_bounds(space: gym.Space, inside: list, outside: list) -> None:
     check = CheckSpaces(OBSERVATIONS, gym.spaces.Dict(a=space))
-    check({"actions": {"a": np.array(inside, space.dtype)}})
-    check({"actions": {"a": np.zeros((0, *space.shape), space.dtype)}})
+    check(batch_of({"actions": {"a": np.array(inside, space.dtype)}}))
+    check(EpisodeBatch(columns={"actions": {"a": np.zeros((0, *space.shape), space.dtype)}}, offsets=np.zeros(1, int)))
     with pytest.raises(SpaceError, match=r"(?s)Column actions/a has values from .*, outside"):
-        check({"actions": {"a": np.array([*inside, outside], space.dtype)}})
+        check(batch_of({"actions": {"a": np.array([*inside, outside], space.dtype)}}))
+
+
+@pytest.mark.parametrize("needs_next_obs", [False, True])
+@pytest.mark.parametrize("rows_a_block", [1, 2, 5, 7, 1000])
+def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block: int, needs_next_obs: bool) -> None:
+    given = {"format": "episodes", "wanted": WANTED, "needs_next_obs": needs_next_obs, "where": "/data/set"}
+    pipeline = Pipeline((), (OBSERVATIONS, ACTIONS))
+    mapped = [RayMapper(None, given, pipeline)(episode_rows(some)) for some in (EPISODES[:2], EPISODES[2:])]
+    blocks = [
+        {name: column[start : start + rows_a_block] for name, column in block.items()}
+        for block in mapped
+        for start in range(0, len(block["actions"]), rows_a_block)
+    ]
+    empty = {name: column[:0] for name, column in mapped[0].items()}
+    batches = list(whole_episodes([empty, *blocks, empty], has_last=needs_next_obs))
+    expected = Mapper(None, given, pipeline)(episode_rows(EPISODES))
+    found = EpisodeBatch.concatenate(batches)
+    assert found.has_last is needs_next_obs and found.offsets.tolist() == expected.offsets.tolist()
+    assert found.columns.keys() == expected.columns.keys()
+    for name, column in expected.columns.items():
+        np.testing.assert_array_equal(found[name], column, err_msg=name)
+    assert list(whole_episodes([{}], has_last=False)) == []
 
 
 def test_decoding_is_by_view_of_what_was_read() -> None:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from gymnasium import spaces
 
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.manifest import FileEntry, Format, Operation, Statistics
 from offline_core.episodes import Episode, episodes_to_table
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Finding, QualityReport
-from offline_core.storage.committing import commit, prepare_dataset
-from offline_core.storage.dataset import Dataset
-from offline_core.storage.manifest import FileEntry, Format, Operation, Statistics
-from tests.storage.factories import write_dataset
+from tests.datasets.factories import write_dataset
 
 OBSERVATIONS = spaces.Box(-5, 5, (3,), np.float32)
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)

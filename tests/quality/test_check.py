@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.config import parse
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Format
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import encode
 from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
 from offline_core.quality.check import check_dataset, default_rules, enforce, last_report
@@ -22,12 +24,10 @@ from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Finding, Histogram, QualityReport
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.manifest import Format
-from offline_core.storage.statistics import ColumnStatistics
+from offline_core.runtime.config import parse
+from tests.datasets.factories import FORMATS, cut_in_half, flip_bit, rllib_states, write_dataset, write_items
+from tests.datasets.factories import episode as random_episode
 from tests.quality.datasets import broken, changed, check, clean, commit_tables, episode, steps_of, table_of
-from tests.storage.factories import FORMATS, cut_in_half, flip_bit, rllib_states, write_dataset, write_items
-from tests.storage.factories import episode as random_episode
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -143,7 +143,7 @@ def test_recordings_of_rllib_are_judged(rllib_recordings: Path) -> None:
 
 def test_foreign_tables_have_to_be_imported_first(tmp_path: Path) -> None:
     pq.write_table(table_of(clean()), tmp_path / "a.parquet")
-    with pytest.raises(SchemaError, match=f"{tmp_path} is a table without a manifest.*'offline import'"):
+    with pytest.raises(SchemaError, match=f"{tmp_path} has no manifest.*'offline import"):
         check_dataset(QualityConfig(), dataset=str(tmp_path))
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.errors import ConfigError, DataError, OfflineError, QualityError, SchemaError
 from offline_core.quality.check import check_dataset, default_rules, enforce
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Finding
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
-from offline_core.storage.manifest import Format, Operation
-from offline_core.storage.statistics import ColumnStatistics
+from tests.datasets.factories import FORMATS, write_dataset
 from tests.quality.datasets import broken, clean
-from tests.storage.factories import FORMATS, write_dataset
 
 
 class Small:

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 from gymnasium import spaces
 
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.manifest import Format
 from offline_core.episodes import Episode
-from offline_core.pruning.config import PruningConfig
-from offline_core.pruning.prune import prune_dataset
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
-from offline_core.storage.manifest import Format
 from tests.conversion.factories import run_import, steps, without, write_rows
+from tests.datasets.factories import FORMATS, edit_json, write_dataset
 from tests.quality.datasets import (
     broken,
     changed,
@@ -33,7 +34,6 @@ from tests.quality.datasets import (
     table_of,
     the_finding,
 )
-from tests.storage.factories import FORMATS, edit_json, write_dataset
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
 

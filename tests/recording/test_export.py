@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from offline_core.config import parse
 from offline_core.errors import ConfigError, LocationError, StorageError
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.record import record_episodes
 from offline_core.recording.result import RecordingResult
-from tests.seeds.forms import by_id, run_import
-
-pytestmark = pytest.mark.usefixtures("ray_up")
+from offline_core.runtime.config import parse
+from tests.acceptance.forms import by_id, run_import
 
 
 class FullDisk:
@@ -34,7 +32,7 @@ class FullDisk:
 
 
 def record(policy: str, place: Path | str, /, **export: Any) -> RecordingResult:
-    config = RecordingConfig(episodes=3, num_recorders=1, cpus_per_recorder=0.5, envs_per_recorder=2)
+    config = RecordingConfig(episodes=3, envs_per_recorder=2)
     return record_episodes(config, policy=policy, output=str(place), export=parse(RecordingExport, export))
 
 
@@ -70,7 +68,7 @@ def test_the_export_may_be_in_a_filesystem_of_pyarrows(
         ({"format": "examples.writer:Sqlite", "arguments": {"tabel": "x"}, "output": "o"}, ConfigError, "tabel"),
         ({"format": "sample_batch", "arguments": {"fps": 1}, "output": "o"}, ConfigError, "sample_batch cannot be made"),
         ({"format": "lerobot", "output": "recording"}, ConfigError, "recorded to and exported to"),
-        ({"format": "lerobot", "output": "/a,/b"}, LocationError, "One place has to be named"),
+        ({"format": "lerobot", "output": "/a,/b"}, LocationError, "Give one location, as a path or a URI"),
         ({"format": "lerobot"}, ConfigError, "output"),
     ],
 )

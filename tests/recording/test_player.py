@@ -1,4 +1,4 @@
-"""Playing one assignment."""
+"""Playing the episodes of one task."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import EnvironmentSpec
-from offline_core.environments import spaces_of
-from offline_core.episodes import Episode, columns
-from offline_core.learning.steps import MASK, Reading, Steps
+from offline_core.episodes import Episode, EpisodeBatch, columns
+from offline_core.learning.steps import MASK, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.recording import player
-from offline_core.recording.player import Assignment, assignments, play
+from offline_core.recording.player import EpisodesToPlay, episodes_to_play, play
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 
@@ -31,7 +31,9 @@ def recorded(
     policy: Policy | None = None,
 ) -> list[Episode]:
     policy = policy or Policy(*spaces_of(environment))
-    chunks = play(policy, environment, Assignment(0, 0, episodes), identity="p", num_envs=num_envs, seed=seed, explore=explore)
+    chunks = play(
+        policy, environment, EpisodesToPlay(0, 0, episodes), identity="p", num_envs=num_envs, seed=seed, explore=explore
+    )
     return [episode for chunk in chunks for episode in chunk]
 
 
@@ -103,26 +105,20 @@ def policy_with(network: NetworkConfig) -> Policy:
 
 def steps_of(episodes: list[Episode]) -> Steps:
     """All rows, the observation after the last step too."""
-    starts, is_step = (
-        np.concatenate([of(np.arange(len(episode) + 1), len(episode)) for episode in episodes])
-        for of in (lambda t, _: t == 0, lambda t, last: t < last)
-    )
-    observations = np.concatenate([episode.observations for episode in episodes])
-    obs = {columns.OBS: torch.from_numpy(observations)}
-    return Steps(obs, starts=torch.from_numpy(starts), is_step=torch.from_numpy(is_step))
+    return Steps.of(EpisodeBatch.of(episodes, [columns.OBS], has_last=True))
 
 
-@pytest.mark.parametrize("chunk_steps", [7, 1024])
+@pytest.mark.parametrize("steps_at_a_time", [7, 1024])
 @pytest.mark.parametrize(
     "network",
     [NetworkConfig(frames=4), NetworkConfig(recurrent="lstm"), NetworkConfig(recurrent="gru")],
     ids=["frames", "lstm", "gru"],
 )
 def test_what_was_remembered_comes_back_from_the_recording(
-    monkeypatch: pytest.MonkeyPatch, network: NetworkConfig, chunk_steps: int
+    monkeypatch: pytest.MonkeyPatch, network: NetworkConfig, steps_at_a_time: int
 ) -> None:
     """Recorded are single raw observations; frames and sequences gathered from them say what the policy said."""
-    monkeypatch.setattr(player, "MAX_CHUNK_STEPS", chunk_steps)
+    monkeypatch.setattr(player, "MAX_STEPS", steps_at_a_time)
     policy = policy_with(network)
     episodes = recorded(CARTPOLE, episodes=7, num_envs=3, policy=policy)
     assert all(episode.observations.shape == (len(episode) + 1, 4) for episode in episodes)
@@ -130,10 +126,10 @@ def test_what_was_remembered_comes_back_from_the_recording(
     steps = steps_of(episodes)
     longest = max(map(len, episodes))
     if network.frames > 1:
-        reading = Reading((columns.OBS,), frames=network.frames)
+        reading = BatchSpec((columns.OBS,), frames=network.frames)
     else:
-        reading = Reading((columns.OBS,), sequence_steps=longest)
-    batch = steps.batch(steps.units(reading), reading)
+        reading = BatchSpec((columns.OBS,), sequence_steps=longest)
+    batch = steps.batch(steps.indices(reading), reading)
     with torch.no_grad():
         again = policy(batch[columns.OBS])
     if MASK in batch:
@@ -174,7 +170,7 @@ class TwoHands(gym.Env[np.ndarray, Any]):
 
 
 def test_work_is_shared_out_evenly_before_anything_is_played() -> None:
-    work = assignments(rounds=3, episodes=10, num_recorders=4)
+    work = episodes_to_play(rounds=3, episodes=10, num_recorders=4)
     assert [a.episodes for a in work] == [3, 3, 2, 2] * 3
     assert {(a.round, a.recorder) for a in work} == {(r, k) for r in range(3) for k in range(4)}
-    assert [a.recorder for a in assignments(rounds=1, episodes=2, num_recorders=5)] == [0, 1]
+    assert [a.recorder for a in episodes_to_play(rounds=1, episodes=2, num_recorders=5)] == [0, 1]

@@ -13,24 +13,24 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.dataset import DatasetRef, open_dataset, versions
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.reader import episodes
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
+from offline_core.recording import record
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes as record_with_result
 from offline_core.recording.result import RecordingResult
-from offline_core.storage.dataset import DatasetRef, open_dataset, versions
-from offline_core.storage.episode_index import episode_index
-from offline_core.storage.reader import episodes
-from offline_core.storage.writer import FilesConfig
-
-pytestmark = pytest.mark.usefixtures("ray_up")
+from offline_core.runtime.config import EnvironmentSpec
 
 
 def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
     return record_with_result(config, policy=policy, output=output).dataset
 
 
-SMALL = RecordingConfig(episodes=20, rounds=2, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=4)
+SMALL = RecordingConfig(episodes=20, rounds=2, cpus_per_recorder=0.5, envs_per_recorder=4)
+"""Played in this process where Ray is not up."""
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
@@ -128,11 +128,11 @@ gym.register("OfflineTests/Slow-v0", Slow)
 
 @pytest.fixture
 def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
-    from offline_core.code_permission import remember_code
-    from offline_core.environments import spaces_of
+    from offline_core.datasets.manifest import Operation
     from offline_core.policies.checkpoint import save_policy
     from offline_core.policies.policy import Policy
-    from offline_core.storage.manifest import Operation
+    from offline_core.rollouts.environments import spaces_of
+    from offline_core.runtime.code_permission import remember_code
 
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -162,6 +162,8 @@ def kill_players(notes: Path, *, times: int) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_up")
 def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: Path, slow_policy) -> None:
     policy, _, notes = slow_policy
     config = RecordingConfig(episodes=12, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=2)
@@ -176,6 +178,7 @@ def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: P
     assert len(list(episodes(open_dataset(disturbed.uri)))) == 12
 
 
+@pytest.mark.usefixtures("ray_up")
 def test_a_recorder_that_dies_too_often_ends_the_recording(tmp_path: Path, slow_policy) -> None:
     policy, _, notes = slow_policy
     config = RecordingConfig(episodes=12, num_recorders=1, cpus_per_recorder=0.5, max_recorder_restarts=0)
@@ -199,6 +202,8 @@ def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path, cartpole
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_up")
 def test_more_recorders_than_fit_share_the_cpus_and_play_the_same(tmp_path: Path, cartpole_policy: str) -> None:
     many = RecordingConfig(episodes=12, num_recorders=6, envs_per_recorder=2)
     few_cpus, plenty = (
@@ -221,3 +226,16 @@ def test_equal_ids_mean_equal_episodes(tmp_path: Path, cartpole_policy: str) -> 
     for i, change in enumerate(changes):
         ref = record_episodes(SMALL.model_copy(update=change), policy=cartpole_policy, output=str(tmp_path / str(i)))
         assert not base & {e.eps_id for e in episodes(open_dataset(ref.uri))}
+
+
+def test_auto_plays_here_what_takes_no_longer_than_rays_start(
+    tmp_path: Path, cartpole_policy: str, ray_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RecordingConfig(episodes=6, envs_per_recorder=2, cpus_per_recorder=0.5)
+    by_actors = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "actors"))
+    monkeypatch.setattr(record, "ray_is_up", lambda: False)
+    here = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "here"))
+    monkeypatch.setattr(record, "RAY_START_SECONDS", 0.0)
+    too_long = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "too_long"))
+    assert by_actors.dataset.fingerprint == here.dataset.fingerprint == too_long.dataset.fingerprint
+    assert [share.node for share in here.recorders] == ["here"] and "here" not in {share.node for share in too_long.recorders}

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from offline_core.config import EnvironmentSpec
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
 from offline_core.recording.sampler import EPISODES_PER_ROUND, sample_episodes
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.reader import episodes
+from offline_core.runtime.config import EnvironmentSpec
 
 
 def test_episodes_without_end_each_complete_and_another(cartpole_policy: str) -> None:
@@ -27,7 +29,9 @@ def test_episodes_without_end_each_complete_and_another(cartpole_policy: str) ->
 
 
 def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
-    recorded = str(rllib_recordings / "cartpole_episodes")
+    recorded = import_dataset(
+        ImportConfig(), source=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path / "recorded")
+    ).dataset.uri
     config = MixtureConfig(datasets={recorded: 0.75}, policies={cartpole_policy: 0.25}, steps=4_000, seed=5)
     result = mix_datasets(config, output=str(tmp_path / "mixed"))
     assert result.is_complete and sum(result.steps.values()) == result.dataset.steps >= 4_000
@@ -55,11 +59,10 @@ def test_a_mixture_has_the_environment_that_its_sources_have(cartpole_policy: st
 def test_what_cannot_be_mixed(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs datasets or policies"):
         mix_datasets(MixtureConfig(), output=str(tmp_path / "none"))
+    pendulum = str(tmp_path / "pendulum")
+    import_dataset(ImportConfig(), source=str(rllib_recordings / "pendulum_episodes"), output=pendulum)
     with pytest.raises(ConfigError, match="cannot be mixed"):
-        mix_datasets(
-            MixtureConfig(datasets={str(rllib_recordings / "pendulum_episodes"): 1.0}, policies={cartpole_policy: 1.0}),
-            output=str(tmp_path / "spaces"),
-        )
+        mix_datasets(MixtureConfig(datasets={pendulum: 1.0}, policies={cartpole_policy: 1.0}), output=str(tmp_path / "spaces"))
     with pytest.raises(CheckpointError):
         mix_datasets(MixtureConfig(policies={str(tmp_path / "nowhere"): 1.0}), output=str(tmp_path / "missing"))
     assert not [place for name in ("none", "spaces", "missing") for place in (tmp_path / name).glob("_versions/*.json")]

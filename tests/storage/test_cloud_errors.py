@@ -16,7 +16,7 @@ from botocore import exceptions as boto
 from google.auth.exceptions import RefreshError, TransportError
 
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError
-from offline_core.storage.cloud_errors import AnswerError, NoBucketError, RefusedError, as_os_error, os_errors
+from offline_core.storage.cloud_errors import NoBucketError, RefusedError, RemoteError, as_os_error, os_errors
 from offline_core.storage.storage_errors import storage_errors
 
 HEAD = "When reading information for key 'runs/x' in bucket 'b': AWS Error {} during HeadObject operation: {}"
@@ -25,28 +25,28 @@ NO_BODY = "No response body."
 ELSEWHERE = "Looks like the configured region is 'us-east-1' while the bucket is located in 'eu-west-1'."
 
 ARROW = {
-    HEAD.format("ACCESS_DENIED", NO_BODY): (RefusedError, "may not do that, or we are not who we say"),
-    HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RefusedError, "does not say why: check AWS_REGION"),
+    HEAD.format("ACCESS_DENIED", NO_BODY): (RefusedError, "access denied without a reason"),
+    HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RefusedError, "without a reason: check AWS_REGION"),
     HEAD.format("UNKNOWN (HTTP status 400)", f"{NO_BODY} {ELSEWHERE}"): (
         RefusedError,
         "in the region eu-west-1: set AWS_REGION",
     ),
     HEAD.format("UNKNOWN (HTTP status 301)", NO_BODY): (RefusedError, "in another region: set AWS_REGION"),
-    HEAD.format("UNKNOWN (HTTP status 503)", NO_BODY): (AnswerError, "No response body"),
+    HEAD.format("UNKNOWN (HTTP status 503)", NO_BODY): (RemoteError, "No response body"),
     LIST.format("ACCESS_DENIED", "No."): (RefusedError, "ask for the permission"),
-    LIST.format("NO_SUCH_BUCKET", "No."): (NoBucketError, "there is no such bucket"),
+    LIST.format("NO_SUCH_BUCKET", "No."): (NoBucketError, "the bucket does not exist"),
     LIST.format("UNKNOWN (HTTP status 400)", "Unable to parse ExceptionName: ExpiredToken Message: No."): (
         RefusedError,
         "expired",
     ),
-    LIST.format("SLOW_DOWN", "No."): (AnswerError, "No. (SlowDown in ListObjectsV2)"),
-    LIST.format("[code 138]", "Not so."): (AnswerError, "Not so. (ListObjectsV2)"),
+    LIST.format("SLOW_DOWN", "No."): (RemoteError, "No. (SlowDown in ListObjectsV2)"),
+    LIST.format("[code 138]", "Not so."): (RemoteError, "Not so. (ListObjectsV2)"),
     LIST.format("NETWORK_CONNECTION", "curlCode: 7, No; Details: Failed to connect to h:1"): (
-        AnswerError,
+        RemoteError,
         "Failed to connect to h:1",
     ),
     LIST.format("NETWORK_CONNECTION", "curlCode: 60, No; Details: self-signed"): (RefusedError, "(self-signed)"),
-    LIST.format("SERVICE_UNAVAILABLE", ""): (AnswerError, "no reason was given (SERVICE_UNAVAILABLE in ListObjectsV2)"),
+    LIST.format("SERVICE_UNAVAILABLE", ""): (RemoteError, "no reason was given (SERVICE_UNAVAILABLE in ListObjectsV2)"),
     "Forbidden: https://storage.googleapis.com/b": (RefusedError, "ask for the permission"),
 }
 MAY_PASS = ("503", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "curlCode: 7")
@@ -74,22 +74,22 @@ BOTO: list[tuple[Exception, type[OSError], str, bool]] = [
     (answered("AccessDenied", 403), RefusedError, "ask for the permission", False),
     (answered("AuthorizationHeaderMalformed", 400, Region="eu-west-1"), RefusedError, "in the region eu-west-1", False),
     (answered("PreconditionFailed", 412), FileExistsError, "exists already", False),
-    (answered("NoSuchKey", 404), FileNotFoundError, "not there", False),
-    (answered("NoSuchBucket", 404), NoBucketError, "no such bucket", False),
-    (answered("SlowDown", 503), AnswerError, "SlowDown", True),
-    (answered("ConditionalRequestConflict", 409), AnswerError, "ConditionalRequestConflict", True),
-    (answered("EntityTooLarge", 400), AnswerError, "EntityTooLarge", False),
-    (boto.EndpointConnectionError(**URL), AnswerError, "http://h:1", True),
-    (boto.ConnectTimeoutError(**URL, error="x"), AnswerError, "http://h:1", True),  # these three are OSErrors without a number
-    (boto.ReadTimeoutError(**URL), AnswerError, "http://h:1", True),
-    (boto.SSLError(**URL, error="x"), RefusedError, "not to be trusted", False),
+    (answered("NoSuchKey", 404), FileNotFoundError, "does not exist", False),
+    (answered("NoSuchBucket", 404), NoBucketError, "bucket does not exist", False),
+    (answered("SlowDown", 503), RemoteError, "SlowDown", True),
+    (answered("ConditionalRequestConflict", 409), RemoteError, "ConditionalRequestConflict", True),
+    (answered("EntityTooLarge", 400), RemoteError, "EntityTooLarge", False),
+    (boto.EndpointConnectionError(**URL), RemoteError, "http://h:1", True),
+    (boto.ConnectTimeoutError(**URL, error="x"), RemoteError, "http://h:1", True),  # these three are OSErrors without a number
+    (boto.ReadTimeoutError(**URL), RemoteError, "http://h:1", True),
+    (boto.SSLError(**URL, error="x"), RefusedError, "not trusted", False),
     (boto.NoCredentialsError(), RefusedError, "no credentials were found", False),
     (boto.ProfileNotFound(profile="p"), RefusedError, "AWS_PROFILE", False),
-    (boto.ConfigParseError(path="/h/.aws/config"), RefusedError, "cannot work: correct it", False),
+    (boto.ConfigParseError(path="/h/.aws/config"), RefusedError, "is invalid: correct it", False),
     (boto.InvalidRegionError(region_name="eu west"), RefusedError, "eu west", False),
     (boto.InvalidConfigError(error_msg="no source_profile"), RefusedError, "no source_profile", False),
     (boto.CredentialRetrievalError(provider="custom-process", error_msg="helper: no"), RefusedError, "helper: no", False),
-    (boto.CredentialRetrievalError(provider="iam-role", error_msg="no answer"), AnswerError, "no answer", True),
+    (boto.CredentialRetrievalError(provider="iam-role", error_msg="no answer"), RemoteError, "no answer", True),
 ]
 
 
@@ -148,8 +148,8 @@ def test_errors_of_others(error: Exception, passes: bool) -> None:
         (HttpError({"code": 503, "message": "later"}), errno.ETIMEDOUT),
         (FileExistsError("b/x"), errno.EEXIST),
         (FileNotFoundError("b/x"), errno.ENOENT),
-        (OSError("no number"), errno.EREMOTEIO),
-        (ValueError("Bad Request: b/x"), errno.EREMOTEIO),
+        (OSError("no number"), errno.EPROTO),
+        (ValueError("Bad Request: b/x"), errno.EPROTO),
         (OSError(errno.ENOSPC, "full"), errno.ENOSPC),
     ],
 )
@@ -182,7 +182,7 @@ def test_what_asyncio_raises_has_no_number_and_may_pass(error: OSError) -> None:
 
 
 def test_errors_can_be_sent_to_another_process() -> None:
-    for error in (AnswerError(errno.ETIMEDOUT, "slow"), RefusedError(errno.EACCES, "no"), NoBucketError(errno.ENOENT, "none")):
+    for error in (RemoteError(errno.ETIMEDOUT, "slow"), RefusedError(errno.EACCES, "no"), NoBucketError(errno.ENOENT, "none")):
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), copy.errno, copy.strerror) == (type(error), error.errno, error.strerror)
 
@@ -194,6 +194,6 @@ def test_a_name_that_cannot_be_resolved_may_pass() -> None:
         raise error
 
 
-def test_nobody_to_ask_azure_as() -> None:
+def test_missing_credentials_of_azure() -> None:
     found = as_os_error(ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token\n" + "page\n" * 99))
     assert type(found) is RefusedError and "no credentials were found: set AZURE_STORAGE_CONNECTION_STRING" in found.strerror

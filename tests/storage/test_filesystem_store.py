@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from offline_core.datasets.dataset import is_dataset, open_dataset, versions
 from offline_core.errors import ConfigError, StorageUnavailableError
 from offline_core.storage import lease
-from offline_core.storage.dataset import is_dataset, open_dataset, versions
 from offline_core.storage.filesystem_store import FilesystemStore
+from offline_core.storage.fsspec_adapter import parse_url
 from offline_core.storage.location import Location
-from offline_core.storage.opened import place_of
 from tests.object_storage.emulators import azure_connection
 
 
@@ -106,13 +106,13 @@ def test_it_is_shown_without_its_arguments() -> None:
 
 
 def test_a_server_stands_in_the_uri_or_in_the_arguments() -> None:
-    assert place_of("ftp", "server/runs/a", {}) == ("/runs/a", {"host": "server"})
-    assert place_of("ftp", "runs/a", {"host": "server"}) == ("/runs/a", {"host": "server"})
-    assert place_of("abfs", "c@a.dfs.core.windows.net/runs", {"account_key": "k"}) == (
+    assert parse_url("ftp", "server/runs/a", {}) == ("/runs/a", {"host": "server"})
+    assert parse_url("ftp", "runs/a", {"host": "server"}) == ("/runs/a", {"host": "server"})
+    assert parse_url("abfs", "c@a.dfs.core.windows.net/runs", {"account_key": "k"}) == (
         "c/runs",
         {"account_name": "a", "account_key": "k"},
     )
-    assert place_of("abfs", "c/runs", {"account_name": "a"}) == ("c/runs", {"account_name": "a"})
+    assert parse_url("abfs", "c/runs", {"account_name": "a"}) == ("c/runs", {"account_name": "a"})
 
 
 def test_names_that_look_like_patterns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ import pytest
 from pyarrow import fs
 
 from offline_core.errors import LocationError, StorageError
-from offline_core.storage import opened
+from offline_core.storage import fsspec_adapter
 from offline_core.storage.filesystems import VARIABLE
 from offline_core.storage.location import Location
-from tests.storage.sources.factories import check_steps, imported_episodes, steps, write_steps
+from tests.formats.sources.factories import check_steps, imported_episodes, steps, write_steps
 
 DEFAULT = {"host": "default", "port": 0}
 
@@ -27,7 +27,7 @@ def hadoop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, An
         made.append(arguments)
         return fs.SubTreeFileSystem(str(tmp_path / "hadoop"), fs.LocalFileSystem())
 
-    opened.opened.cache_clear()
+    fsspec_adapter.open_filesystem.cache_clear()
     monkeypatch.setattr(fs, "HadoopFileSystem", client)
     write_steps(tmp_path / "hadoop" / "archive" / "cartpole" / "x.parquet", steps())
     return made
@@ -68,7 +68,7 @@ def test_arguments_are_set_once_for_the_installation(
 
 @pytest.mark.parametrize("uri", ["hdfs:", "hdfs:/", "hdfs://", "hdfs:archive", "hdfs://h:x/a"])
 def test_what_names_no_place(uri: str) -> None:
-    with pytest.raises(LocationError, match=r"names no place in Hadoop; write hdfs://namenode:8020/folder, or hdfs:///folder"):
+    with pytest.raises(LocationError, match=r"is no location in Hadoop; write hdfs://namenode:8020/folder, or hdfs:///folder"):
         Location.of(uri)
 
 
@@ -83,7 +83,7 @@ def test_a_client_that_is_not_installed_is_named(uri: str, monkeypatch: pytest.M
     def client(**_: Any) -> None:
         raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed")
 
-    opened.opened.cache_clear()
+    fsspec_adapter.open_filesystem.cache_clear()
     monkeypatch.setattr(fs, "HadoopFileSystem", client)
     with pytest.raises(StorageError, match=rf"Cannot look at {uri}: Hadoop's client cannot be loaded .* JAVA_HOME") as told:
         Location.of(uri).is_file()

@@ -10,18 +10,19 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from offline_core.config import EnvironmentSpec
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.result_cache import load_result
 from offline_core.errors import CheckpointError, CorruptFileError, LocationError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.evaluation.result import EvaluationResult
-from offline_core.policies.checkpoint import POLICY_FILE, fingerprint_of, load_policy, save_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.manifest import POLICY_FILE, fingerprint_of
 from offline_core.policies.policy import Policy
-from offline_core.storage.dataset import open_dataset
-from offline_core.storage.kept import kept
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
-from offline_core.storage.manifest import Operation
-from tests.storage.factories import edit_json, episode, write_dataset
+from tests.datasets.factories import edit_json, episode, write_dataset
 
 OUTSIDE = [
     "../canary",
@@ -133,7 +134,8 @@ def test_a_kept_result_leads_to_no_other_bucket(tmp_path: Path, policy: Path, ca
     identity = json.loads(place.read_text())["identity"]
     asked: list[str] = []
     with caplog.at_level(logging.WARNING):
-        assert kept(Location.of(str(place)), identity, EvaluationResult, fingerprint=lambda uri: asked.append(uri)) is None
+        found = load_result(Location.of(str(place)), identity, EvaluationResult, fingerprint=asked.append)
+        assert found is None
     assert not asked
     assert "another bucket" in caplog.text
 

@@ -16,8 +16,8 @@ from offline_core.errors import StorageUnavailableError
 from offline_core.storage import lease as module
 from offline_core.storage.lease import LeaseLostError, lease
 from offline_core.storage.stores import LocalStore
+from tests.datasets.factories import found
 from tests.e2e.orchestra import wait_until
-from tests.storage.factories import found
 
 STORE = LocalStore()
 
@@ -26,8 +26,8 @@ STORE = LocalStore()
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease of three seconds."""
     monkeypatch.setattr(module, "LEASE_SECONDS", 3.0)
-    monkeypatch.setattr(module, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_one_after_the_other(folder: str) -> None:
         assert Path(folder, f".lock-{turn:06d}").read_bytes() == b"released"
 
 
-def test_who_is_held_up_is_told_at_the_next_sign_of_life(folder: str) -> None:
+def test_a_held_lease_is_refused_at_the_next_heartbeat(folder: str) -> None:
     with lease(STORE, folder):
         begin = time.monotonic()
         with pytest.raises(BlockingIOError, match=r"held by another process"):
@@ -61,8 +61,8 @@ def test_who_is_held_up_is_told_at_the_next_sign_of_life(folder: str) -> None:
         pass
 
 
-def test_who_gives_no_sign_of_life_is_overtaken_and_learns_of_it(folder: str) -> None:
-    """The first one is held up in the middle of a pulse."""
+def test_a_holder_without_heartbeats_loses_the_lease_and_learns_of_it(folder: str) -> None:
+    """The first one is held up in the middle of a heartbeat."""
     stopped, go_on = threading.Event(), threading.Event()
 
     class Stopping(LocalStore):
@@ -72,19 +72,19 @@ def test_who_gives_no_sign_of_life_is_overtaken_and_learns_of_it(folder: str) ->
                 go_on.wait()
             super().put(path, data)
 
-    with pytest.raises(LeaseLostError, match=r"gave no sign of life for too long, and another may hold it now"):  # noqa: SIM117
+    with pytest.raises(LeaseLostError, match=r"sent no heartbeat for too long, and another may hold it now"):  # noqa: SIM117
         with lease(Stopping(), folder):
             stopped.wait()
             with lease(STORE, folder):
                 go_on.set()
-                wait_until(lambda: Path(folder, ".lock-000001").exists() or None, seconds=10, what="the late pulse")
+                wait_until(lambda: Path(folder, ".lock-000001").exists() or None, seconds=10, what="the late heartbeat")
                 with pytest.raises(BlockingIOError):
                     lease(STORE, folder).__enter__()
     with lease(STORE, folder):
         assert number(folder) == [".lock-000003"]
 
 
-def test_a_dead_holder_is_overtaken_after_the_lease_and_not_before(folder: str) -> None:
+def test_a_dead_holder_loses_the_lease_in_time_and_not_before(folder: str) -> None:
     dead_holder(folder)
     begin = time.monotonic()
     with lease(STORE, folder):
@@ -99,7 +99,7 @@ def test_what_was_released_is_not_waited_for(folder: str) -> None:
         assert time.monotonic() - begin < 2.5
 
 
-def test_who_looked_too_long_at_an_old_number_does_not_get_the_next_one(folder: str) -> None:
+def test_an_outdated_number_does_not_get_the_lease(folder: str) -> None:
     """Number 6 was given, given back and deleted meanwhile, and 7 is held."""
     dead_holder(folder)
 
@@ -161,7 +161,7 @@ def down(monkeypatch: pytest.MonkeyPatch) -> type[Down]:
     return Down
 
 
-def test_a_pulse_that_fails_is_not_the_last_one(folder: str, down: type[Down]) -> None:
+def test_a_failed_heartbeat_is_not_the_last_one(folder: str, down: type[Down]) -> None:
     """Whatever the client raises; one that died would let a second run in."""
     with lease(Down(), folder):
         down.is_down = True
@@ -169,19 +169,19 @@ def test_a_pulse_that_fails_is_not_the_last_one(folder: str, down: type[Down]) -
         down.is_down = False
         path = Path(folder, ".lock-000001")
         last = path.read_bytes()
-        wait_until(lambda: path.read_bytes() != last or None, seconds=5, what="the next pulse")
+        wait_until(lambda: path.read_bytes() != last or None, seconds=5, what="the next heartbeat")
         with pytest.raises(BlockingIOError):
             lease(STORE, folder).__enter__()
 
 
-def test_what_cannot_be_given_back_is_waited_for_by_others(folder: str, down: type[Down]) -> None:
+def test_a_lease_that_cannot_be_released_is_waited_for(folder: str, down: type[Down]) -> None:
     with lease(Down(), folder):
         down.is_down = True
     with lease(STORE, folder):
         assert number(folder) == [".lock-000002"]
 
 
-def test_who_cannot_find_out_whether_it_was_overtaken_does_not_say_that_all_is_well(folder: str, down: type[Down]) -> None:
+def test_a_lease_that_cannot_be_verified_counts_as_lost(folder: str, down: type[Down]) -> None:
     with pytest.raises(LeaseLostError, match="another may hold it now"), lease(Down(), folder):
         down.is_down = True
         with lease(STORE, folder):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offline_core.storage.stores import LocalStore
-from tests.storage.factories import found
+from tests.datasets.factories import found
 
 STORE = LocalStore()
 

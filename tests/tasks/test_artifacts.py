@@ -11,22 +11,18 @@ import pytest
 import ray.data
 import yaml
 
-from flows.settings import print_result
+from flows.results import print_result
 from offline_core.conversion.config import ImportConfig
+from offline_core.curation.config import CompactionConfig, PruningConfig, SplitConfig
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.reader import episodes
 from offline_core.errors import QualityError
-from offline_core.pruning.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.quality.config import QualityConfig
-from offline_core.storage.dataset import Dataset, open_dataset
 from offline_core.storage.location import Location
-from offline_core.storage.reader import episodes
 from tasks import artifacts
-from tasks.check_dataset import check_dataset
-from tasks.compact_dataset import compact_dataset
-from tasks.import_dataset import import_dataset
-from tasks.prune_dataset import prune_dataset
-from tasks.split_dataset import split_dataset
+from tasks.stages import check_dataset, compact_dataset, import_dataset, prune_dataset, split_dataset
 from tests.conversion.factories import steps, write_rows
-from tests.storage.factories import episode, write_dataset
+from tests.datasets.factories import episode, write_dataset
 
 Published = list[dict[str, Any]]
 
@@ -103,7 +99,7 @@ def test_a_file_where_the_folder_of_cards_has_to_be_is_no_failure(
     with caplog.at_level(logging.WARNING, "offline_core"):
         result = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
     assert result.dataset.episodes == 8 and len(published) == 1
-    assert "The card is not kept beside the data" in caplog.text and "A file is where a folder has to be" in caplog.text
+    assert "The card cannot be written next to the data" in caplog.text and "A file is where a folder has to be" in caplog.text
 
 
 def test_a_source_that_is_gone_costs_the_card_and_not_the_stage(
@@ -116,7 +112,7 @@ def test_a_source_that_is_gone_costs_the_card_and_not_the_stage(
         found = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
     assert found.reused and found.dataset == made.dataset
     assert len(published) == 1
-    assert "The work is done, but its card could not be made or told: StorageError: Cannot read" in caplog.text
+    assert "The work is done, but its card could not be made or published: StorageError: Cannot read" in caplog.text
 
 
 def test_a_server_that_is_gone_costs_the_artifact_and_not_the_stage(
@@ -132,7 +128,7 @@ def test_a_server_that_is_gone_costs_the_artifact_and_not_the_stage(
         with pytest.raises(QualityError):  # which is no fault of the card
             check_dataset.fn(QualityConfig(), dataset=bad.location.uri)
     assert result.dataset.episodes == 8
-    assert caplog.text.count("its card could not be made or told: ConnectionError: nobody there") == 2
+    assert caplog.text.count("its card could not be made or published: ConnectionError: nobody there") == 2
     assert (tmp_path / "pruned" / "_cards" / "000001.md").is_file()
     assert (tmp_path / "bad" / "_checks" / "000001.md").is_file()
 

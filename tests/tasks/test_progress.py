@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from offline_core.progress import Progress, observe, progress
+from offline_core.runtime.progress import Progress, observe, progress
 from tasks import progress as module
 from tasks.progress import progress_shown
 
@@ -40,7 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(module, "create_progress_artifact", server.create)
     monkeypatch.setattr(module, "update_progress_artifact", server.update)
     monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
-    monkeypatch.setattr("offline_core.progress.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("offline_core.runtime.progress.SECONDS_BETWEEN_REPORTS", 0.0)
     return server
 
 

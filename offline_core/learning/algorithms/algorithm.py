@@ -1,4 +1,4 @@
-"""What every algorithm is: a policy, what is learned beside it, and the loss of each step."""
+"""The base of all algorithms: a policy, the networks learned beside it, and the loss of each step."""
 
 from __future__ import annotations
 
@@ -10,108 +10,112 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from offline_core.config import Config
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
-from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from offline_core.runtime.config import Config
 
 ROWS_AT_A_TIME = 65_536
-"""Rows that are looked at together outside of updates: bounds the memory."""
+"""Rows that are evaluated together outside of updates: bounds the memory."""
 
 
-class Terms(NamedTuple):
-    """One number a step, (B,) each: the learner takes means, over all learners and without what only fills up."""
+class LossOutput(NamedTuple):
+    """One number a step, (B,) each. The learner takes means over the steps of all learners, without padding."""
 
     loss: Tensor
-    watched: dict[str, Tensor]
-    """Without gradients. Means are taken of them; of names that end in `_min` or `_max`, the smallest or largest."""
+    metrics: dict[str, Tensor]
+    """To log, without gradients: as means, but for names that end in `_min` or `_max` as the smallest or largest."""
     errors: Tensor | None = None
-    """Without gradients, not negative: how wrong the values of each step were. A prioritised replay buffer draws by them."""
+    """Value errors of the steps, without gradients, not negative. A prioritised replay buffer draws by them."""
 
 
 class Algorithm(nn.Module):
-    """Everything that is learned, and how: its `state_dict()` is all there is to checkpoint, so a DDP module may hold it.
+    """A policy, the networks learned beside it, and their loss. Its `state_dict()` holds all that a checkpoint needs.
 
     The learner calls
-        prepare(steps, reading)                  once for steps that were loaded
-        refresh(steps, reading)                  if `refresh_rows` is not 0: before the first update, and now and then
+        prepare(steps, spec)                     once for steps that were loaded
+        refresh(steps, spec)                     if `refresh_rows` is not 0: before the first update, and now and then
         forward(batch), after_update(means)      each update
-        numbers(means)                           each report
+        log_metrics(means)                       each report
 
     Arguments:
-        observation_space, action_space: what the policy sees and does.
+        observation_space, action_space: of the policy.
         network: layers of the policy, and of all networks beside it.
-        config: an instance of `config_class`.
+        config: an instance of `config_class`; None for its defaults.
         seed: of the initial weights.
 
     Raises:
-        ConfigError: it cannot learn to act in these spaces, or with such a network.
+        ConfigError: It cannot learn to act in these spaces, or with such a network.
     """
 
     stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS)
-    """Columns the dataset has to have."""
+    """Columns that the dataset must have."""
     batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS)
     """Columns of a batch: stored ones, `new_obs`, and what `prepare` and `refresh` add to the steps."""
-    looks_ahead: ClassVar[bool] = False
-    """Needs the observation after an episode's last step."""
+    needs_next_obs: ClassVar[bool] = False
+    """It needs the observation after an episode's last step."""
     loss_compares: ClassVar[bool] = False
-    """The loss of the same steps means the same throughout a training: it is measured by nothing that is learned as well. Only
-    then a lower one on data that is held out chooses the best policy where nobody plays, and can be waited for."""
+    """Losses of different updates can be compared, for no learned network defines them. Then the lowest held-out loss chooses
+    the best policy where none is played, and `patience` can wait for it."""
     has_errors: ClassVar[bool] = False
-    """Its `Terms` have errors."""
+    """Its `LossOutput`s have errors."""
     config_class: ClassVar[type[Config]] = Config
 
+    config: Any
     policy: Policy
 
     def __init__(
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
-        network: NetworkConfig,
-        config: Config,
+        network: NetworkConfig = NetworkConfig(),
+        config: Config | None = None,
         *,
-        seed: int,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         if network.recurrent and columns.NEW_OBS in self.batch_columns:
             raise ConfigError(
-                f"{type(self).__name__} values later observations, and a memory would meet them without what came before: set "
-                "network.recurrent to None and network.frames to 4, say, or use bc or marwil."
+                f"{type(self).__name__} values later observations, which a recurrent network would see without those "
+                "before them: set network.recurrent to None and network.frames to 4, say, or use bc or marwil."
             )
+        self.config = config or self.config_class()
+        self.build(observation_space, action_space, network, seed)
 
-    def prepare(self, steps: Steps, reading: Reading) -> None:
-        """Adds the columns that batches need besides the stored ones and those that will be refreshed.
+    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
+        """Create the policy and the networks beside it; by default, a policy without a value function."""
+        self.policy = Policy(observation_space, action_space, network, seed=seed)
 
-        `reading` is that of the training.
-        """
+    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
+        """Add the columns that batches need besides the stored and the refreshed ones. `spec` is that of the training."""
 
-    def refresh(self, steps: Steps, reading: Reading) -> None:
-        """Renews the columns that depend on the networks as they are now."""
+    def refresh(self, steps: Steps, spec: BatchSpec) -> None:
+        """Renew the columns that depend on the present networks."""
 
-    def refresh_rows(self, steps: Steps, reading: Reading) -> float:
-        """What another refresh costs, in observations that a network looks at; 0: there is nothing to renew."""
+    def refresh_rows(self, steps: Steps, spec: BatchSpec) -> float:
+        """Return the cost of a refresh in observations that a network evaluates; 0 if there is nothing to renew."""
         return 0.0
 
-    def forward(self, batch: Batch) -> Terms:
-        """The loss of each step of a batch, in float32 whatever the networks compute in.
+    def forward(self, batch: Batch) -> LossOutput:
+        """Return the loss of each step of a batch, in float32 whatever the networks compute in.
 
-        Observations and actions are nested as their spaces, all columns (B, …); observations as the policy takes them.
+        Observations and actions are nested as their spaces, all columns (B, …); observations in the policy's layout.
         """
         raise NotImplementedError
 
     def after_update(self, means: dict[str, Tensor]) -> None:
-        """Moves what follows the update: `means` of what was watched, over the batches of all learners."""
+        """Update target networks and running means; `means` are those of the metrics, over the batches of all learners."""
 
-    def numbers(self, means: dict[str, float]) -> dict[str, float]:
-        """What to log, from means over the updates since the last report."""
+    def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
+        """Return the metrics to log, from means over the updates since the last report."""
         return means
 
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Within it nothing is dropped out and no statistics of batches are taken; each part is then as it was before."""
+    """Put the module in evaluation mode, and each part back into its own mode afterwards."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -122,40 +126,40 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def values_of(policy: Policy, steps: Steps, rows: Tensor, reading: Reading) -> Tensor:
-    """The values (len(rows),) float32 of these rows' observations, as the policy sees them now, in evaluation mode.
+def values_of(policy: Policy, steps: Steps, rows: Tensor, spec: BatchSpec) -> Tensor:
+    """Return the policy's present values (len(rows),) float32 of these rows' observations, in evaluation mode.
 
-    A recurrent policy goes once through each sequence with one of the rows in it, cut and warmed up as in training.
+    A recurrent policy runs once through each sequence with one of the rows in it, with the burn-in of the training.
     Memory: `ROWS_AT_A_TIME` observations.
     """
     with evaluating(policy):
-        if reading.sequence_steps is None:
-            return torch.cat([_values(policy, steps, part, reading.frames) for part in rows.split(ROWS_AT_A_TIME)])
+        if spec.sequence_steps is None:
+            return torch.cat([_values(policy, steps, part, spec.frames) for part in rows.split(ROWS_AT_A_TIME)])
         since = rows - steps.first[steps.episode[rows].long()]
-        starts, sequence = (rows - since % reading.sequence_steps).unique(return_inverse=True)
-        episode, length = steps.episode[starts].long(), observations_a_sequence(reading)
-        begin = torch.maximum(starts - reading.burn_in_steps, steps.first[episode])
+        starts, sequence = (rows - since % spec.sequence_steps).unique(return_inverse=True)
+        episode, length = steps.episode[starts].long(), observations_a_sequence(spec)
+        begin = torch.maximum(starts - spec.burn_in_steps, steps.first[episode])
         seen = torch.minimum(begin[:, None] + torch.arange(length, device=rows.device), steps.last[episode][:, None])
         values = torch.cat([_values(policy, steps, part) for part in seen.split(max(1, ROWS_AT_A_TIME // length))])
         return values[sequence, rows - begin[sequence]]
 
 
 def _values(policy: Policy, steps: Steps, rows: Tensor, frames: int = 1) -> Tensor:
-    """Of rows (B,), or of sequences of rows (S, L): in the shape of `rows`."""
-    batch = steps.batch(rows.flatten(), Reading((columns.OBS,), frames=frames))
+    """Return the values of rows (B,), or of sequences of rows (S, L), in the shape of `rows`."""
+    batch = steps.batch(rows.flatten(), BatchSpec((columns.OBS,), frames=frames))
     batch = {path: column.unflatten(0, rows.shape) for path, column in batch.items()}
     values = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
     return values.reshape(rows.shape).float()
 
 
-def observations_a_sequence(reading: Reading) -> int:
-    """How many observations `values_of` looks at for a single value."""
-    return 1 if reading.sequence_steps is None else reading.burn_in_steps + reading.sequence_steps
+def observations_a_sequence(spec: BatchSpec) -> int:
+    """Return how many observations `values_of` evaluates for a single value."""
+    return 1 if spec.sequence_steps is None else spec.burn_in_steps + spec.sequence_steps
 
 
-def observations_of_all(steps: Steps, reading: Reading) -> int:
-    """How many observations `values_of` looks at for the values of all rows."""
-    if reading.sequence_steps is None:
+def observations_of_all(steps: Steps, spec: BatchSpec) -> int:
+    """Return how many observations `values_of` evaluates for the values of all rows."""
+    if spec.sequence_steps is None:
         return len(steps.episode)
-    sequences = (steps.last - steps.first) // reading.sequence_steps + 1
-    return int(sequences.sum()) * observations_a_sequence(reading)
+    sequences = (steps.last - steps.first) // spec.sequence_steps + 1
+    return int(sequences.sum()) * observations_a_sequence(spec)

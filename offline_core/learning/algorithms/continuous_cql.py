@@ -12,48 +12,38 @@ from torch import Tensor, nn
 
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm, Terms
-from offline_core.learning.algorithms.config import FOR_LISTED_ACTIONS, CQLConfig, refuse_changed
+from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
+from offline_core.learning.algorithms.continuous_cql_config import ContinuousCQLConfig
 from offline_core.learning.algorithms.critics import Critics, observed
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
-from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
 
 
 class ContinuousCQL(Algorithm):
-    """An actor climbs the smaller of two critics, which the penalty α · (log ∫ exp Q(s, ·) - Q(s, a)) keeps from dreaming.
+    """An actor maximises the smaller of two critics, kept low outside the data by α · (log ∫ exp Q(s, ·) - Q(s, a)).
 
-    The integral is estimated from actions that are drawn uniformly, by the actor here, and by the actor at the next
-    observation, each weighed by its density. The actor's entropy is held at -1 a component of the action, in units where
-    the bounds are ±1; what comes next is valued without it. Three losses that do not touch each other's networks.
+    The integral is estimated from actions drawn uniformly, by the actor here, and by the actor at the next observation,
+    each weighted by its density. The actor's entropy is held at -1 per component of the action, in units where the bounds
+    are ±1; next values do not include it. Three losses, each of which trains its own networks.
     Draws from Torch's global generator.
     """
 
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS)
-    looks_ahead = True
+    needs_next_obs = True
     has_errors = True
-    config_class = CQLConfig
+    config_class = ContinuousCQLConfig
+    config: ContinuousCQLConfig
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        network: NetworkConfig = NetworkConfig(squash=True),
-        config: CQLConfig = CQLConfig(),
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, network, config, seed=seed)
+    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
         if not network.squash or not isinstance(action_space, gym.spaces.Box):
             raise ConfigError(
-                f"cql needs a policy whose actions keep within their bounds: set network.squash to true for {action_space}, "
+                f"cql needs a policy whose actions stay within their bounds: set network.squash to true for {action_space}, "
                 "or use bc, marwil or iql."
             )
-        refuse_changed(FOR_LISTED_ACTIONS, config, action_space)
-        self.config = config
         self.policy = Policy(observation_space, action_space, network, seed=seed)
         self.critics = Critics(self.policy.encoder, action_space, network, seed=seed)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
@@ -69,10 +59,10 @@ class ContinuousCQL(Algorithm):
         assert isinstance(head, SquashedGaussianHead)
         return head
 
-    def prepare(self, steps: Steps, reading: Reading) -> None:
+    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
         add_n_step_columns(steps, n=self.config.n_step, gamma=self.config.gamma)
 
-    def forward(self, batch: Batch) -> Terms:
+    def forward(self, batch: Batch) -> LossOutput:
         inputs = self.policy(batch[columns.OBS]).float()
         encoded = observed(self.policy, batch[columns.OBS])
         with torch.no_grad():
@@ -90,7 +80,7 @@ class ContinuousCQL(Algorithm):
         actor_q = torch.func.functional_call(self.critics, fixed, (encoded, actions)).min(dim=0).values
         policy_loss = self.log_temperature.exp().detach() * log_probs - actor_q
         temperature_loss = -self.log_temperature * (log_probs.detach() + self.target_entropy)
-        watched = {
+        metrics = {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss.sum(dim=0),
             "penalty": penalty.sum(dim=0),
@@ -102,10 +92,10 @@ class ContinuousCQL(Algorithm):
             "target_q": target,
         }
         loss = policy_loss + (critic_loss + penalty).sum(dim=0) + temperature_loss
-        return Terms(loss, {name: term.detach() for name, term in watched.items()}, errors.detach().abs().mean(dim=0))
+        return LossOutput(loss, {name: term.detach() for name, term in metrics.items()}, errors.detach().abs().mean(dim=0))
 
     def log_integral(self, encoded: Tensor, inputs: Tensor, new_inputs: Tensor) -> Tensor:
-        """log ∫ exp Q(s, a) da by importance sampling, of each critic: (2, B)."""
+        """Return log ∫ exp Q(s, a) da of each critic, (2, B), by importance sampling."""
         samples = self.config.action_samples
         with torch.no_grad():
             uniform = self.uniform_actions(samples * len(inputs))
@@ -116,11 +106,9 @@ class ContinuousCQL(Algorithm):
         return torch.logsumexp(exponents, dim=1) - math.log(3 * samples)
 
     def uniform_actions(self, count: int) -> Tensor:
-        """(count, *action shape), anywhere between the bounds."""
+        """Draw actions (count, *action shape) uniformly between the bounds."""
         shares = 2 * torch.rand(count, self.head.size, device=self.head.center.device) - 1
         return (self.head.center + self.head.half_range * shares).reshape(count, *self.head.shape)
 
-    @torch.no_grad()
     def after_update(self, means: dict[str, Tensor]) -> None:
-        for target, learned in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
-            target.lerp_(learned, self.config.target_rate)
+        self.targets.move_to(self.critics, self.config.target_rate)

@@ -1,4 +1,4 @@
-"""What an action is worth, for actions of any space: twin critics (Fujimoto et al. 2018, arXiv 1802.09477)."""
+"""Values of actions of any space: twin critics (Fujimoto et al. 2018, arXiv 1802.09477)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from offline_core.policies.encoder import Encoder, leaf_spaces
 from offline_core.policies.gaussian import BoxHead
 from offline_core.policies.layers import ACTIVATIONS, make_layers
 from offline_core.policies.policy import Policy
-from offline_core.seeding import derive_seed
+from offline_core.runtime.seeding import derive_seed
 
 
 class Critics(nn.Module):
     """Two critics that differ in their initial weights alone: the smaller of the two overestimates less.
 
-    They see what `observed` makes of observations, so with the policy's filter.
+    Their input is `observed`, so the policy's filter applies.
 
     Arguments:
         encoder: the policy's.
-        action_space: what the actions are from.
+        action_space: of the actions.
         network: layers over the observation; the action joins before one more.
         seed: of the initial weights.
     """
@@ -40,16 +40,22 @@ class Critics(nn.Module):
                 self.networks.append(_Critic(encoder, self.actions.size, network))
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """B observations as `observed` made them, and nested actions (B, …) → (2, B).
+        """Return the values (2, B) of nested actions (B, …) at B observations as encoded by `observed`.
 
         With K actions for each observation, those for all observations one after the other: (K·B, …) → (2, K·B).
         """
         flat = self.actions(actions)
         return torch.stack([network(encoded, flat) for network in self.networks]).float()
 
+    @torch.no_grad()
+    def move_to(self, learned: Critics, rate: float) -> None:
+        """Move these target critics this share of the way to the learned ones."""
+        for target, parameter in zip(self.parameters(), learned.parameters(), strict=True):
+            target.lerp_(parameter, rate)
+
 
 def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
-    """One-hot values as they are, components of a Box scaled to ±1 where they have bounds."""
+    """Return an encoder to one-hot values, and to components of a Box scaled to ±1 where they have bounds."""
     encoder = Encoder(space, normalize=True, clip=math.inf)
     boxes = [
         BoxHead(leaf) if isinstance(leaf, gym.spaces.Box) else int(gym.spaces.flatdim(leaf)) for leaf in leaf_spaces(space)
@@ -62,7 +68,7 @@ def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
 
 
 def observed(policy: Policy, observations: Nested) -> Tensor:
-    """What the policy's encoder makes of observations, (B, …); the critics teach it nothing."""
+    """Return observations (B, …) as the policy's encoder encodes them, without a gradient from the critics."""
     return policy.encode(observations).detach()
 
 

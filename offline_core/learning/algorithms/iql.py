@@ -10,45 +10,36 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns
-from offline_core.learning.algorithms.algorithm import Algorithm, Terms
-from offline_core.learning.algorithms.config import IQLConfig
+from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.critics import Critics, observed
-from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
+from offline_core.learning.algorithms.iql_config import IQLConfig
+from offline_core.learning.algorithms.weights import advantage_weights, weight_metrics
 from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
 
 class IQL(Algorithm):
-    """Learns what the better actions of the data are worth without ever asking about others, and clones those.
+    """Learns the value of the better actions of the data, without evaluating others, and clones those.
 
-    Three losses that do not touch each other's networks: the value function is an upper expectile of the target critics,
+    Three losses, each of which trains its own networks: the value function is an upper expectile of the target critics,
     the critics are one reward and the next value, the policy clones with the weight exp(β · (Q - V)). Only with
-    `network.share_layers` policy and value function both teach the layers they share; the critics keep to their own.
+    `network.share_layers`, policy and value function both train the shared layers.
     """
 
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (*stored, columns.NEW_OBS)
-    looks_ahead = True
+    needs_next_obs = True
     has_errors = True
     config_class = IQLConfig
+    config: IQLConfig
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        network: NetworkConfig = NetworkConfig(),
-        config: IQLConfig = IQLConfig(),
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, network, config, seed=seed)
-        self.config = config
+    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
         self.policy = Policy(observation_space, action_space, network, value_function=True, seed=seed)
         self.critics = Critics(self.policy.encoder, action_space, network, seed=seed)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
 
-    def forward(self, batch: Batch) -> Terms:
+    def forward(self, batch: Batch) -> LossOutput:
         actions = batch[columns.ACTIONS]
         inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))
         with torch.no_grad():
@@ -60,9 +51,9 @@ class IQL(Algorithm):
         value_loss = expectile_loss(advantages, self.config.expectile)
         errors = self.critics(encoded, actions) - targets
         critic_loss = errors.square().sum(dim=0)
-        weights, watched = advantage_weights(self.config.beta * advantages, self.config.max_weight)
+        weights, metrics = advantage_weights(self.config.beta * advantages, self.config.max_weight)
         policy_loss = -weights * self.policy.head.log_prob(inputs, actions)
-        watched |= {
+        metrics |= {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "critic_loss": critic_loss,
@@ -73,21 +64,17 @@ class IQL(Algorithm):
             "q_max": q,
             "advantage": advantages,
         }
-        return Terms(
+        return LossOutput(
             policy_loss + value_loss + critic_loss,
-            {name: term.detach() for name, term in watched.items()},
+            {name: term.detach() for name, term in metrics.items()},
             errors.detach().abs().mean(dim=0),
         )
 
-    @torch.no_grad()
     def after_update(self, means: dict[str, Tensor]) -> None:
-        pairs = zip(self.targets.parameters(), self.critics.parameters(), strict=True)
-        for target, learned in pairs:
-            target.lerp_(learned, self.config.target_rate)
+        self.targets.move_to(self.critics, self.config.target_rate)
 
-    def numbers(self, means: dict[str, float]) -> dict[str, float]:
-        hidden = {"weight", "squared_weight"}
-        return {name: value for name, value in means.items() if name not in hidden} | weight_numbers(means)
+    def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
+        return weight_metrics(means)
 
 
 def expectile_loss(errors: Tensor, expectile: float) -> Tensor:

@@ -12,78 +12,69 @@ from offline_core.episodes import columns
 from offline_core.learning.algorithms.algorithm import (
     ROWS_AT_A_TIME,
     Algorithm,
-    Terms,
+    LossOutput,
     observations_a_sequence,
     observations_of_all,
     values_of,
 )
-from offline_core.learning.algorithms.config import MARWILConfig
-from offline_core.learning.algorithms.weights import advantage_weights, weight_numbers
+from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.algorithms.weights import advantage_weights, weight_metrics
 from offline_core.learning.returns import discounted_sums, steps_left, value_targets
-from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
 VALUE_TARGETS = "value_targets"
 """(R,) float32: the discounted return of the whole rest of the episode, or GAE(λ)'s estimate of it."""
 RETURNS, BOOTSTRAP = "discounted_returns", "bootstrap_discounts"
-"""(R,) float32, where λ = 1: rewards that came, and what the value of the last observation counts (0 once terminated)."""
+"""(R,) float32, where λ = 1: discounted rewards to the end, and the factor of the last value (0 once terminated)."""
 
 COLUMN_WORK = 0.01
-"""What arithmetic with a column costs a row, in observations that a network looks at."""
+"""Cost of arithmetic with a column, per row, in observations that a network evaluates."""
 
 
 class MARWIL(Algorithm):
-    """Clones each action with the weight exp(β · A / √c), where A says how much better it went on than expected.
+    """Clones each action with the weight exp(β · A / √c), where A is the advantage of the step.
 
-    c is the running mean of A². It starts at that of the dataset, and an update moves it by 1 % of the way: the noise of
-    100 batches is averaged out, and yet it follows the value function, which learns in the first thousand updates or so.
+    c is the running mean of A². It starts at that of the dataset, and an update moves it by 1 % of the way: this averages
+    the noise of 100 batches, and still follows the value function, which learns in the first thousand updates or so.
     """
 
     stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns = (columns.OBS, columns.ACTIONS, VALUE_TARGETS)
-    looks_ahead = True
+    needs_next_obs = True
     has_errors = True
     config_class = MARWILConfig
+    config: MARWILConfig
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        network: NetworkConfig = NetworkConfig(),
-        config: MARWILConfig = MARWILConfig(),
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, network, config, seed=seed)
-        self.config = config
+    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
         self.policy = Policy(observation_space, action_space, network, value_function=True, seed=seed)
-        start = torch.nan if config.normalizer_start is None else config.normalizer_start
+        start = torch.nan if self.config.normalizer_start is None else self.config.normalizer_start
         self.normalizer: Tensor
         self.register_buffer("normalizer", torch.tensor(start))
 
-    def prepare(self, steps: Steps, reading: Reading) -> None:
+    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
         if self.config.gae_lambda == 1:
             left, gamma = steps_left(steps), self.config.gamma
             is_open = ~steps.columns[columns.TERMINATEDS][steps.last - 1]
             steps.columns[RETURNS] = discounted_sums(steps.columns[columns.REWARDS], left, gamma).float()
             steps.columns[BOOTSTRAP] = (gamma ** left.double() * is_open[steps.episode]).float()
         starting = bool(self.normalizer.isnan())
-        if starting or not self.refresh_rows(steps, reading):  # else the first update is preceded by a refresh anyway
-            self.refresh(steps, reading)
+        if starting or not self.refresh_rows(steps, spec):  # else the learner refreshes before the first update
+            self.refresh(steps, spec)
         if starting:
-            rows = steps.rows[:: 1 + len(steps) * observations_a_sequence(reading) // ROWS_AT_A_TIME]
-            errors = steps.columns[VALUE_TARGETS][rows] - values_of(self.policy, steps, rows, reading)
+            rows = steps.rows[:: 1 + len(steps) * observations_a_sequence(spec) // ROWS_AT_A_TIME]
+            errors = steps.columns[VALUE_TARGETS][rows] - values_of(self.policy, steps, rows, spec)
             self.normalizer.copy_(errors.square().mean())
 
-    def refresh(self, steps: Steps, reading: Reading) -> None:
+    def refresh(self, steps: Steps, spec: BatchSpec) -> None:
         if self.config.gae_lambda == 1:
-            last_values = values_of(self.policy, steps, steps.last, reading)
+            last_values = values_of(self.policy, steps, steps.last, spec)
             targets = steps.columns[RETURNS].addcmul(steps.columns[BOOTSTRAP], last_values[steps.episode])
         else:
             targets = value_targets(
                 steps.columns[columns.REWARDS],
-                values_of(self.policy, steps, torch.arange(len(steps.episode), device=steps.episode.device), reading),
+                values_of(self.policy, steps, torch.arange(len(steps.episode), device=steps.episode.device), spec),
                 steps_left(steps),
                 terminated=steps.columns[columns.TERMINATEDS],
                 gamma=self.config.gamma,
@@ -91,23 +82,23 @@ class MARWIL(Algorithm):
             ).float()
         steps.columns[VALUE_TARGETS] = targets
 
-    def refresh_rows(self, steps: Steps, reading: Reading) -> float:
+    def refresh_rows(self, steps: Steps, spec: BatchSpec) -> float:
         if self.config.gae_lambda < 1:
-            return float(observations_of_all(steps, reading))
+            return float(observations_of_all(steps, spec))
         if not steps.columns[BOOTSTRAP].any():
             return 0.0
-        return len(steps.last) * observations_a_sequence(reading) + COLUMN_WORK * len(steps.episode)
+        return len(steps.last) * observations_a_sequence(spec) + COLUMN_WORK * len(steps.episode)
 
-    def forward(self, batch: Batch) -> Terms:
+    def forward(self, batch: Batch) -> LossOutput:
         inputs, values = (output.float() for output in self.policy.inputs_and_values(batch[columns.OBS]))
         targets = batch[VALUE_TARGETS]
         advantages = targets - values
         exponents = self.config.beta * advantages / (1e-8 + self.normalizer.sqrt())
-        weights, watched = advantage_weights(exponents, self.config.max_weight)
+        weights, metrics = advantage_weights(exponents, self.config.max_weight)
         policy_loss = -weights * self.policy.head.log_prob(inputs, batch[columns.ACTIONS])
         squared = advantages.square()
         value_loss = 0.5 * squared
-        watched |= {
+        metrics |= {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": self.policy.head.entropy(inputs),
@@ -117,18 +108,16 @@ class MARWIL(Algorithm):
             "squared_value_target": targets.square(),
         }
         loss = policy_loss + self.config.value_coefficient * value_loss
-        return Terms(loss, {name: term.detach() for name, term in watched.items()}, advantages.detach().abs())
+        return LossOutput(loss, {name: term.detach() for name, term in metrics.items()}, advantages.detach().abs())
 
     def after_update(self, means: dict[str, Tensor]) -> None:
         self.normalizer.lerp_(means["squared_advantage"], self.config.normalizer_rate)
 
-    def numbers(self, means: dict[str, float]) -> dict[str, float]:
+    def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
         unexplained = means["squared_advantage"] - means["advantage"] ** 2
         variance = means["squared_value_target"] - means["value_target"] ** 2
-        hidden = {"weight", "squared_weight", "squared_advantage", "squared_value_target"}
         return {
-            **{name: value for name, value in means.items() if name not in hidden},
-            **weight_numbers(means),
+            **weight_metrics(means, "squared_advantage", "squared_value_target"),
             "explained_variance": 1 - unexplained / max(variance, 1e-30),
             "normalizer": float(self.normalizer),
         }

@@ -1,4 +1,4 @@
-"""Exponential advantage weights: how much more a step that went well is cloned than one that did not."""
+"""Exponential advantage weights of cloning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def advantage_weights(exponents: Tensor, max_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """exp(exponent), at most `max_weight`, without gradient: (B,), and what to watch of it."""
+    """Return exp(exponent) (B,), at most `max_weight` and without gradient, and its metrics."""
     unclipped = exponents.detach().exp()
     weights = unclipped.clamp(max=max_weight)
     return weights, {
@@ -16,13 +16,11 @@ def advantage_weights(exponents: Tensor, max_weight: float) -> tuple[Tensor, dic
     }
 
 
-def weight_numbers(means: dict[str, float]) -> dict[str, float]:
-    """Means of what `advantage_weights` watches → shares of the steps.
+def weight_metrics(means: dict[str, float], *hidden: str) -> dict[str, float]:
+    """Return the means to log, with the moments of `advantage_weights` as `effective_sample_size`.
 
-    `effective_sample_size` is that of importance sampling (Kish 1965): equal weights count every step, one large weight
-    among small ones little more than itself.
+    That is a share of the steps, as in importance sampling (Kish 1965): equal weights count every step, one large weight
+    among small ones little more than itself. `hidden` means are left out.
     """
-    return {
-        "effective_sample_size": means["weight"] ** 2 / max(means["squared_weight"], 1e-30),
-        "weights_clipped": means["weights_clipped"],
-    }
+    shown = {name: value for name, value in means.items() if name not in {"weight", "squared_weight", *hidden}}
+    return shown | {"effective_sample_size": means["weight"] ** 2 / max(means["squared_weight"], 1e-30)}

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from offline_core.config import Config
-from offline_core.own_code import OwnCode
+from offline_core.runtime.config import Config
+from offline_core.runtime.user_code import UserCode
 
 
 class ReplayBufferConfig(Config):
@@ -41,7 +41,7 @@ class ReplayBufferConfig(Config):
         title="Beta",
         description="prioritized only: how far the weights of losses undo unequal chances; 1: wholly.",
     )
-    buffer_class: OwnCode | None = Field(
+    buffer_class: UserCode | None = Field(
         None,
         exclude_if=lambda own: own is None,
         title="Buffer class",

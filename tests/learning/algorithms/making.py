@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.learning.steps import Batch, Reading, Steps
+from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (3,))
@@ -25,25 +25,23 @@ def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int 
     rng = np.random.default_rng(seed)
     rows = sum(lengths) + len(lengths)
     ends = np.cumsum(np.asarray(lengths) + 1) - 1
-    starts, is_step, terminateds = np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, bool)
-    starts[ends - lengths] = True
-    is_step[ends] = False
+    terminateds, is_last = np.zeros(rows, bool), np.isin(np.arange(rows), ends)
     terminateds[ends - 1] = terminated
     rewards = rng.normal(size=rows)
     rewards[ends] = np.nan
     return Steps(
         {
             "obs": torch.from_numpy(rng.normal(size=(rows, 3)).astype(np.float32)),
-            "actions": torch.from_numpy(np.where(is_step, rng.integers(0, actions, rows), -9)),
+            "actions": torch.from_numpy(np.where(is_last, -9, rng.integers(0, actions, rows))),
             "rewards": torch.from_numpy(rewards),
             "terminateds": torch.from_numpy(terminateds),
         },
-        starts=torch.from_numpy(starts),
-        is_step=torch.from_numpy(is_step),
+        torch.from_numpy(np.append(0, ends + 1)),
+        has_last=True,
     )
 
 
-def loaded(algorithm: Algorithm, steps: Steps, reading: Reading) -> Steps:
+def loaded(algorithm: Algorithm, steps: Steps, reading: BatchSpec) -> Steps:
     """Steps as the first update finds them."""
     algorithm.prepare(steps, reading)
     if algorithm.refresh_rows(steps, reading):
@@ -53,9 +51,9 @@ def loaded(algorithm: Algorithm, steps: Steps, reading: Reading) -> Steps:
 
 def whole_batch(algorithm: Algorithm, steps: Steps) -> Batch:
     """All steps in one batch, in order."""
-    reading = Reading(algorithm.batch_columns)
+    reading = BatchSpec(algorithm.batch_columns)
     loaded(algorithm, steps, reading)
-    return steps.batch(steps.units(reading), reading)
+    return steps.batch(steps.indices(reading), reading)
 
 
 def update(algorithm: Algorithm, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
@@ -64,7 +62,7 @@ def update(algorithm: Algorithm, optimizer: torch.optim.Optimizer, batch: Batch)
     optimizer.zero_grad()
     terms.loss.mean().backward()
     optimizer.step()
-    means = {name: value.mean() for name, value in terms.watched.items()}
+    means = {name: value.mean() for name, value in terms.metrics.items()}
     algorithm.after_update(means)
     return means
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium as gym
 import pytest
 import torch
 
-from offline_core.config import parse
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import (
     evaluating,
@@ -16,16 +17,25 @@ from offline_core.learning.algorithms.algorithm import (
     observations_of_all,
     values_of,
 )
-from offline_core.learning.algorithms.config import CQLConfig, DQNConfig, IQLConfig, MARWILConfig
-from offline_core.learning.algorithms.registry import ALGORITHMS, make_algorithm
-from offline_core.learning.steps import MASK, Reading
+from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
+from offline_core.learning.algorithms.cql_config import CQLConfig
+from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
+from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
+from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.algorithms.iql_config import IQLConfig
+from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.steps import MASK, BatchSpec
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import VECTOR, loaded, made_steps, update, whole_batch
 
 TWO = gym.spaces.Discrete(2)
 SMALL = NetworkConfig(hidden_sizes=[8])
-NAMES = sorted(ALGORITHMS)
+NAMES = sorted(algorithm_configs())
 
 
 def trained(algorithm: Any) -> list[torch.nn.Parameter]:
@@ -40,8 +50,8 @@ def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step(name: str, sha
     terms = algorithm(whole_batch(algorithm, made_steps([9, 3], [True, False])))
     terms.loss.mean().backward()
     assert all(parameter.grad is not None for parameter in trained(algorithm))
-    assert {term.shape for term in (terms.loss, *terms.watched.values())} == {(12,)}
-    assert not any(term.requires_grad for term in terms.watched.values())
+    assert {term.shape for term in (terms.loss, *terms.metrics.values())} == {(12,)}
+    assert not any(term.requires_grad for term in terms.metrics.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,8 +62,8 @@ def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
     halves = [{column: tensor[part] for column, tensor in batch.items()} for part in (slice(0, 5), slice(5, 12))]
     whole, parts = algorithm(batch), [algorithm(half) for half in halves]
     torch.testing.assert_close(whole.loss, torch.cat([part.loss for part in parts]))
-    for watched, term in whole.watched.items():
-        torch.testing.assert_close(term, torch.cat([part.watched[watched] for part in parts]))
+    for name, term in whole.metrics.items():
+        torch.testing.assert_close(term, torch.cat([part.metrics[name] for part in parts]))
 
 
 @pytest.mark.parametrize(("name", "settings"), [*((name, None) for name in NAMES), ("marwil", MARWILConfig(gae_lambda=0.9))])
@@ -83,7 +93,7 @@ def test_its_state_is_all_that_goes_on(name: str) -> None:
     """Restored after some updates, the next ones are the same to the bit."""
     steps = made_steps([30, 20], [True, False])
     one, other = (make_algorithm(name, VECTOR, TWO, SMALL, seed=seed) for seed in (0, 1))
-    reading = Reading(one.batch_columns)
+    reading = BatchSpec(one.batch_columns)
     batch = whole_batch(one, steps)
     optimizer = torch.optim.SGD(trained(one), lr=0.01)
     for _ in range(5):
@@ -127,7 +137,7 @@ def test_composite_observations(name: str) -> None:
 def test_reports_are_numbers(name: str) -> None:
     algorithm = make_algorithm(name, VECTOR, TWO, SMALL)
     terms = algorithm(whole_batch(algorithm, made_steps([9, 3], [True, False])))
-    numbers = algorithm.numbers({watched: float(term.mean()) for watched, term in terms.watched.items()} | {"loss": 1.5})
+    numbers = algorithm.log_metrics({name: float(term.mean()) for name, term in terms.metrics.items()} | {"loss": 1.5})
     assert numbers["loss"] == 1.5
     assert all(isinstance(value, float) for value in numbers.values())
 
@@ -137,7 +147,7 @@ def test_values_of_rows_in_any_order_and_any_number(monkeypatch: pytest.MonkeyPa
     policy = Policy(VECTOR, TWO, SMALL, value_function=True)
     steps = made_steps([9, 3], [True, False])
     rows = torch.tensor([13, 0, 5, 9, 1, 12, 3])
-    found = values_of(policy, steps, rows, Reading(("obs", "new_obs")))
+    found = values_of(policy, steps, rows, BatchSpec(("obs", "new_obs")))
     torch.testing.assert_close(found, policy.values(steps.columns["obs"][rows]).detach())
     assert not found.requires_grad
 
@@ -148,7 +158,7 @@ def test_values_with_a_memory_of_what_came_before(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("offline_core.learning.algorithms.algorithm.ROWS_AT_A_TIME", rows_at_a_time)
     policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], recurrent="gru", recurrent_units=5), value_function=True)
     steps = made_steps([9, 3], [True, False])
-    reading = Reading(("obs",), sequence_steps=3, burn_in_steps=1)
+    reading = BatchSpec(("obs",), sequence_steps=3, burn_in_steps=1)
     rows = torch.randperm(len(steps.episode), generator=torch.Generator().manual_seed(0))
     found = values_of(policy, steps, rows, reading)
     for row, value in zip(rows.tolist(), found, strict=True):
@@ -162,7 +172,7 @@ def test_a_memory_goes_through_each_sequence_once() -> None:
     """And no further than it says it does."""
     policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], recurrent="gru", recurrent_units=5), value_function=True)
     steps = made_steps([9, 3], [True, False])
-    reading = Reading(("obs",), sequence_steps=3, burn_in_steps=1)
+    reading = BatchSpec(("obs",), sequence_steps=3, burn_in_steps=1)
     looked_at = []
     policy.value_hidden.register_forward_hook(lambda module, inputs, output: looked_at.append(len(output)))
     values_of(policy, steps, torch.arange(14), reading)
@@ -186,7 +196,7 @@ def test_values_are_those_of_evaluation_and_leave_no_trace() -> None:
     policy = Policy(VECTOR, TWO, NetworkConfig(module=f"{__name__}:Moody"), value_function=True)
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
     steps = made_steps([9, 3], [True, False])
-    found = values_of(policy, steps, steps.rows, Reading(("obs",)))
+    found = values_of(policy, steps, steps.rows, BatchSpec(("obs",)))
     assert all(part.training for part in policy.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
     torch.testing.assert_close(found, policy.eval().values(steps.columns["obs"][steps.rows]).detach())
@@ -205,7 +215,7 @@ def test_evaluating_leaves_each_part_as_it_was() -> None:
 def test_values_of_several_frames() -> None:
     policy = Policy(VECTOR, TWO, NetworkConfig(hidden_sizes=[8], frames=3), value_function=True)
     steps = made_steps([9, 3], [True, False])
-    found = values_of(policy, steps, torch.tensor([5, 11, 13]), Reading(("obs",), frames=3))
+    found = values_of(policy, steps, torch.tensor([5, 11, 13]), BatchSpec(("obs",), frames=3))
     obs = steps.columns["obs"]
     expected = policy.values(torch.stack([obs[[3, 4, 5]], obs[[10, 10, 11]], obs[[11, 12, 13]]]))
     torch.testing.assert_close(found, expected.detach())
@@ -224,9 +234,9 @@ def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict
     """Sequences come flat but for the observations, and whatever can learn gets a gradient."""
     algorithm = make_algorithm(name, VECTOR, TWO, network)
     steps = made_steps([9, 3], [True, False])
-    how = Reading(algorithm.batch_columns, **reading)
+    how = BatchSpec(algorithm.batch_columns, **reading)
     loaded(algorithm, steps, how)
-    batch = steps.batch(steps.units(how), how)
+    batch = steps.batch(steps.indices(how), how)
     mask = batch.pop(MASK, None)
     if mask is not None:
         batch = {key: tensor if key == "obs" else tensor.flatten(0, 1) for key, tensor in batch.items()}
@@ -266,8 +276,55 @@ def test_in_bfloat16_losses_stay_in_float32(name: str) -> None:
     exact = algorithm(batch)
     with torch.autocast("cpu", torch.bfloat16):
         terms = algorithm(batch)
-    assert {term.dtype for term in (terms.loss, *terms.watched.values())} == {torch.float32}
+    assert {term.dtype for term in (terms.loss, *terms.metrics.values())} == {torch.float32}
     torch.testing.assert_close(terms.loss, exact.loss, rtol=0.1, atol=0.1)
+
+
+def test_cql_is_the_algorithm_of_the_action_space() -> None:
+    config = CQLConfig(alpha=2.0, n_step=4, gamma=0.5)
+    for space, kind in ((TWO, DiscreteCQL), (gym.spaces.Box(-1.0, 1.0, (1,)), ContinuousCQL)):
+        algorithm = make_algorithm("cql", VECTOR, space, NetworkConfig(hidden_sizes=[8], squash=kind is ContinuousCQL), config)
+        assert type(algorithm) is kind
+        assert (algorithm.config.alpha, algorithm.config.n_step, algorithm.config.gamma) == (2.0, 4, 0.5)
+    assert make_algorithm("cql", VECTOR, TWO, SMALL, CQLConfig(double=False)).config.double is False
+
+
+@pytest.mark.parametrize(
+    ("space", "changed"),
+    [
+        (TWO, {"action_samples": 3}),
+        (TWO, {"target_rate": 0.1}),
+        (gym.spaces.Box(-1.0, 1.0, (1,)), {"target_network_interval_updates": 100}),
+        (gym.spaces.Box(-1.0, 1.0, (1,)), {"double": False, "dueling": False}),
+    ],
+    ids=str,
+)
+def test_cql_refuses_parameters_without_effect_in_the_action_space(space: gym.Space[Any], changed: dict[str, Any]) -> None:
+    names = " and ".join(f"cql.{name}" for name in changed)
+    with pytest.raises(ConfigError, match=rf"actions in {type(space).__name__}.*, {names} would change nothing"):
+        make_algorithm("cql", VECTOR, space, NetworkConfig(squash=True), CQLConfig(**changed))
+
+
+def test_only_losses_without_learned_targets_can_be_compared() -> None:
+    """Of others the lowest held-out loss would choose the best policy."""
+    kinds = {name: kind.algorithm_class() for name, kind in algorithm_configs().items()}
+    assert [name for name, kind in kinds.items() if kind.loss_compares] == ["bc"]
+    assert not ContinuousCQL.loss_compares
+
+
+def test_parameters_are_imported_without_torch() -> None:
+    """Forms and the command line start with them."""
+    code = "import sys, offline_core.learning.config; assert 'torch' not in sys.modules and 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_form_lists_each_algorithm_and_its_parameters() -> None:
+    schema = TrainingConfig.model_json_schema()
+    assert schema["properties"]["algorithm"]["anyOf"][0] == {"type": "string", "enum": ["bc", "marwil", "dqn", "iql", "cql"]}
+    assert [name for name in schema["properties"] if name in algorithm_configs()] == ["marwil", "dqn", "iql", "cql"]
+    with pytest.raises(ConfigError, match=r"algorithm: .*no algorithm 'sac'; there are bc, marwil, dqn, iql, cql"):
+        parse(TrainingConfig, {"algorithm": "sac"})
+    assert "bc" not in TrainingConfig().model_dump()
 
 
 def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
@@ -275,8 +332,8 @@ def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
         make_algorithm("sac", VECTOR, TWO)
     with pytest.raises(ConfigError, match="marwil takes a MARWILConfig, not a DQNConfig"):
         make_algorithm("marwil", VECTOR, TWO, config=DQNConfig())
-    with pytest.raises(ConfigError, match="dqn takes a DQNConfig, not a CQLConfig"):
-        make_algorithm("dqn", VECTOR, TWO, config=CQLConfig())
+    with pytest.raises(ConfigError, match="dqn takes a DQNConfig, not a DiscreteCQLConfig"):
+        make_algorithm("dqn", VECTOR, TWO, config=DiscreteCQLConfig())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_cloning_with_a_linear_policy_is_softmax_regression() -> None:
 
     log_probs = log_softmax(obs @ weights["logits.weight"].T + weights["logits.bias"])
     np.testing.assert_allclose(terms.loss.detach().numpy(), -log_probs[np.arange(16), actions], rtol=1e-5)
-    np.testing.assert_allclose(terms.watched["entropy"].numpy(), -(np.exp(log_probs) * log_probs).sum(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(terms.metrics["entropy"].numpy(), -(np.exp(log_probs) * log_probs).sum(axis=1), rtol=1e-5)
     gradient = (np.exp(log_probs) - np.eye(4)[actions]).T @ obs
     np.testing.assert_allclose(algorithm.policy._head.logits.weight.grad, gradient, rtol=1e-4, atol=1e-6)
 

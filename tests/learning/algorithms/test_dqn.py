@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.config import CQLConfig, DQNConfig
-from offline_core.learning.algorithms.cql import CQL
+from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
+from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.dqn import DQN
-from offline_core.learning.steps import Reading
+from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.steps import BatchSpec
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import LINEAR, VECTOR, made_steps, numpy_of, update, whole_batch
 
@@ -56,8 +57,8 @@ def test_the_loss_of_each_step_is_hubers_of_the_temporal_difference(double: bool
     assert 0 < (errors < 1).sum() < len(rows), "both parts of Huber's loss"
     expected = np.where(errors < 1, 0.5 * errors**2, errors - 0.5)
     np.testing.assert_allclose(terms.loss.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(terms.watched["td_error"], errors, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(terms.watched["target_q"], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms.metrics["td_error"], errors, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms.metrics["target_q"], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_several_steps_end_with_the_episode() -> None:
@@ -79,7 +80,7 @@ def test_the_bootstrapped_value_teaches_nothing() -> None:
     gradients = {name: parameter.grad.clone() for name, parameter in algorithm.policy.named_parameters()}
     algorithm.zero_grad()
     q = algorithm.q(algorithm.policy, batch["obs"]).gather(1, batch["actions"][:, None]).squeeze(1)
-    torch.nn.functional.huber_loss(q, algorithm(batch).watched["target_q"], reduction="sum").backward()
+    torch.nn.functional.huber_loss(q, algorithm(batch).metrics["target_q"], reduction="sum").backward()
     for name, parameter in algorithm.policy.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name])
     assert all(parameter.grad is None for parameter in algorithm.target.parameters())
@@ -102,7 +103,7 @@ def test_the_target_network_is_replaced_every_so_many_updates() -> None:
     assert found == [False, False, True, False, False, True, False]
     resumed = dqn(NetworkConfig(hidden_sizes=[4]), target_network_interval_updates=3)
     resumed.load_state_dict(algorithm.state_dict())
-    resumed.prepare(made_steps([20], [True], actions=3), Reading(resumed.batch_columns))
+    resumed.prepare(made_steps([20], [True], actions=3), BatchSpec(resumed.batch_columns))
     for name, tensor in algorithm.target.state_dict().items():
         assert torch.equal(tensor, resumed.target.state_dict()[name]), "the count and the old network came along"
 
@@ -131,7 +132,7 @@ def test_the_greedy_action_of_the_policy_is_worth_most() -> None:
     obs = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     with torch.no_grad():
         best = algorithm.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
-    assert algorithm.policy.greedy(obs).tolist() == best.tolist()
+    assert algorithm.policy.act(obs).tolist() == best.tolist()
     assert len(best.unique()) > 1
 
 
@@ -163,7 +164,7 @@ def test_one_list_of_actions_however_the_space_calls_it(space: gym.Space[Any]) -
     assert found == [int(np.ravel(action)[0]) - (2 if isinstance(space, gym.spaces.Discrete) else 0) for action in taken]
 
 
-@pytest.mark.parametrize("algorithm", [DQN, CQL])
+@pytest.mark.parametrize("algorithm", [DQN, DiscreteCQL])
 @pytest.mark.parametrize(
     "space",
     [gym.spaces.Box(-1, 1, (1,)), gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Tuple([gym.spaces.Discrete(2)])],
@@ -175,7 +176,7 @@ def test_other_actions_are_refused(algorithm: type[DQN], space: gym.Space[Any]) 
 
 
 def test_cql_adds_how_far_all_actions_are_above_the_one_taken() -> None:
-    penalised = CQL(VECTOR, THREE, LINEAR, CQLConfig(alpha=0.3), seed=1)
+    penalised = DiscreteCQL(VECTOR, THREE, LINEAR, DiscreteCQLConfig(alpha=0.3), seed=1)
     plain = dqn(seed=1, n_step=1)
     with torch.no_grad():
         for algorithm in (penalised, plain):
@@ -186,15 +187,15 @@ def test_cql_adds_how_far_all_actions_are_above_the_one_taken() -> None:
     taken = q[np.arange(len(q)), steps.columns["actions"].numpy()[steps.rows]]
     penalty = 0.3 * (np.log(np.exp(q).sum(axis=1)) - taken)
     np.testing.assert_allclose((terms.loss - expected.loss).detach().numpy(), penalty, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(terms.watched["penalty"], penalty, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(terms.watched["td_loss"], expected.loss.detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms.metrics["penalty"], penalty, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms.metrics["td_loss"], expected.loss.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_cql_keeps_actions_that_nobody_took_below_the_others() -> None:
     """Action 2 is never taken; without the penalty nothing says what it is worth."""
     steps = made_steps([1] * 200, [True] * 200, actions=2)
     steps.columns["rewards"] = torch.zeros(400)
-    algorithm = CQL(VECTOR, THREE, LINEAR, CQLConfig(alpha=1.0))
+    algorithm = DiscreteCQL(VECTOR, THREE, LINEAR, DiscreteCQLConfig(alpha=1.0))
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
     for _ in range(100):
@@ -202,11 +203,3 @@ def test_cql_keeps_actions_that_nobody_took_below_the_others() -> None:
     with torch.no_grad():
         q = algorithm.q(algorithm.policy, batch["obs"])
     assert (q[:, 2] < q[:, :2].min(dim=1).values).all()
-
-
-@pytest.mark.parametrize("changed", [{"action_samples": 3}, {"target_rate": 0.1}])
-def test_cql_of_listed_actions_refuses_what_only_continuous_ones_have(changed: dict[str, float]) -> None:
-    [name] = changed
-    with pytest.raises(ConfigError, match=rf"actions in Discrete\(3\), cql\.{name} would change nothing"):
-        CQL(VECTOR, THREE, LINEAR, CQLConfig(**changed))
-    CQL(VECTOR, THREE, LINEAR, CQLConfig(double=False, dueling=False, target_network_interval_updates=7))

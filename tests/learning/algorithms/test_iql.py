@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.learning.algorithms.config import IQLConfig
 from offline_core.learning.algorithms.iql import IQL, expectile_loss
+from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
 
@@ -50,7 +50,7 @@ def test_each_step_by_the_papers_equations() -> None:
         policy_loss = -weights * log_probs
     expected = {"value_loss": value_loss, "critic_loss": critic_loss, "policy_loss": policy_loss, "q": q, "weight": weights}
     for name, term in expected.items():
-        torch.testing.assert_close(terms.watched[name].double(), term, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(terms.metrics[name].double(), term, rtol=1e-4, atol=1e-5, msg=name)
     torch.testing.assert_close(terms.loss.double(), value_loss + critic_loss + policy_loss, rtol=1e-4, atol=1e-5)
 
 
@@ -62,11 +62,11 @@ def test_no_loss_teaches_anothers_networks() -> None:
     found = {name: parameter.grad.clone() for name, parameter in algorithm.named_parameters() if parameter.requires_grad}
     algorithm.zero_grad()
 
-    watched = algorithm(batch).watched
+    metrics = algorithm(batch).metrics
     inputs, values = algorithm.policy.inputs_and_values(batch["obs"])
     log_probs = algorithm.policy.head.log_prob(inputs, batch["actions"])
-    policy = (-watched["weight"] * log_probs).sum()
-    value = expectile_loss(watched["q"] - values, 0.7).sum()
+    policy = (-metrics["weight"] * log_probs).sum()
+    value = expectile_loss(metrics["q"] - values, 0.7).sum()
     with torch.no_grad():
         wanted = batch["rewards"] + 0.99 * ~batch["terminateds"] * algorithm.policy.values(batch["new_obs"])
     critics = (algorithm.critics(batch["obs"], batch["actions"]) - wanted).square().sum()
@@ -85,7 +85,7 @@ def test_the_value_function_teaches_layers_of_the_policy_only_where_it_shares_th
     batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
     learned = list(algorithm.policy.hidden.parameters())
     algorithm(batch).loss.sum().backward()
-    value_loss = expectile_loss(algorithm(batch).watched["q"] - algorithm.policy.values(batch["obs"]), 0.7).sum()
+    value_loss = expectile_loss(algorithm(batch).metrics["q"] - algorithm.policy.values(batch["obs"]), 0.7).sum()
     wanted = torch.autograd.grad(value_loss, learned, allow_unused=not share_layers)
     for parameter, gradient in zip(learned, wanted, strict=True):
         torch.testing.assert_close(parameter.grad, torch.zeros_like(parameter) if gradient is None else gradient)

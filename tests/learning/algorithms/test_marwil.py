@@ -13,11 +13,11 @@ import torch
 
 from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.config import MARWILConfig
+from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.marwil import MARWIL
-from offline_core.learning.algorithms.registry import make_algorithm
+from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.returns import steps_left, value_targets
-from offline_core.learning.steps import Reading
+from offline_core.learning.steps import BatchSpec
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import LINEAR, VECTOR, loaded, log_softmax, made_steps, numpy_of, update, whole_batch
 
@@ -56,7 +56,7 @@ def test_the_loss_of_each_step_is_the_papers() -> None:
     assert 0 < (unclipped > 3.0).sum() < 32
     expected = -weights * log_probs[np.arange(32), actions] + 0.7 * 0.5 * advantages**2
     np.testing.assert_allclose(terms.loss.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(terms.watched["weights_clipped"].mean(), (unclipped > 3.0).mean())
+    np.testing.assert_allclose(terms.metrics["weights_clipped"].mean(), (unclipped > 3.0).mean())
     # The weight is a number: the policy does not learn through it, and the value function only from its own error.
     policy_gradient = ((np.exp(log_probs) - np.eye(2)[actions]) * weights[:, None]).T @ obs
     np.testing.assert_allclose(algorithm.policy._head.logits.weight.grad, policy_gradient, rtol=1e-4, atol=1e-5)
@@ -68,7 +68,7 @@ def test_value_targets_come_from_whole_episodes_and_the_present_value_function(g
     """At first, and after it has learned; bootstrapped where an episode was not terminated, and nowhere else."""
     algorithm = marwil(gae_lambda=gae_lambda, gamma=0.9)
     steps = made_steps([30, 1, 7, 12], [True, False, False, True])
-    reading = Reading(algorithm.batch_columns)
+    reading = BatchSpec(algorithm.batch_columns)
     loaded(algorithm, steps, reading)
     for weight in (None, [1.0] * 8):
         if weight:
@@ -94,20 +94,20 @@ def test_values_are_asked_for_once_before_the_first_update(
     """Once the normaliser has begun; and then the targets are there, whatever they are made of."""
     asked = []
 
-    def counting(policy: Any, steps: Any, rows: torch.Tensor, reading: Reading) -> torch.Tensor:
+    def counting(policy: Any, steps: Any, rows: torch.Tensor, reading: BatchSpec) -> torch.Tensor:
         asked.append(len(rows))
         return values_of(policy, steps, rows, reading)
 
     monkeypatch.setattr("offline_core.learning.algorithms.marwil.values_of", counting)
     algorithm = marwil(gae_lambda=gae_lambda, normalizer_start=1.0)
-    steps = loaded(algorithm, made_steps([30, 7], [ends, ends]), Reading(algorithm.batch_columns))
+    steps = loaded(algorithm, made_steps([30, 7], [ends, ends]), BatchSpec(algorithm.batch_columns))
     assert asked == [2 if gae_lambda == 1 else 39]
     assert steps.columns["value_targets"][steps.rows].isfinite().all()
 
 
 def test_a_refresh_costs_what_it_looks_at() -> None:
     steps, ended = made_steps([30, 7], [True, False]), made_steps([30, 7], [True, True])
-    reading = Reading(MARWIL.batch_columns)
+    reading = BatchSpec(MARWIL.batch_columns)
     for gae_lambda, some, none in ((1.0, 2 + 0.39, 0), (0.5, 39, 39)):
         algorithm = marwil(gae_lambda=gae_lambda)
         algorithm.prepare(steps, reading)
@@ -139,7 +139,7 @@ def test_the_normaliser_starts_at_the_mean_squared_advantage_of_the_dataset() ->
     algorithm = with_values(marwil(LINEAR, gamma=0.5), [0.0, 0.0, 0.0], 1.0)
     steps = made_steps([2, 1], [True, True])
     steps.columns["rewards"] = torch.tensor([2.0, 4.0, math.nan, -1.0, math.nan])
-    algorithm.prepare(steps, Reading(algorithm.batch_columns))
+    algorithm.prepare(steps, BatchSpec(algorithm.batch_columns))
     # Targets 2 + 4 / 2, 4 and -1, each less a value of 1.
     assert algorithm.normalizer.item() == pytest.approx((9 + 9 + 4) / 3)
 
@@ -147,12 +147,12 @@ def test_the_normaliser_starts_at_the_mean_squared_advantage_of_the_dataset() ->
 def test_the_normaliser_starts_once_and_travels_with_the_weights() -> None:
     algorithm = marwil()
     first, second = made_steps([5], [True]), made_steps([9], [False], seed=1)
-    algorithm.prepare(first, Reading(algorithm.batch_columns))
+    algorithm.prepare(first, BatchSpec(algorithm.batch_columns))
     started = algorithm.normalizer.clone()
-    algorithm.prepare(second, Reading(algorithm.batch_columns))
+    algorithm.prepare(second, BatchSpec(algorithm.batch_columns))
     other = marwil(seed=1)
     other.load_state_dict(algorithm.state_dict())
-    other.prepare(second, Reading(algorithm.batch_columns))
+    other.prepare(second, BatchSpec(algorithm.batch_columns))
     assert started == algorithm.normalizer == other.normalizer
     assert "normalizer" in algorithm.state_dict()
 
@@ -180,7 +180,7 @@ def test_units_of_reward_do_not_matter() -> None:
         algorithm = with_values(marwil(LINEAR), [0.1 * unit, 0.0, -0.2 * unit], 0.5 * unit)
         scaled = copy.copy(steps)
         scaled.columns = steps.columns | {"rewards": steps.columns["rewards"] * unit}
-        found.append(algorithm(whole_batch(algorithm, scaled)).watched["weight"])
+        found.append(algorithm(whole_batch(algorithm, scaled)).metrics["weight"])
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
@@ -197,7 +197,7 @@ def test_reported_numbers() -> None:
         "squared_value_target": (targets**2).mean(),
         "policy_loss": 0.5,
     }
-    numbers = algorithm.numbers(means)
+    numbers = algorithm.log_metrics(means)
     assert numbers["effective_sample_size"] == pytest.approx(weights.sum() ** 2 / (weights**2).sum() / 3)
     assert numbers["explained_variance"] == pytest.approx(1 - advantages.var() / targets.var())
     assert numbers["weights_clipped"] == 1 / 3
@@ -208,8 +208,8 @@ def test_reported_numbers() -> None:
 def test_equal_weights_are_an_effective_sample_of_all() -> None:
     algorithm = marwil(beta=0.0)
     terms = algorithm(whole_batch(algorithm, made_steps([9], [True])))
-    means = {name: float(value.mean()) for name, value in terms.watched.items()}
-    numbers = algorithm.numbers(means)
+    means = {name: float(value.mean()) for name, value in terms.metrics.items()}
+    numbers = algorithm.log_metrics(means)
     assert numbers["effective_sample_size"] == 1.0
     assert numbers["weights_clipped"] == 0.0
 

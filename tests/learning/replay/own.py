@@ -21,8 +21,8 @@ class Longest(ReplayBuffer):
         stays[np.argsort(-lengths, kind="stable")[: self.episodes]] = True
         return stays
 
-    def draw(self, steps: Any, units: Any, size: int, generator: np.random.Generator) -> np.ndarray:
-        return np.flatnonzero(np.isin(units, steps.last_step))
+    def draw(self, steps: Any, indices: Any, size: int, generator: np.random.Generator) -> np.ndarray:
+        return np.flatnonzero(np.isin(indices, steps.last_step))
 
 
 class KeepsNone(ReplayBuffer):
@@ -31,13 +31,13 @@ class KeepsNone(ReplayBuffer):
 
 
 class Raises(ReplayBuffer):
-    def draw(self, steps: Any, units: Any, size: int, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, steps: Any, indices: Any, size: int, generator: np.random.Generator) -> np.ndarray:
         raise RuntimeError("no idea")
 
 
 class DrawsBeyond(ReplayBuffer):
-    def draw(self, steps: Any, units: Any, size: int, generator: np.random.Generator) -> np.ndarray:
-        return np.array([len(units)])
+    def draw(self, steps: Any, indices: Any, size: int, generator: np.random.Generator) -> np.ndarray:
+        return np.array([len(indices)])
 
 
 class CannotBeMade(ReplayBuffer):

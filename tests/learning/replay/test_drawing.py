@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.config import parse
 from offline_core.errors import DataError
 from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.learning.replay.drawing import Drawing
-from offline_core.learning.replay.feed import NUMBER
 from offline_core.learning.steps import Steps
+from offline_core.runtime.config import parse
 from tests.learning.making import steps_of
 
 
@@ -28,8 +28,8 @@ def drawing(steps: Steps, *, replacement: bool = False, seed: int = 0, **config:
     return made
 
 
-def drawn(made: Drawing, steps: Steps, *, size: int = 40, chunk: int = 0, first: int = 0) -> list[list[int]]:
-    return [units.tolist() for _, units in made.batches(steps.rows, size, epoch=0, chunk=chunk, first=first)]
+def drawn(made: Drawing, steps: Steps, *, size: int = 40, window: int = 0, first: int = 0) -> list[list[int]]:
+    return [indices.tolist() for _, indices in made.batches(steps.rows, size, epoch=0, window=window, first=first)]
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "prioritized"])
@@ -48,7 +48,7 @@ def test_a_batch_is_a_function_of_its_numbers() -> None:
     steps = held()
     found = drawn(drawing(steps), steps)
     assert drawn(drawing(steps), steps, first=7) == found[7:]
-    assert drawn(drawing(steps), steps, chunk=1) != found != drawn(drawing(steps, seed=1), steps)
+    assert drawn(drawing(steps), steps, window=1) != found != drawn(drawing(steps, seed=1), steps)
 
 
 @pytest.mark.parametrize("replacement", [False, True])

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.config import parse
+import offline_core as offline
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
-from offline_core.policies.checkpoint import load_policy, read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import parse
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 SETTINGS: dict[str, Any] = {
@@ -53,7 +55,8 @@ def test_errors_of_continuous_actions_too(tmp_path: Path) -> None:
     """On RLlib's own recording of Pendulum."""
     recording = Path(__file__).parents[2] / "data" / "rllib" / "pendulum_episodes"
     buffer = {"capacity_steps": 1000, "read_episodes": 10, "sampling": "prioritized"}
-    result = train(str(recording), tmp_path, buffer, algorithm="cql", network={"hidden_sizes": [8], "squash": True})
+    imported = offline.import_data(recording, output=tmp_path / "imported")
+    result = train(imported.ref.uri, tmp_path, buffer, algorithm="cql", network={"hidden_sizes": [8], "squash": True})
     assert result.updates == 4 and np.isfinite(result.losses).all()
 
 

@@ -1,0 +1,76 @@
+"""Prints results on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from offline_core.datasets.dataset import DatasetRef
+
+if TYPE_CHECKING:
+    from offline_core.quality.result import QualityReport
+
+_LEFT_OUT = ("columns",)
+"""Statistics of columns are for 'offline inspect'."""
+
+
+def print_result(result: BaseModel) -> None:
+    """The numbers and names in a result, as a table; long lists stay out."""
+    table = Table(show_header=False, box=None)
+    for name, value in _plain(result.model_dump(mode="json")):
+        table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value))
+    console = Console()
+    console.print(table)
+    for ref in (value for _, value in result if isinstance(value, DatasetRef) and value.latest is not None):
+        console.print(
+            f"{ref.uri}: version {ref.version} is reused; the latest is version {ref.latest}. "
+            f"Give the next command --version {ref.version}, for without it the latest is read.",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+
+
+def print_chain(title: str, result: Any) -> None:
+    """What each stage of a chain took and came to."""
+    table = Table("stage", "seconds", "result", title=title)
+    table.columns[1].justify = "right"
+    for stage in result.stages:
+        table.add_row(stage.name, f"{stage.seconds:.1f}", stage.outcome)
+    table.add_section()
+    table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
+    Console().print(table)
+
+
+def print_findings(report: QualityReport) -> None:
+    """What the rules say of a dataset."""
+    console_of_output().print(str(report.dataset), findings_table(report))
+
+
+def findings_table(report: QualityReport) -> Table:
+    table = Table("rule", "verdict", "finding", title=f"Quality: {report.verdict}")
+    for finding in report.findings:
+        if finding.verdict != "pass":
+            table.add_row(finding.rule, finding.verdict, f"{finding.message} {finding.advice}".strip())
+    table.add_row(f"{sum(finding.verdict == 'pass' for finding in report.findings)} rules", "pass", "")
+    return table
+
+
+def console_of_output() -> Console:
+    """A console as wide as the terminal, or as tables need where the output is a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
+def _plain(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if name in _LEFT_OUT:
+            continue
+        if isinstance(item, dict):
+            yield from _plain(item, f"{prefix}{name}.")
+        elif not isinstance(item, list) and not (prefix == "counts." and not item):
+            yield f"{prefix}{name}", item

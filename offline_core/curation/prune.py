@@ -1,0 +1,138 @@
+"""Prune a dataset: commit some of its episodes, whole or some of their steps, as a new version."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from offline_core.curation.condition import Condition
+from offline_core.curation.config import PruningConfig
+from offline_core.curation.filters import make_filters, refusals
+from offline_core.curation.pieces import write_pieces
+from offline_core.curation.selection import choose, condition, index_names
+from offline_core.datasets.copying import NOWHERE, copy_episodes
+from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.datasets.deriving import derive
+from offline_core.datasets.episode_index import STEP_CORE, episode_index
+from offline_core.datasets.manifest import Operation, Statistics
+from offline_core.datasets.row_groups import row_groups, schema_of
+from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.episodes import Episode, columns, nested
+from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from offline_core.runtime.result import Result
+from offline_core.storage.location import Location
+
+
+class PruningResult(Result):
+    """What was kept."""
+
+    dataset: DatasetRef
+    source: DatasetRef
+    before: Statistics
+    after: Statistics
+    dropped: dict[str, int] = Field(description="Episodes of which nothing was kept, by the rule that dropped them.")
+    dropped_episodes: int = Field(description="All of them.")
+    dropped_steps: int = Field(description="before.steps = after.steps + dropped_steps, always.")
+    further_pieces: int = Field(
+        description="Pieces beside the first of their episode: "
+        "before.episodes + further_pieces = after.episodes + dropped_episodes, always."
+    )
+
+
+def prune_dataset(
+    config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None
+) -> PruningResult:
+    """Copies what meets the conditions into the next version of `output`.
+
+    Row groups without any episode to keep are never read; the bytes of an episode are copied as they are, unless
+    `where_steps` cuts it into pieces.
+
+    Arguments:
+        dataset: URI of a dataset.
+        output: URI of a dataset, created if need be; it may be the same.
+        version: of the source, the latest if None.
+        where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
+
+    Raises:
+        ConfigError: a condition cannot be understood, or names an unknown column; a filter cannot be made, or gives something
+            else than True or False.
+        DataError: a filter failed on an episode, which the message names.
+        EmptyDatasetError: nothing meets them; nothing is committed.
+    """
+    of_episodes = condition(config, where)
+    of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
+    source = open_committed(dataset, version)
+    if where is not None:
+        config = config.model_copy(update={"where": str(where)})
+
+    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+        filters = make_filters(config.filters)
+        index = episode_index(source, index_names(config, of_episodes))
+        names = _projection(source, config)
+        finite = finite_episodes(source) if config.drop_non_finite else None
+        refused = functools.partial(refusals, source, index, filters) if filters else None
+        choice = choose(index, config, where=of_episodes, finite=finite, refusals=refused)
+        dropped = dict(choice.dropped)
+        with EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer:
+            if of_steps is None:
+                copy_episodes(source, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+            else:
+                dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
+        if not writer.files:
+            raise _nothing_left(source, index, config)
+        return writer.written, {"dropped": dropped}
+
+    # The text of a Polars expression leaves out some of it: two that differ may have the same text.
+    operation, may_reuse = Operation.of("prune_dataset", config), not isinstance(where, pl.Expr)
+    pruned, reused = derive(output, operation, [source], write, may_reuse=may_reuse)
+    before, after = source.manifest.statistics, pruned.manifest.statistics
+    dropped: dict[str, int] = pruned.manifest.report["dropped"]
+    return PruningResult(
+        dataset=pruned.ref,
+        source=source.ref,
+        before=before,
+        after=after,
+        dropped=dropped,
+        dropped_episodes=sum(dropped.values()),
+        dropped_steps=before.steps - after.steps,
+        further_pieces=after.episodes + sum(dropped.values()) - before.episodes,
+        reused=reused,
+    )
+
+
+def finite_episodes(source: Dataset) -> np.ndarray:
+    """(episodes,) booleans: no observation, action or reward of the episode is NaN or infinite. Reads them all."""
+
+    def is_finite(episode: Episode) -> bool:
+        trees = (episode.observations, episode.actions, episode.rewards)
+        arrays = (array for tree in trees for array in nested.leaves(tree))
+        return all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
+
+    return np.array([is_finite(episode) for group in row_groups(source) for episode in group.episodes(STEP_CORE)], bool)
+
+
+def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
+    if config.columns is None:
+        return None
+    if source.manifest.format == "episodes":
+        raise ConfigError("Columns can be chosen in table format only; in episode format an episode is one value.")
+    present = schema_of(source).names
+    if missing := sorted(set(config.columns) - set(present)):
+        raise SchemaError(f"{source.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+    return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
+
+
+def _nothing_left(source: Dataset, index: pl.DataFrame, config: PruningConfig) -> EmptyDatasetError:
+    facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
+    facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
+    rules = [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
+    rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]
+    rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
+    return EmptyDatasetError(
+        f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "
+        f"{', '.join(facts)}. No version was committed."
+    )

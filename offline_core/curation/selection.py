@@ -1,0 +1,93 @@
+"""Choose the episodes to keep by rules, and count which rule drops each of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from offline_core.curation.condition import Condition, without_nan
+from offline_core.curation.config import PruningConfig
+from offline_core.episodes import columns
+from offline_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is kept of a dataset's episodes."""
+
+    keep: np.ndarray
+    """(episodes,) booleans, in the order of the index."""
+    dropped: dict[str, int]
+    """How many episodes each rule dropped of those that the rules before it had left."""
+
+
+def choose(
+    index: pl.DataFrame,
+    config: PruningConfig,
+    *,
+    where: Condition | None = None,
+    finite: np.ndarray | None = None,
+    refusals: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Choice:
+    """The episodes that meet the conditions, rule after rule.
+
+    Arguments:
+        index: with the columns that `index_names` names.
+        where: the condition, understood (see `condition`).
+        finite: (episodes,) whether all values of an episode are; None passes over that rule.
+        refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
+    """
+    keep = np.ones(len(index), bool)
+    dropped: dict[str, int] = {}
+
+    def apply(rule: str, kept: np.ndarray) -> None:
+        nonlocal keep
+        dropped[rule] = dropped.get(rule, 0) + int((keep & ~kept).sum())
+        keep = keep & kept
+
+    if finite is not None:
+        apply("drop_non_finite", finite)
+    if where is not None:
+        apply("where", where.met(without_nan(index)).fill_null(False).to_numpy())
+    if config.drop_duplicates:
+        left = np.flatnonzero(keep)
+        first = np.zeros(len(index), bool)
+        first[left[index[columns.CONTENT].gather(left).is_first_distinct().to_numpy()]] = True
+        apply("drop_duplicates", first)
+    if refusals is not None:
+        refused_by = refusals(keep)
+        for number, own in enumerate(config.filters):
+            apply(str(own), refused_by != number)
+    if config.keep_top_fraction is not None:
+        candidates = np.flatnonzero(keep)
+        count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001
+        best = np.argsort(-index[columns.RETURN].to_numpy()[candidates], kind="stable")[:count]  # among equals the earlier one
+        top = np.zeros(len(index), bool)
+        top[candidates[best]] = True
+        apply("keep_top_fraction", top)
+    return Choice(keep, dropped)
+
+
+def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:
+    """What an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
+
+    Raises:
+        ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's.
+    """
+    if where is not None and config.where is not None:
+        raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
+    if (given := config.where if where is None else where) is None:
+        return None
+    found = Condition.sql(given) if isinstance(given, str) else Condition(str(given), given)
+    found.require(columns.EPISODE_METADATA)
+    return found
+
+
+def index_names(config: PruningConfig, where: Condition | None) -> list[str]:
+    """The columns of `columns.EPISODE_METADATA` that the rules look at, and all of `columns.EPISODE_SUMMARY`."""
+    wanted = {*columns.EPISODE_SUMMARY, *(where.names if where else ()), *([columns.CONTENT] if config.drop_duplicates else ())}
+    return [name for name in columns.EPISODE_METADATA if name in wanted]

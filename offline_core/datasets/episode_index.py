@@ -1,0 +1,116 @@
+"""The episode index: one row an episode, read from metadata columns where a dataset has them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from offline_core.datasets.read_errors import not_imported
+from offline_core.datasets.row_groups import RowGroup, row_groups
+from offline_core.episodes import columns
+from offline_core.episodes.codec import unpack
+from offline_core.episodes.episode import return_of
+from offline_core.episodes.metadata import SCHEMA, complete, content_of, policy_of, success_of
+
+if TYPE_CHECKING:
+    from offline_core.datasets.dataset import Dataset
+
+_PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+"""Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
+
+_STEP_SUMMARY = [columns.EPS_ID, columns.T, columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS]
+STEP_CORE = [*_STEP_SUMMARY, columns.OBS, columns.NEW_OBS, columns.ACTIONS]
+"""The columns that make up an episode."""
+
+
+def episode_index(dataset: Dataset, names: Sequence[str] = columns.EPISODE_SUMMARY) -> pl.DataFrame:
+    """The columns `names` of `columns.EPISODE_METADATA`, one row an episode, in the order of the data.
+
+    Reads only these columns of episode files, and five columns of step tables. In step tables, success and policy_id read one
+    more column each, and content reads all observations and actions. Older episode files lack these three: success and
+    policy_id are null, content is computed.
+
+    Raises:
+        SchemaError: the dataset is a foreign folder, which has no such columns.
+    """
+    if dataset.is_foreign:
+        raise not_imported(dataset.location.uri)
+    one = _from_rows if dataset.manifest.format == "episodes" else _from_steps
+    return pl.concat([pl.DataFrame(one(group, names).select(list(names))) for group in row_groups(dataset)])
+
+
+def indexed_row_groups(dataset: Dataset, index: pl.DataFrame) -> Iterator[tuple[RowGroup, np.ndarray]]:
+    """The row groups of a dataset, each with the numbers of its episodes (rows of `episode_index`)."""
+    lengths = index[columns.LENGTH].to_numpy() if dataset.manifest.format == "table" else np.ones(len(index), np.int64)
+    ends = np.cumsum(lengths)
+    rows = episode = 0
+    for group in row_groups(dataset):
+        rows += group.num_rows
+        first, episode = episode, int(np.searchsorted(ends, rows, side="right"))
+        yield group, np.arange(first, episode)
+
+
+def _from_rows(group: RowGroup, names: Sequence[str]) -> pa.Table:
+    index = complete(group.read([*names, columns.EPS_ID]))
+    if columns.CONTENT in names and index[columns.CONTENT].null_count:
+        return _with(index, columns.CONTENT, [content_of(episode) for episode in group.episodes()])
+    return index
+
+
+def _from_steps(group: RowGroup, names: Sequence[str]) -> pa.Table:
+    """Row groups end where episodes end, so each is aggregated alone."""
+    steps = pl.DataFrame(group.read(_STEP_SUMMARY))
+    episodes = steps.group_by(columns.EPS_ID, maintain_order=True).agg(
+        pl.col(columns.T).first().alias(columns.T_STARTED),
+        pl.len().cast(pl.Int64).alias(columns.LENGTH),
+        pl.col(columns.TERMINATEDS).any().alias(columns.TERMINATED),
+        pl.col(columns.TRUNCATEDS).any().alias(columns.TRUNCATED),
+    )
+    ends = episodes[columns.LENGTH].to_numpy().cumsum()
+    starts = ends - episodes[columns.LENGTH].to_numpy()
+    rewards = steps[columns.REWARDS].cast(pl.Float64).to_numpy()
+    returns = [return_of(rewards[start:end]) for start, end in zip(starts, ends, strict=True)]
+    index = complete(episodes.with_columns(pl.Series(columns.RETURN, returns, pl.Float64)).to_arrow())
+    if columns.SUCCESS in names and columns.INFOS in group.names:
+        last = group.read([columns.INFOS])[columns.INFOS].take(pa.array(ends - 1)).to_pylist()
+        index = _with(index, columns.SUCCESS, [success_of(unpack(info)) for info in last])
+    if columns.POLICY_ID in names and columns.CUSTOM_DATA in group.names:
+        first = group.read([columns.CUSTOM_DATA])[columns.CUSTOM_DATA].take(pa.array(starts)).to_pylist()
+        index = _with(index, columns.POLICY_ID, [None if data is None else policy_of(unpack(data)) for data in first])
+    if columns.CONTENT in names:
+        index = _with(index, columns.CONTENT, [content_of(episode) for episode in group.episodes(STEP_CORE)])
+    return index
+
+
+def _with(index: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
+    return index.set_column(index.schema.get_field_index(name), SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type))
+
+
+def first_parts(index: pl.DataFrame) -> np.ndarray:
+    """(episodes,) for each episode the number of its trajectory's first part: its own number unless it is a later part.
+
+    Imports and prunings leave parts of an episode where steps are missing. They share an id, up to a part that terminated.
+
+    Arguments:
+        index: `episode_index` of a dataset, with eps_id, t_started and terminated.
+    """
+    ids = index[columns.EPS_ID].to_list()
+    bases = [_PART_SUFFIX.sub("", eps_id) for eps_id in ids]
+    starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
+    keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
+    terminated = index[columns.TERMINATED].to_list()
+    continues = [
+        bases[before] == bases[now] and (not terminated[before] or keys[before] == keys[now])
+        for before, now in itertools.pairwise(order.tolist())
+    ]
+    begins = np.array([True, *(not each for each in continues)])
+    first = np.zeros(len(order), int)
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    return first

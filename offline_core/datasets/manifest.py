@@ -1,0 +1,178 @@
+"""The manifest of a dataset version: its files, their statistics, and their lineage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.datasets.statistics import ColumnStatistics, merge_columns
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.provenance import provenance
+from offline_core.runtime.user_code import code_digests
+
+Format = Literal["episodes", "table"]
+
+
+class _Record(BaseModel):
+    # Later versions may add fields. Returns and arguments of environments may be infinite, which JSON's null would lose.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+
+class Summary(_Record):
+    """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
+
+    count: int = 0
+    mean: float = 0.0
+    std: float = 0.0
+    min: float | None = None
+    max: float | None = None
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Summary:
+        if len(values) == 0:
+            return cls()
+        numbers = values.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # of infinite returns the deviation is NaN
+            mean, std = float(numbers.mean()), float(numbers.std())
+        return cls(count=len(numbers), mean=mean, std=std, min=float(numbers.min()), max=float(numbers.max()))
+
+    def merge(self, other: Summary) -> Summary:
+        """Merge two summaries."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, distance = self.count + other.count, other.mean - self.mean
+        variance = (self.count * self.std * self.std + other.count * other.std * other.std) / count
+        variance += distance * (distance * (self.count / count) * (other.count / count))
+        return Summary(
+            count=count,
+            mean=self.mean + distance * (other.count / count),
+            std=math.sqrt(variance),
+            min=min((end for end in (self.min, other.min) if end is not None), default=None),
+            max=max((end for end in (self.max, other.max) if end is not None), default=None),
+        )
+
+
+class Statistics(_Record):
+    """Counts and statistics of a dataset."""
+
+    episodes: int = 0
+    steps: int = 0
+    terminated: int = 0
+    truncated: int = 0
+    returns: Summary = Summary()
+    lengths: Summary = Summary()
+    columns: dict[str, ColumnStatistics] | None = None
+    """By the name of the leaf (`obs/position`); None: unknown."""
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Merge the statistics of two datasets; columns stay known only if both have them."""
+        if not (self.episodes and other.episodes):
+            return self if self.episodes else other
+        return Statistics(
+            episodes=self.episodes + other.episodes,
+            steps=self.steps + other.steps,
+            terminated=self.terminated + other.terminated,
+            truncated=self.truncated + other.truncated,
+            returns=self.returns.merge(other.returns),
+            lengths=self.lengths.merge(other.lengths),
+            columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
+        )
+
+
+class FileEntry(_Record):
+    """A data file; `path` is relative to the dataset's folder. Episodes and steps of foreign files are unknown: 0."""
+
+    path: str
+    rows: int
+    episodes: int
+    steps: int
+    bytes: int
+    sha256: str
+    footer_sha256: str | None = None
+    """Of the Parquet footer, which page checksums do not cover; None in older manifests and for foreign files."""
+
+
+class Parent(_Record):
+    """An input of the operation: a dataset version, a checkpoint, or foreign files."""
+
+    kind: Literal["dataset", "checkpoint", "files"]
+    uri: str
+    version: int | None = None
+    fingerprint: str
+
+
+class Operation(_Record):
+    """The operation that wrote the dataset: name, version of its behaviour, and parameters."""
+
+    name: str
+    version: int = 1
+    config: dict[str, Any] = {}
+    code: dict[str, str] = Field({}, exclude_if=lambda code: not code)
+    """Digests of user code by import path; see `code_digests`."""
+
+    @classmethod
+    def of(
+        cls, name: str, config: BaseModel, *, version: int = 1, exclude: AbstractSet[str] = frozenset(), **more: Any
+    ) -> Operation:
+        """The operation with the parameters of `config` except those excluded, and `more`."""
+        parameters = config.model_dump(mode="json", exclude=set(exclude)) | more
+        return cls(name=name, version=version, config=parameters, code=code_digests(config))
+
+
+READS: Literal[1] = 1
+"""The manifest format that this version reads and writes."""
+
+
+class Manifest(_Record):
+    """One committed version of a dataset."""
+
+    manifest_version: Literal[1] = READS
+    version: int
+    format: Format
+    operation: Operation
+    parents: list[Parent] = []
+    environment: EnvironmentSpec | None = None
+    observation_space: dict[str, Any] | None = None
+    action_space: dict[str, Any] | None = None
+    statistics: Statistics
+    files: list[FileEntry]
+    report: dict[str, Any] = {}
+    """Report of the operation; not part of the fingerprint."""
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the content and its operation, not its location or time: 16 hex digits of a SHA-256."""
+        files = [(file.path, file.sha256) for file in self.files]
+        return digest([self.format, *_done(self.operation, self.parents), files])
+
+    @property
+    def identity(self) -> str:
+        """See `identity_of`."""
+        return identity_of(self.operation, self.parents)
+
+
+def identity_of(operation: Operation, parents: Sequence[Parent]) -> str:
+    """16 hex digits that identify an operation, its version and parameters, and the content of its parents.
+
+    A result of the same identity is reused.
+    """
+    return digest(_done(operation, parents))
+
+
+def _done(operation: Operation, parents: Sequence[Parent]) -> list[Any]:
+    return [operation.model_dump(mode="json"), [(parent.kind, parent.fingerprint) for parent in parents]]
+
+
+def digest(value: Any) -> str:
+    """16 hex digits that identify a JSON-able value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,203 @@
+"""The row groups of a dataset: parts of its files that any process reads alone, in any order."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offline_core.episodes import Episode, columns, decode, table_to_episodes
+from offline_core.errors import EmptyDatasetError, SchemaError, within
+from offline_core.storage.location import Location
+from offline_core.storage.parquet_files import open_parquet, parquet_errors, read_footer
+
+if TYPE_CHECKING:
+    import ray.data
+
+    from offline_core.datasets.dataset import Dataset
+
+READERS = 8
+PREFETCH_BYTES = 64 * 2**20
+"""Bytes of row groups read before they are needed: enough to keep a network connection busy."""
+
+READ_SECONDS = "_read_seconds"
+
+_passes = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group of a data file, picklable; in a committed dataset it holds whole episodes."""
+
+    file: Location
+    sha256: str
+    """Of the file, to notice that another file has replaced it."""
+    footer_sha256: str | None
+    """See `FileEntry`."""
+    number: int
+    num_rows: int
+    size_bytes: int
+    """Before compression."""
+    pass_number: int = 0
+    """Counts calls of `row_groups`: each pass over a dataset reads and verifies footers anew."""
+    spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = field(default=(None, None), compare=False)
+    """(observation space, action space) of the manifest."""
+
+    @property
+    def uri(self) -> str:
+        return self.file.uri
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns."""
+        return list(self._footer.schema.to_arrow_schema().names)
+
+    def read(self, names: Sequence[str] | None = None) -> pa.Table:
+        """Its rows, with the columns `names` (absent ones are skipped) or all.
+
+        Raises:
+            CorruptFileError: the file is damaged.
+            StorageError: it cannot be read.
+        """
+        with parquet_errors(self.uri), open_parquet(self.file, self._footer) as file:
+            return file.read_row_group(self.number, columns=None if names is None else list(names))
+
+    def episodes(self, names: Sequence[str] | None = None, *, only: np.ndarray | None = None) -> list[Episode]:
+        """Its episodes, not validated; they get the dataset's spaces unless they have their own.
+
+        Arguments:
+            names: of a step table only these columns.
+            only: (episodes,) booleans: leave out the others; in episode format they are not decoded.
+
+        Raises:
+            CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
+        """
+        with within(uri=self.uri):
+            if columns.ITEM in self.names:
+                items = self.read([columns.ITEM])[columns.ITEM]
+                found = [decode(item) for item in (items if only is None else items.filter(pa.array(only))).to_pylist()]
+            else:
+                found = table_to_episodes(self.read(names))
+                found = found if only is None else list(itertools.compress(found, only))
+            return [self._with_spaces(episode) for episode in found]
+
+    @property
+    def _footer(self) -> pq.FileMetaData:
+        return _footer(self.file, self.sha256, self.footer_sha256, self.pass_number)
+
+    def _with_spaces(self, episode: Episode) -> Episode:
+        observation_space, action_space = self.spaces
+        if episode.observation_space is None and observation_space is not None:
+            episode = replace(episode, observation_space=observation_space)
+        if episode.action_space is None and action_space is not None:
+            episode = replace(episode, action_space=action_space)
+        return episode
+
+
+@functools.lru_cache(maxsize=256)
+def _footer(file: Location, sha256: str, footer_sha256: str | None, pass_number: int) -> pq.FileMetaData:
+    """Read once a pass in each process, however many row groups the file has."""
+    return read_footer(file, footer_sha256)
+
+
+def row_groups(dataset: Dataset, require: Sequence[str] = ()) -> Iterator[RowGroup]:
+    """The row groups of a dataset in the order of its manifest; reads footers, a few files ahead, and no data.
+
+    Arguments:
+        require: columns that the dataset must have.
+
+    Raises:
+        SchemaError: it lacks a required column.
+        CorruptFileError: a file is truncated or damaged; the message names it.
+    """
+    if require:
+        present = schema_of(dataset).names
+        if missing := [name for name in require if name not in present]:
+            raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+    spaces, pass_number = (dataset.observation_space, dataset.action_space), next(_passes)
+    files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in dataset.manifest.files]
+    for start in range(0, len(files), READERS):
+        some = files[start : start + READERS]
+        with ThreadPoolExecutor(len(some)) as pool:
+            footers = list(pool.map(lambda file: _footer(*file, pass_number), some))
+        for file, footer in zip(some, footers, strict=True):
+            for number in range(footer.num_row_groups):
+                group = footer.row_group(number)
+                yield RowGroup(*file, number, group.num_rows, group.total_byte_size, pass_number, spaces)
+
+
+def schema_of(dataset: Dataset) -> pa.Schema:
+    """The Arrow schema of the first file."""
+    for entry in dataset.manifest.files:
+        return read_footer(dataset.location.child(entry.path), entry.footer_sha256).schema.to_arrow_schema()
+    raise EmptyDatasetError(f"{dataset.location.uri} has no files.")
+
+
+def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a dataset, one table a row group, read one after the other."""
+    return (group.read(names) for group in row_groups(dataset))
+
+
+def read_together(groups: Sequence[RowGroup], names: Sequence[str], *, timed: bool = False) -> pa.Table:
+    """The rows of several row groups, in this order, as one table.
+
+    Arguments:
+        timed: add the column `READ_SECONDS`, whose sum is the time it took.
+    """
+    begin = time.perf_counter()
+    table = pa.concat_tables([group.read(names) for group in groups])
+    if not timed:
+        return table
+    seconds = np.zeros(table.num_rows, np.float32)
+    seconds[:1] = time.perf_counter() - begin
+    return table.append_column(READ_SECONDS, pa.array(seconds))
+
+
+def prefetch_tables(
+    groups: Sequence[RowGroup], names: Sequence[str], *, together: int = 1, timed: bool = False
+) -> Iterator[pa.Table]:
+    """`read_together` of `together` row groups at a time; threads read the next ones while one is used.
+
+    It ends its threads without waiting for them. An error's traceback may hold this generator until the garbage collector
+    ends it. The collector may run while a thread starts, which holds a lock that waiting for a thread needs.
+    """
+    waiting: deque[tuple[Future[pa.Table], int]] = deque()
+    pool = ThreadPoolExecutor(READERS)
+    read = functools.partial(read_together, timed=True) if timed else read_together
+    try:
+        for start in range(0, len(groups), together):
+            some = groups[start : start + together]
+            waiting.append((pool.submit(read, some, names), sum(group.size_bytes for group in some)))
+            while len(waiting) > 1 and sum(size for _, size in waiting) > PREFETCH_BYTES:
+                yield waiting.popleft()[0].result()
+        while waiting:
+            yield waiting.popleft()[0].result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_with_ray(
+    groups: Sequence[RowGroup], names: Sequence[str], *, together: int = 1, timed: bool = False
+) -> ray.data.Dataset:
+    """The same rows as a lazy Ray dataset: `read_together` of `together` row groups makes a block."""
+    import ray.data
+
+    blocks = max(1, -(-len(groups) // together))
+    numbers = ray.data.range(len(groups), override_num_blocks=blocks)
+    numbers.context.target_max_block_size = None  # an episode of a table is not split, however large a block becomes
+    read = functools.partial(_read_block, groups=list(groups), names=list(names), timed=timed)
+    return numbers.map_batches(read, batch_size=None, batch_format="numpy", num_cpus=1)
+
+
+def _read_block(numbers: dict[str, np.ndarray], *, groups: list[RowGroup], names: list[str], timed: bool) -> pa.Table:
+    return read_together([groups[number] for number in numbers["id"]], names, timed=timed)

@@ -1,0 +1,90 @@
+"""Parameters of an off-policy estimate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from offline_core.policies.config import NetworkConfig
+from offline_core.runtime.config import Config
+
+Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
+Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class FQEConfig(Config):
+    """How the Q function is fitted that fqe, dr and wdr are based on."""
+
+    network: NetworkConfig = Field(
+        NetworkConfig(hidden_sizes=[64, 64], activation="relu", normalize_observations=True),
+        title="Network",
+        description="Layers of the Q function; it looks at as many frames as the policy does.",
+    )
+    folds: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Parts of the episodes; what is said of each is by a Q function that is fitted to the others. 1: by one "
+        "that is fitted to all, whose intervals are too narrow.",
+    )
+    updates: int = Field(5_000, ge=1, le=10_000_000, description="Steps of the optimizer, for each part.")
+    batch_size: int = Field(256, ge=1, le=1_048_576, description="Steps per update, at most; each once before any comes again.")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Of Adam at the beginning; it falls to 0 in a line.")
+    target_rate: float = Field(
+        0.1, gt=0, le=1, description="How far the target network follows the Q function with each update (Polyak)."
+    )
+    action_samples: int = Field(
+        16, ge=1, le=4096, description="Actions of the policy whose mean is the value of an observation; Discrete needs none."
+    )
+
+    @model_validator(mode="after")
+    def _sees_one_observation(self) -> FQEConfig:
+        if self.network.recurrent or self.network.frames > 1:
+            raise ValueError("the Q function has no memory of its own: leave recurrent at None and frames at 1")
+        return self
+
+
+class OffPolicyConfig(Config):
+    """What a policy would come to, told from episodes that another one has played; and what it has to come to."""
+
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount a step; estimates are of discounted returns. 1: none.")
+    horizon: Horizon = Field(
+        "auto",
+        description="Steps of an episode that count. recorded: as many as the longest episode has. continuing: all until it "
+        "terminates, also after a truncation. auto: recorded if all episodes have one length, or those that did not terminate "
+        "all have the longest; otherwise continuing.",
+    )
+    methods: list[Method] = Field(
+        ["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"],
+        min_length=1,
+        description="Estimators; fqe, dr and wdr fit a Q function first, which takes some seconds.",
+    )
+    explore: bool = Field(
+        True, description="The policy that samples its actions; otherwise the one that always takes the most likely one."
+    )
+    behaviour: str | None = Field(
+        None,
+        title="Behaviour",
+        description="Checkpoint of the policy that acted, or of a clone of it; None: what was recorded as action_logp.",
+    )
+    fqe: FQEConfig = Field(FQEConfig(), title="Q function", description="How the Q function is fitted.")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Share of the bootstrap's resamples within an interval.")
+    resamples: int = Field(1_000, ge=10, le=1_000_000, description="Of the bootstrap, each of as many episodes as there are.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the resamples and of the Q function.")
+    require_return: float | None = Field(
+        None,
+        title="Required return",
+        allow_inf_nan=False,
+        description="Stop unless the lower end of the interval reaches this discounted return. None: report only.",
+    )
+    gate_method: Method = Field("wdr", description="Whose interval that is.")
+    min_effective_episodes: float = Field(
+        10.0, ge=1, description="With fewer effective episodes an estimate means nothing: a warning, and no promotion by it."
+    )
+
+    @model_validator(mode="after")
+    def _gate_is_estimated(self) -> OffPolicyConfig:
+        if self.require_return is not None and self.gate_method not in self.methods:
+            raise ValueError(f"gate_method {self.gate_method} is none of the methods {', '.join(self.methods)}; add it there")
+        return self

@@ -1,0 +1,282 @@
+"""Estimates what a policy would come to from what another has played: no environment is needed, and none is touched."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.reader import spaces_of
+from offline_core.datasets.result_cache import load_result, store_result
+from offline_core.episodes import EpisodeBatch, columns
+from offline_core.errors import ConfigError, PromotionError, StorageError
+from offline_core.estimation import diagnostics
+from offline_core.estimation.bootstrap import interval
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.estimators import METHODS, Estimator, unrecorded_share
+from offline_core.estimation.horizon import cut_to, find_horizon, open_before, unrecorded_steps
+from offline_core.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts
+from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.estimation.trajectories import Trajectories
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.encoder import leaf_spaces
+from offline_core.policies.lineage import Lineage, episodes_in, lineage
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.policies.policy import Policy
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+ESTIMATES = "_estimates"
+"""Folder inside a checkpoint."""
+_GATE = {"require_return", "gate_method"}
+
+
+def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> OffPolicyResult:
+    """What the policy would come to where the dataset was recorded, by each method, with an interval.
+
+    The result is kept at `<policy>/_estimates`, and found by the next call for the same. What the policy has to come to is
+    not looked at here: see `enforce`.
+
+    Arguments:
+        policy: URI of a checkpoint.
+        dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
+            `config.behaviour` does.
+        version: of the dataset; the latest if None.
+
+    Raises:
+        CheckpointError: there is no policy, or no behaviour.
+        ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
+        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
+        LearningError: the Q function grew beyond every number.
+    """
+    start = time.perf_counter()
+    manifest = read_policy_manifest(policy)
+    opened = open_dataset(dataset, version)
+    acted = None if config.behaviour is None else read_policy_manifest(config.behaviour)
+    operation = Operation.of("estimate_policy", config, version=3, exclude={*_GATE, "behaviour"})
+    parents = [manifest.parent_entry(policy), opened.parent_entry]
+    if acted is not None and config.behaviour is not None:
+        parents.append(acted.parent_entry(config.behaviour))
+    identity = identity_of(operation, parents)
+    place = Location.of(policy).child(f"{ESTIMATES}/{identity}.json")
+    if found := load_result(place, identity, OffPolicyResult, fingerprint=fingerprint_of):
+        return _told(found)
+    evaluated = load_policy(policy, manifest)
+    behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
+    for each in (evaluated, *([behaviour] if behaviour else [])):
+        _check_spaces(each, opened)
+    _check_methods(config, evaluated)
+    weighs = any(METHODS[name].size for name in config.methods)
+    if weighs:
+        _check_behaviour(evaluated, behaviour)
+    history = lineage(opened.location.uri, opened.manifest.version)
+    squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
+    logged = read_logged(
+        opened,
+        evaluated,
+        Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighs else None,
+        seen=any(METHODS[name].needs_model for name in config.methods),
+    )
+    horizon = find_horizon(config.horizon, logged)
+    logged = cut_to(logged, horizon)
+    is_open = open_before(logged, horizon)
+    first_parts, begins_late = read_parts(opened)
+    episodes = _trajectories(config, logged, evaluated, together=first_parts, horizon=horizon)
+    recorded, estimates = _estimated(config, episodes)
+    open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
+    result = OffPolicyResult(
+        uri=place.uri,
+        checkpoint=policy,
+        dataset=opened.ref,
+        behaviour=config.behaviour,
+        explore=config.explore,
+        gamma=config.gamma,
+        horizon=horizon,
+        confidence=config.confidence,
+        recorded=recorded,
+        estimates=estimates,
+        warnings=[
+            *diagnostics.about_learning(history, lineage(policy)),
+            *diagnostics.about_history(opened, history),
+            *diagnostics.about_parts(begins_late),
+            *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
+            *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
+            *diagnostics.about_horizon(config, logged.lengths, is_open, share),
+            *diagnostics.about_convergence(config, open_episodes, horizon),
+            *diagnostics.about_size(estimates, config),
+        ],
+        open_episodes=open_episodes,
+        unrecorded_share=share,
+        seconds=time.perf_counter() - start,
+    )
+    try:
+        store_result(place, identity, result, fingerprints={policy: manifest.fingerprint})
+    except StorageError as error:  # the policy's location may be read-only, and the caller has the result
+        log.warning("The estimate is not kept beside the policy: %s", error)
+    return _told(result)
+
+
+def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
+    """Stops unless the lower end of the interval of `config.gate_method` reaches `config.require_return`.
+
+    Raises:
+        ConfigError: that method was not asked for its estimate.
+        PromotionError: it does not, or too few episodes count for it to mean anything, or most of it was not recorded.
+    """
+    if config.require_return is None:
+        return
+    name, wanted = config.gate_method, config.require_return
+    if name not in result.estimates:
+        raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
+    found = result.estimates[name]
+    told = (
+        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
+        f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
+        f"{found.value:.4g}, {100 * result.confidence:g} % of resamples are within {found.low:.4g} to {found.high:.4g}"
+    )
+    size = found.effective_episodes
+    if size is not None and size < config.min_effective_episodes:
+        raise PromotionError(
+            f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
+            "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
+        )
+    if result.unrecorded_share > diagnostics.MOST_UNRECORDED:
+        raise PromotionError(
+            f"{told}, but most of that return was not recorded, and nothing shows what is said of it. If episodes end where "
+            "their recordings do, set horizon to recorded or to a number of steps; otherwise record longer episodes, or lower "
+            "gamma."
+        )
+    if not wanted <= found.low < np.inf:
+        raise PromotionError(
+            f"{told}. Record more episodes if the value reaches it and its interval is wide, train a better policy, or lower "
+            "require_return."
+        )
+    log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, found.low, wanted)
+
+
+def _told(result: OffPolicyResult) -> OffPolicyResult:
+    for warning in result.warnings:
+        log.warning("%s", warning)
+    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
+    where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
+    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
+    return result
+
+
+def _check_spaces(policy: Policy, dataset: Dataset) -> None:
+    observation_space, action_space = spaces_of(dataset)
+    if observation_space is not None and action_space is not None:
+        policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
+
+
+def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
+    fitting = [name for name in config.methods if METHODS[name].needs_model]
+    weighing = [name for name in config.methods if METHODS[name].size is not None]
+    if policy.network.recurrent and fitting:
+        raise ConfigError(
+            f"{', '.join(fitting)}: a Q function sees single observations, and this policy goes by all before them, too. "
+            "Set methods to some of is, wis, pdis, wpdis."
+        )
+    if not config.explore and weighing and any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space)):
+        raise ConfigError(
+            f"{', '.join(weighing)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
+            "true, or methods to [fqe]."
+        )
+
+
+def _check_behaviour(policy: Policy, behaviour: Policy | None) -> None:
+    if behaviour is None or policy.network.squash or not behaviour.network.squash:
+        return
+    raise ConfigError(
+        "The behaviour squashes its actions, and so never did what this policy does, which clips them to the bounds of their "
+        "Box: no weights tell what comes of that. Name a behaviour whose network.squash is that of this one, or set methods "
+        "to [fqe]."
+    )
+
+
+def _was_squashed(history: Lineage) -> bool:
+    """Whether all policies that recorded are known, and squashed their actions."""
+    recorded = episodes_in(history)
+    recorders = [
+        history.nodes[parent]
+        for parent, child in history.edges
+        if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
+    ]
+    known = [read_policy_manifest(each.uri).network.squash for each in recorders if each.state == "found"]
+    return bool(recorders) and len(known) == len(recorders) and all(known)
+
+
+def _trajectories(
+    config: OffPolicyConfig, logged: EpisodeBatch, policy: Policy, *, together: np.ndarray, horizon: int | None
+) -> Trajectories:
+    """With what a Q function says of them, if a method asks for one."""
+    make = functools.partial(
+        Trajectories,
+        lengths=logged.lengths,
+        rewards=logged.of_steps(columns.REWARDS),
+        log_ratios=logged.of_steps(LOG_RATIOS),
+        gamma=config.gamma,
+        unrecorded=unrecorded_steps(logged, horizon, config.gamma),
+    )
+    if not logged.has_last:
+        return make()
+    is_open = open_before(logged, horizon)
+    if config.gamma == 1 and horizon is None and is_open.any():
+        fitting = [name for name in config.methods if METHODS[name].needs_model]
+        raise ConfigError(
+            f"{', '.join(fitting)}: {is_open.sum():,} of {len(logged.lengths):,} episodes were truncated or cut off, and "
+            "without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or to a number "
+            "of steps, or methods to some of is, wis, pdis, wpdis."
+        )
+    from offline_core.estimation.fqe import fit_model
+
+    model = fit_model(
+        logged,
+        policy,
+        config.fqe,
+        gamma=config.gamma,
+        horizon=horizon,
+        explore=config.explore,
+        returns=make().returns,
+        together=together,
+        seed=derive_seed(config.seed, "estimate_policy"),
+    )
+    return make(model=model)
+
+
+def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, dict[str, Estimate]]:
+    """(what was recorded, what each method says)"""
+    bounds = functools.partial(
+        interval,
+        episodes=len(episodes),
+        resamples=config.resamples,
+        confidence=config.confidence,
+        seed=derive_seed(config.seed, "estimate_policy", "resamples"),
+    )
+    once = np.ones((1, len(episodes)))
+    low, high = bounds(lambda counts: (counts @ episodes.returns) / len(episodes))
+    recorded = Interval(value=float(episodes.returns.mean()), low=low, high=high)
+    estimates: dict[str, Estimate] = {}
+    with progress(len(config.methods), what="resample", unit="method") as bar:
+        for name in config.methods:
+            method = METHODS[name]
+            of: Estimator = method.estimate
+            low, high = bounds(functools.partial(of, episodes))
+            size = method.size(episodes) if method.size else None
+            estimates[name] = Estimate(
+                value=float(of(episodes, once)[0]),
+                low=low,
+                high=high,
+                effective_episodes=size.episodes if size else None,
+                largest_weight=size.largest if size else None,
+            )
+            bar.update(1)
+    return recorded, estimates

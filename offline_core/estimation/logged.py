@@ -1,0 +1,151 @@
+"""Reads a dataset for an estimate: what was recorded, and how probable it is to the policy and to the behaviour."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.episode_index import episode_index, first_parts
+from offline_core.datasets.read_errors import not_imported, reading
+from offline_core.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
+from offline_core.episodes import EpisodeBatch, columns, decode, nested
+from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.estimation.observations import Observations, distribution_inputs, tensors_of
+from offline_core.estimation.probabilities import log_probabilities
+from offline_core.policies.policy import Policy
+from offline_core.prelearner.mapper import Mapper
+from offline_core.prelearner.pipeline import Pipeline
+from offline_core.prelearner.prelearner import PreLearner
+from offline_core.runtime.progress import progress
+
+LOG_RATIOS = "log_ratios"
+"""(R,) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
+INPUTS = "inputs"
+"""(R, inputs) float32 of the policy's distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How the weights of recorded actions are computed."""
+
+    behaviour: Policy | None
+    """The policy that acted; None: by the recorded `action_logp`."""
+    explore: bool
+    """See `log_probabilities`."""
+    reaches_bounds: bool = False
+    """Likewise: the behaviour squashed, too, so that both give an action at a bound the same density."""
+
+
+def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, seen: bool) -> EpisodeBatch:
+    """All episodes of a dataset that have a step, in its order: `rewards` (float64), `terminateds`, and `LOG_RATIOS`.
+
+    Memory: 17 bytes a step, and with `seen` the observations, actions and distribution inputs of all; twice that at the end,
+    when what was read file by file is joined.
+
+    Arguments:
+        weighing: None: no method asks for `LOG_RATIOS`.
+        seen: with the columns that a Q function is fitted to (`obs`, `actions`, `INPUTS`), and the last observations.
+
+    Raises:
+        SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
+        EmptyDatasetError: there is no step.
+        SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
+    """
+    uri = dataset.location.uri
+    if dataset.is_foreign:
+        raise not_imported(uri)
+    by_column = weighing is not None and weighing.behaviour is None
+    with reading(dataset):
+        if by_column and not has_probabilities(dataset):
+            raise SchemaError(
+                f"{uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. Record with "
+                "keep_action_distribution, or map the column that says it at import; or else name the policy that acted, or a "
+                "clone of it (offline train, algorithm bc), by 'behaviour'."
+            )
+        with contextlib.closing(_batches(dataset, policy, by_column, seen)) as batches:
+            read = [_weighed(batch, policy, weighing, seen, uri) for batch in batches]
+    if not read:
+        raise EmptyDatasetError(f"{uri} holds no steps to estimate from.", uri=uri)
+    return EpisodeBatch.concatenate(read)
+
+
+def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Of the E episodes of `read_logged`: (what `first_parts` says (E,), (E,) bool which ones begin after the first step)."""
+    with reading(dataset):
+        index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
+    index = index.filter(pl.col(columns.LENGTH) > 0)
+    first = first_parts(index)
+    return first, (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
+
+
+def _batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
+    """Whole episodes, flat; without those that have no step."""
+    format = dataset.manifest.format
+    wanted = [columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS]
+    wanted += [columns.ACTION_LOGP] if by_column else []
+    given: dict[str, Any] = {
+        "format": format,
+        "wanted": wanted,
+        "needs_next_obs": needs_next_obs,
+        "where": dataset.location.uri,
+    }
+    mapper = Mapper(None, given, Pipeline.of((), (policy.observation_space, policy.action_space)))
+    names = PreLearner(**given).stored_columns()
+    assert names is not None
+    with progress(dataset.ref.steps, what="weigh", unit="step") as bar:
+        for table in prefetch_tables(list(row_groups(dataset, names)), names):
+            batch = mapper(table)
+            if batch.rows:
+                yield batch
+                bar.update(len(batch))
+
+
+def _weighed(batch: EpisodeBatch, policy: Policy, weighing: Weighing | None, seen: bool, uri: str) -> EpisodeBatch:
+    observations = Observations(batch, policy.observation_space)
+    inputs = distribution_inputs(policy, observations)
+    ratios = np.zeros(batch.rows)
+    if weighing is not None:
+        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+        own = log_probabilities(policy, inputs, taken, explore=weighing.explore, reaches_bounds=weighing.reaches_bounds)
+        if weighing.behaviour is None:
+            ratios = own.numpy() - _recorded_logs(batch, uri)
+        else:
+            acted = distribution_inputs(weighing.behaviour, observations)
+            ratios = (own - log_probabilities(weighing.behaviour, acted, taken, explore=True)).numpy()
+    rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
+    found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool), LOG_RATIOS: ratios}
+    if seen:
+        found |= {path: leaf for path, leaf in batch.columns.items() if _is_of(path, columns.OBS, columns.ACTIONS)}
+        found[INPUTS] = inputs.numpy()
+    return replace(batch, columns=found)
+
+
+def _recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
+    """(R,) float64"""
+    logs = batch[columns.ACTION_LOGP]
+    if logs.size != len(logs):
+        raise SchemaError(
+            f"{uri}: Column {columns.ACTION_LOGP} has values of shape {logs.shape[1:]} a step; it has to be one number, of the "
+            "whole action. Sum them up over its components before the import.",
+            uri=uri,
+            column=columns.ACTION_LOGP,
+        )
+    return logs.reshape(len(logs)).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def _is_of(path: str, *names: str) -> bool:
+    return path.partition(nested.PATH_SEPARATOR)[0] in names
+
+
+def has_probabilities(dataset: Dataset) -> bool:
+    """Whether the episodes of a dataset hold the probabilities of their actions."""
+    if dataset.manifest.format == "table":
+        return columns.ACTION_LOGP in schema_of(dataset).names
+    first = next((table for table in tables(dataset, [columns.ITEM]) if table.num_rows), None)
+    return first is None or columns.ACTION_LOGP in decode(first[columns.ITEM][0].as_py()).extras

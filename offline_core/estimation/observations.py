@@ -1,0 +1,92 @@
+"""Recorded observations as a policy takes them: single ones, the last frames, or whole episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from offline_core.episodes import EpisodeBatch, columns, nested
+from offline_core.episodes.nested import Nested
+from offline_core.policies.encoder import Encoder
+from offline_core.policies.policy import Policy, as_tensors
+
+ROWS_AT_A_TIME = 8192
+BYTES_AT_A_TIME = 64 * 2**20
+"""Of observations as a network sees them; its layers may take some times as much."""
+
+
+class Observations:
+    """The R observations of a batch of whole episodes, as tensors.
+
+    Arguments:
+        batch: flat, with the column `obs`, or `obs/position`, …
+        space: of one observation.
+    """
+
+    def __init__(self, batch: EpisodeBatch, space: gym.Space[Any]) -> None:
+        self.leaves: dict[str, Tensor] = tensors_of(batch, columns.OBS)
+        self.space = space
+        self.starts = torch.from_numpy(batch.offsets[:-1])
+        """(E,) int64, the first of each episode."""
+        self.lengths = torch.from_numpy(np.diff(batch.offsets))
+        """(E,) int64"""
+        self._first = torch.from_numpy(batch.first)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def at(self, rows: Tensor, *, frames: int = 1) -> Nested:
+        """The observations of rows of any shape, nested as their space: (*shape, …), or (*shape, frames, …).
+
+        The oldest frame comes first; before an episode's first observation stands that observation.
+        """
+        if frames > 1:
+            rows = torch.maximum(rows[..., None] + torch.arange(1 - frames, 1), self._first[rows][..., None])
+        taken = {path: leaf[rows] for path, leaf in self.leaves.items()}
+        return nested.unflatten(taken, columns.OBS, self.space)
+
+
+def tensors_of(batch: EpisodeBatch, name: str) -> dict[str, Tensor]:
+    """The leaves of a column by path."""
+    leaves = {path: leaf for path, leaf in batch.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] == name}
+    return as_tensors(leaves)  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def distribution_inputs(policy: Policy, observations: Observations) -> Tensor:
+    """The policy's distribution inputs for each observation, (R, inputs) float32, after all before it in its episode.
+
+    Memory: see `rows_at_a_time`, or one episode if it is recurrent.
+    """
+    at_a_time = rows_at_a_time(policy.encoder, frames=policy.network.frames)
+    if policy.network.recurrent is None:
+        rows = torch.arange(len(observations)).split(at_a_time)
+        return torch.cat([policy(observations.at(part, frames=policy.network.frames)) for part in rows])
+    inputs = torch.empty(len(observations), policy.head.inputs_size)
+    for episodes in _of_like_lengths(observations.lengths, at_a_time):
+        lengths = observations.lengths[episodes][:, None]
+        time = torch.arange(int(lengths.max()))
+        rows = observations.starts[episodes][:, None] + torch.minimum(time, lengths - 1)
+        there = (time < lengths).flatten()  # padding comes after the end, so the memory before it is not affected
+        inputs[rows.flatten()[there]] = policy(observations.at(rows))[there]
+    return inputs
+
+
+def rows_at_a_time(encoder: Encoder, *, frames: int = 1) -> int:
+    """How many observations a network processes together: `ROWS_AT_A_TIME`, or as many as take `BYTES_AT_A_TIME` as float32."""
+    return max(1, min(ROWS_AT_A_TIME, BYTES_AT_A_TIME // (4 * max(1, encoder.size) * frames)))
+
+
+def _of_like_lengths(lengths: Tensor, steps: int) -> list[Tensor]:
+    """Episodes in groups that a recurrent network processes together, of so many steps unless one alone is longer."""
+    groups: list[Tensor] = []
+    order = lengths.argsort(descending=True, stable=True)
+    while len(order):
+        together = max(1, steps // int(lengths[order[0]]))
+        groups.append(order[:together])
+        order = order[together:]
+    return groups

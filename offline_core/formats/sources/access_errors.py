@@ -1,0 +1,35 @@
+"""Tell storage errors from data errors in what readers of other libraries raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from offline_core.errors import StorageError
+from offline_core.storage.cloud_errors import as_os_error
+from offline_core.storage.storage_errors import storage_errors
+
+
+def raise_if_out_of_reach(error: BaseException, uri: str) -> None:
+    """Raise a storage error in the chain of `error`, so that data is not called damaged if the storage fails.
+
+    Raises:
+        StorageError: a server or a disk does not answer, or denies access.
+    """
+    for each in _chain(error):
+        known = as_os_error(each) if isinstance(each, Exception) else None
+        if known is None or known.errno is None:  # decoders raise OSError, too, but without errno
+            continue
+        try:
+            with storage_errors("read", uri):
+                raise each
+        except StorageError as found:
+            if found.may_pass or each is error:  # an earlier missing file may be irrelevant
+                raise
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes: HTTP clients wrap network errors."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -1,0 +1,214 @@
+"""Scan Parquet, CSV, NDJSON and Arrow IPC with Polars, with columns and row filter pushed down."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
+from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_text
+from offline_core.formats.sources.local_copy import local_file
+from offline_core.formats.sources.located_reader import BATCH_BYTES, LocatedReader
+from offline_core.formats.sources.partitions import Values
+from offline_core.formats.sources.step_reader import Unreadable
+from offline_core.formats.sources.text_lines import BadLine, copy_rows
+from offline_core.runtime.sql import shown, sql_condition
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
+
+SOURCE_ROW = "_source_row"
+"""An additional column: the number of the row in its file, from 0."""
+
+_MEASURED_ROWS = 1000
+"""Rows that are measured to choose the rows of a batch."""
+
+_TEXT = ("csv", "ndjson")
+_FILE_PATHS = "include_file_paths"
+_SAME_LINES = frozenset(
+    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
+)
+"""With only these arguments, bad lines can be found without Polars."""
+
+# All rows decide the type of a column: a reward may be 1 for ten thousand steps, and 0.5 later.
+SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
+    "parquet": functools.partial(pl.scan_parquet, glob=False),
+    "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None),
+    "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
+    "ipc": functools.partial(pl.scan_ipc, glob=False),
+}
+
+
+@dataclass(frozen=True)
+class ScannedFile(LocatedReader):
+    """One file; only the chosen columns and the row groups that can meet the condition are read.
+
+    A remote file is copied to a local disk first, as Polars does not support all filesystems.
+    """
+
+    format: str
+    """A key of `SCANS`."""
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    """SQL condition on the file's own columns."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """More arguments of Polars' scan function, such as `separator`; `include_file_paths` names a column for the URI."""
+    partition: Values = field(default_factory=dict)
+    """Columns from the names of its folders; columns of the file win."""
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are not rows become `Unreadable`."""
+        with local_file(self.location) as file:
+            if not self._is_empty(file):
+                self._check_expansion(file)
+                yield from self._batches(file)
+
+    def _check_expansion(self, file: Location) -> None:
+        """Check the expansion before Polars allocates memory."""
+        with storage_errors("read", self.uri):
+            expansion = self._expansion(file.path)
+            if self.format == "parquet":
+                check_parquet(file, expansion)
+            elif self.format in _TEXT:
+                line_end = str(self.arguments.get("eol_char", "\n")).encode() if self.format == "csv" else None
+                check_text(file, expansion, line_end=line_end)
+
+    def _expansion(self, path: str) -> Expansion:
+        columnar = 1 if self.format in _TEXT else COLUMNAR
+        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * columnar)
+
+    def _batches(self, file: Location) -> Iterator[pa.Table | Unreadable]:
+        read = 0
+        try:
+            for batch in self._read(file.path):
+                yield batch
+                read = batch[SOURCE_ROW][-1].as_py() + 1
+            return
+        except CorruptFileError as error:
+            if self.format not in _TEXT or not self._arguments.keys() <= _SAME_LINES:
+                raise
+            unread = error
+        with tempfile.NamedTemporaryFile() as rest:
+            good, bad = self._without_bad_lines(file, rest)
+            if not good or not bad:
+                raise self._corrupt(bad[0].problem) if bad else unread
+            yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
+            rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
+            for batch in self._read(rest.name):
+                copied = batch[SOURCE_ROW].to_numpy()
+                rows = copied + np.searchsorted(rows_before, copied, side="right")
+                batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
+                if batch.num_rows:
+                    yield batch
+
+    def _is_empty(self, file: Location) -> bool:
+        """Whether a text file has no bytes, such as an empty log."""
+        if self.format not in _TEXT:
+            return False
+        with storage_errors("read", self.uri):
+            return bool(file.filesystem.get_file_info(file.path).size == 0)
+
+    def _read(self, path: str) -> Iterator[pa.Table]:
+        with self._errors():
+            expansion = self._expansion(path)
+            schema = self._scanned(path, self._arguments).collect_schema()
+            if SOURCE_ROW in schema:
+                raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
+            known = {"schema": schema} if self.format in _TEXT else {}  # otherwise Polars infers it again from all rows
+            added = self._added(schema)
+            rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)
+            schema = pl.Schema({**schema, **pl.LazyFrame().select(**added).collect_schema()})
+            present = list(schema)
+            wanted = present if self.columns is None else list(self.columns)
+            if missing := sorted(set(wanted) - set(present)):
+                raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+            measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
+            if self.format not in _TEXT:
+                expansion.add(_bytes(measured))
+            small = measured.height < _MEASURED_ROWS and _bytes(measured) <= BATCH_BYTES
+            if (
+                small and self.where is None and self.format not in _TEXT
+            ):  # all rows were read: RLlib writes thousands of such files
+                if measured.height:
+                    yield measured.to_arrow()
+                return
+            width = max(1, _bytes(measured) // max(1, measured.height))
+            if self.where is not None:
+                rows = rows.filter(self._condition(self.where, schema))
+            chosen = rows.select(SOURCE_ROW, *wanted)
+            for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
+                if batch.height:
+                    if self.format not in _TEXT:
+                        expansion.add(_bytes(batch))
+                    yield batch.to_arrow()
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments for Polars, without the one that would give the path of a local copy."""
+        return {name: value for name, value in self.arguments.items() if name != _FILE_PATHS}
+
+    def _added(self, schema: Mapping[str, Any]) -> dict[str, pl.Expr]:
+        """Columns to add that the file lacks."""
+        values = {name: value for name, value in self.partition.items() if name not in schema}
+        if (name := self.arguments.get(_FILE_PATHS)) is not None:
+            if not isinstance(name, str) or name in schema or name in values:
+                raise ConfigError(f"{_FILE_PATHS} is {name!r}; it must be a name that no column of {self.uri} has.")
+            values[name] = self.uri
+        return {name: pl.lit(value, pl.Int64 if isinstance(value, int) else pl.String) for name, value in values.items()}
+
+    def _scanned(self, path: str, arguments: Mapping[str, Any]) -> pl.LazyFrame:
+        try:
+            return SCANS[self.format](path, **arguments)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {first_line(error)}.") from error
+
+    def _condition(self, where: str, schema: Mapping[str, Any]) -> pl.Expr:
+        """The condition, checked on an empty frame."""
+        condition = sql_condition(where)
+        try:
+            kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise ConfigError(f"The condition {shown(where)} cannot be used on {self.uri}: {first_line(error)}.") from error
+        if kind != pl.Boolean:
+            raise ConfigError(f"The condition {shown(where)} gives {kind} and not true or false.")
+        return condition
+
+    def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
+        """(number of rows copied to `into`, the lines that are not rows)."""
+        try:
+            return copy_rows(file, self.format, separator=self.arguments.get("separator", ","), into=into)
+        except OSError:  # the decompressor fails
+            return 0, []
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise errors of Polars as errors that name the file."""
+        try:
+            yield
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                with storage_errors("read", self.uri):  # storage fails; other OSErrors come from the decompressor
+                    raise
+            raise self._corrupt(first_line(error)) from error
+
+    def _corrupt(self, what: str) -> CorruptFileError:
+        return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.")
+
+
+def _bytes(frame: pl.DataFrame) -> int:
+    """Size in Arrow, where a repeated text is stored each time, unlike in Polars."""
+    texts = frame.select(
+        pl.col(pl.String).str.len_bytes().sum(),
+        pl.col(pl.Categorical, pl.Enum).cat.len_bytes().sum(),
+        pl.col(pl.Binary).bin.size().sum(),
+    )
+    return int(frame.estimated_size()) + sum(map(int, texts.row(0)) if texts.width else ())

@@ -1,0 +1,62 @@
+"""The protocol of a source of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from offline_core.errors import OfflineError
+
+
+class Unreadable(NamedTuple):
+    """One or more rows that cannot be read."""
+
+    uri: str
+    row: int | None
+    """Its number in the file; None for several rows, or for the rest of a file."""
+    rows: int
+    """The number of rows; 0: unknown."""
+    error: OfflineError
+    terminations: int = 0
+    """How many of them terminate an episode, as far as can be read."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.error}"
+
+    @property
+    def place(self) -> str:
+        """The file, and the row if it is a single one."""
+        return self.uri if self.row is None else f"{self.uri}, row {self.row:,}"
+
+    @property
+    def num_rows(self) -> int:
+        """Like `pa.Table.num_rows`; at least 1, so that the rows around it are not adjacent."""
+        return max(1, self.rows)
+
+
+@runtime_checkable
+class StepReader(Protocol):
+    """Reads the steps of one file, usually; a source is a list of readers.
+
+    Each is read alone, may be read in another process (so it is picklable, and opens nothing before `batches` is called), and
+    gives the same result every time.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The location of the steps, for errors and reports."""
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """The steps in their stored order, one row a step, in tables of moderate size.
+
+        Column names and types are the source's own; a column mapping makes them canonical. Values are what `from_arrow`
+        reads: numbers, text, lists of equal length, tensors, structs; infos are structs, or msgpack bytes. A reader that
+        skips rows numbers the others in a column `_source_row`. For rows that it cannot read, but can continue after, it
+        gives an `Unreadable`.
+
+        Raises:
+            DataError: the rest cannot be read; the message names the file.
+            StorageError: the storage cannot be read.
+        """

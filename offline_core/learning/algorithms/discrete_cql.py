@@ -1,0 +1,18 @@
+"""CQL(H) for Discrete actions (Kumar et al. 2020, "Conservative Q-Learning for Offline Reinforcement Learning")."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
+from offline_core.learning.algorithms.dqn import DQN
+
+
+class DiscreteCQL(DQN):
+    """Deep Q-learning with the penalty α · (log Σ exp Q(s, ·) - Q(s, a)): actions outside the data are not worth more."""
+
+    config_class = DiscreteCQLConfig
+    config: DiscreteCQLConfig
+
+    def penalty(self, all_q: Tensor, q: Tensor) -> Tensor:
+        return self.config.alpha * (all_q.logsumexp(dim=1) - q)

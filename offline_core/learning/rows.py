@@ -1,0 +1,100 @@
+"""Stored rows that are read once: kept in memory for all epochs, or cut small for a short measurement."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.datasets.row_groups import READ_SECONDS
+from offline_core.episodes import columns
+from offline_core.episodes.batch import run_starts
+
+
+class RowReader(Protocol):
+    """What reads rows instead of the files."""
+
+    def tables(
+        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+    ) -> Iterator[pa.Table]:
+        """The tables that `read` returns, in this order, so many of them at a time."""
+
+    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
+        """The blocks of the `ray.data.Dataset` that `read` returns, in this order."""
+
+
+class CachedRows:
+    """Reads once: into this process, or into Ray's object store for a pool of prelearners.
+
+    Memory: the rows as they are stored, without Parquet's compression.
+    """
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] | None = None
+        self._blocks: list[Any] | None = None
+
+    def tables(
+        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+    ) -> Iterator[pa.Table]:
+        if self._tables is None:
+            self._tables = list(read())
+        order = range(len(self._tables)) if order is None else order
+        for start in range(0, len(order), together):
+            yield pa.concat_tables([self._tables[number] for number in order[start : start + together]])
+
+    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
+        import ray.data
+
+        if self._blocks is None:
+            rows = read()
+            rows.context.execution_options.preserve_order = True
+            self._blocks = rows.materialize().to_arrow_refs()
+        return ray.data.from_arrow_refs(self._blocks if order is None else [self._blocks[number] for number in order])
+
+
+class SampleRows:
+    """Cuts what is read into tables of 1, 2, 4 … whole episodes, so that a measurement of costly mapping can stop early.
+
+    Arguments:
+        cuts: rows are a dataset's, of episodes or steps. Of others only a user's prelearner knows what belongs together, so
+            they come as they are read.
+    """
+
+    def __init__(self, *, cuts: bool) -> None:
+        self._cuts = cuts
+
+    def tables(
+        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+    ) -> Iterator[pa.Table]:
+        """In the order of `read`, each with its share of the seconds that reading took."""
+        begin = time.perf_counter()
+        for table in read():
+            took = time.perf_counter() - begin
+            for start, stop in _doubled(_starts(table) if self._cuts else np.zeros(1, int), table.num_rows):
+                seconds = np.zeros(stop - start, np.float32)
+                seconds[:1] = took * (stop - start) / table.num_rows
+                yield table.slice(start, stop - start).append_column(READ_SECONDS, pa.array(seconds))
+            begin = time.perf_counter()
+
+    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
+        """Not measured: a pool of prelearners."""
+        raise NotImplementedError
+
+
+def _starts(table: pa.Table) -> np.ndarray:
+    """Rows at which the table may be cut."""
+    if columns.ITEM in table.column_names:
+        return np.arange(table.num_rows)
+    if columns.EPS_ID in table.column_names:
+        return run_starts(table[columns.EPS_ID].combine_chunks())
+    return np.zeros(1, int)
+
+
+def _doubled(starts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of 1, 2, 4 … episodes, to the end."""
+    edges = [*starts[(2 ** np.arange(len(starts).bit_length()) - 1)].tolist(), rows] if rows else []
+    return itertools.pairwise(edges)

@@ -1,0 +1,206 @@
+"""The lineage of a dataset or policy, as a graph of its ancestors and as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal
+
+from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.datasets.manifest import Manifest, Parent
+from offline_core.errors import OfflineError, StorageUnavailableError
+from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.storage.location import Location
+
+Kind = Literal["dataset", "checkpoint", "files"]
+State = Literal["found", "missing", "replaced", "imported", "unreachable"]
+"""`replaced`: the URI holds another version by now; `imported`: files of other programs, which have no manifest."""
+
+MAX_NODES = 40
+MAX_NAME = 48
+_STATES = {
+    "missing": "missing",
+    "replaced": "replaced since",
+    "imported": "imported files",
+    "unreachable": "storage does not answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A dataset version, a checkpoint, or imported files."""
+
+    kind: Kind
+    uri: str
+    version: int | None
+    state: State
+    operation: str | None = None
+    """What made it; None: not known."""
+    episodes: int | None = None
+    steps: int | None = None
+    mean_return: float | None = None
+    created_at: datetime | None = None
+    provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fingerprint: str | None = None
+    """As its child recorded it, whatever the URI holds now; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Numbered nodes, the requested one first, and edges (parent, child)."""
+
+    nodes: list[Node]
+    edges: list[tuple[int, int]]
+    is_whole: bool = True
+    """False: the graph has more than `MAX_NODES` nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A node as its child names it; without a fingerprint, whatever the URI holds."""
+
+    kind: Kind
+    uri: str
+    version: int | None
+    fingerprint: str | None
+
+
+def lineage(uri: str, version: int | None = None) -> Lineage:
+    """The ancestors of `uri`: a checkpoint, a dataset (its latest version if None), or else files.
+
+    A parent is looked up at its URI. A missing or replaced one is a node without parents.
+    """
+    location = Location.of(uri)
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    numbers: dict[tuple[str, int | None, str | None], int] = {}
+    is_whole = True
+    kind: Kind = "checkpoint" if location.child(POLICY_FILE).is_file() else "dataset"
+    waiting: deque[tuple[_Named, int | None]] = deque([(_Named(kind, location.uri, version, None), None)])
+    while waiting:
+        named, child = waiting.popleft()
+        key = (named.uri, named.version, named.fingerprint)
+        if key not in numbers:
+            if len(nodes) == MAX_NODES:
+                is_whole = False
+                continue
+            numbers[key] = len(nodes)
+            node, parents = _look_up(named)
+            nodes.append(node)
+            waiting.extend((_Named(p.kind, p.uri, p.version, p.fingerprint), numbers[key]) for p in parents)
+        if child is not None and (edge := (numbers[key], child)) not in edges:
+            edges.append(edge)
+    return Lineage(nodes, edges, is_whole)
+
+
+def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
+    """The requested node, and the datasets and files whose episodes it holds or has learned from; nearest first.
+
+    Neither the data of a policy that recorded, nor the held-out data of a training, which is the second parent of its
+    checkpoints.
+
+    Arguments:
+        beyond_splits: include the source of a split, which also holds the episodes of the other side.
+    """
+    found = [0]
+    for child in found:  # it grows meanwhile
+        parents = [parent for parent, made in graph.edges if made == child]
+        if graph.nodes[child].kind == "checkpoint":
+            parents = parents[:1]
+        elif graph.nodes[child].operation == "split_dataset" and not beyond_splits:
+            parents = []
+        else:
+            parents = [parent for parent in parents if graph.nodes[parent].kind != "checkpoint"]
+        found += [parent for parent in parents if parent not in found]
+    return [graph.nodes[number] for number in found]
+
+
+def mermaid(graph: Lineage) -> str:
+    """The graph as a Mermaid flowchart, from the oldest ancestor on the left to the requested node on the right."""
+    lines = ["flowchart LR"]
+    for number, node in enumerate(graph.nodes):
+        opening, closing = {"dataset": ("[", "]"), "checkpoint": ("([", "])"), "files": ("[/", "/]")}[node.kind]
+        text = "<br/>".join(map(_escaped, label(node)))
+        lines.append(f'  n{number}{opening}"{text}"{closing}')
+    lines += [f"  n{parent} --> n{child}" for parent, child in graph.edges]
+    if not graph.is_whole:
+        lines += ['  more["… and more"] --> ' + f"n{len(graph.nodes) - 1}"]
+    lost = [f"n{number}" for number, node in enumerate(graph.nodes) if node.state in ("missing", "replaced")]
+    if lost:
+        lines += ["  classDef lost stroke-dasharray: 4 3", f"  class {','.join(lost)} lost"]
+    return "\n".join(lines) + "\n"
+
+
+def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
+    def without_parents(state: State, version: int | None = named.version) -> tuple[Node, list[Parent]]:
+        return Node(named.kind, named.uri, version, state, fingerprint=named.fingerprint), []
+
+    try:
+        manifest = _manifest(named)
+    except StorageUnavailableError:
+        return without_parents("unreachable")
+    except OfflineError:  # opening it says why
+        return without_parents("missing")
+    if manifest is None:
+        return without_parents("imported")
+    dataset = manifest if isinstance(manifest, Manifest) else None
+    version = dataset.version if dataset else None
+    if named.fingerprint not in (None, manifest.fingerprint):
+        return without_parents("replaced", version)
+    node = Node(
+        named.kind,
+        named.uri,
+        version,
+        "found",
+        operation=manifest.operation.name,
+        episodes=dataset.statistics.episodes if dataset else None,
+        steps=dataset.statistics.steps if dataset else None,
+        mean_return=None if isinstance(manifest, Manifest) else manifest.metrics.get("episode_return_mean"),
+        created_at=manifest.created_at,
+        provenance=manifest.provenance,
+        fingerprint=manifest.fingerprint,
+    )
+    return node, list(manifest.parents)
+
+
+def _manifest(named: _Named) -> Manifest | PolicyManifest | None:
+    """The manifest at the URI; None: files, which have none."""
+    if named.kind == "checkpoint":
+        return read_policy_manifest(named.uri)
+    if named.kind == "files" or named.version == 0 or (named.version is None and not versions(named.uri)):
+        return None  # a folder of imported files is not read for this
+    return open_dataset(named.uri, named.version).manifest
+
+
+def _short(uri: str) -> str:
+    """The last two names of a path; of a URI, its bucket as well."""
+    scheme, slashes, path = uri.rstrip("/").rpartition("://")
+    bucket, *folders = path.split("/")
+    if not slashes:
+        return "/".join(folders[-2:]) if folders else bucket
+    return "/".join([f"{scheme}://{bucket}", *(["…"] if len(folders) > 2 else []), *folders[-2:]])
+
+
+def label(node: Node) -> list[str]:
+    """A node in a few short lines."""
+    name = _short(node.uri)
+    if len(name) > MAX_NAME:
+        name = f"…{name[1 - MAX_NAME :]}"
+    lines = [name if not node.version else f"{name} version {node.version}"]
+    if node.operation is not None:
+        lines.append(node.operation.replace("_", " "))
+    if node.episodes is not None:
+        lines.append(f"{node.episodes:,} episodes, {node.steps:,} steps")
+    if node.mean_return is not None:
+        lines.append(f"return {node.mean_return:.1f}")
+    if node.state != "found":
+        lines.append(_STATES[node.state])
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Plain text inside a quoted Mermaid label: an underscore would begin Markdown, `<` HTML, and `style:` a style."""
+    return "".join(c if c.isalpha() or c.isdigit() or c in " ,/-…" else f"#{ord(c)};" for c in text)

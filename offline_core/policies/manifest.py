@@ -1,0 +1,114 @@
+"""What a checkpoint is and where it comes from: `policy.json`. Reading it loads neither weights nor Torch."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offline_core.datasets.manifest import Operation, Parent
+from offline_core.errors import (
+    CheckpointError,
+    ConfigError,
+    CorruptFileError,
+    LocationError,
+    StorageError,
+    StorageUnavailableError,
+)
+from offline_core.policies.config import NetworkConfig
+from offline_core.runtime.code_permission import recorded_environment
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.provenance import provenance
+from offline_core.storage.json_files import reason_of, without_checksum
+from offline_core.storage.location import Location
+
+POLICY_FILE = "policy.json"
+READS: Literal[1] = 1
+"""The version of the checkpoint format that is written and read."""
+
+
+class PolicyManifest(BaseModel):
+    """The network and spaces of a checkpoint, and its lineage."""
+
+    # Metrics may be NaN, and arguments of an environment infinite: JSON's null could not be read back.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+    checkpoint_version: Literal[1] = READS
+    network: NetworkConfig
+    value_function: bool
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    environment: EnvironmentSpec | None = None
+    operation: Operation
+    parents: list[Parent] = []
+    metrics: dict[str, float] = {}
+    weights_file: str
+    weights_sha256: str
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 16 hex digits of the weights' SHA-256."""
+        return self.weights_sha256[:16]
+
+    def parent_entry(self, uri: str) -> Parent:
+        """This checkpoint as a parent in the manifest of another result."""
+        return Parent(kind="checkpoint", uri=Location.of(uri).uri, fingerprint=self.fingerprint)
+
+
+def read_policy_manifest(uri: str) -> PolicyManifest:
+    """Read `policy.json` without loading weights.
+
+    Raises:
+        CheckpointError: it does not exist, or cannot be read.
+        StorageUnavailableError: the storage does not answer now.
+    """
+    location = Location.of(uri).child(POLICY_FILE)
+    try:
+        return PolicyManifest.model_validate_json(without_checksum(Location.of(uri).inside(POLICY_FILE).read(), location.uri))
+    except StorageUnavailableError:
+        raise
+    except LocationError as error:
+        raise CheckpointError(f"The policy at {uri} is not read: {error}") from error
+    except StorageError as error:
+        location.check_bucket()
+        raise CheckpointError(
+            f"There is no policy at {uri}: {error} Train one with 'offline train-expert' or 'offline train'."
+        ) from error
+    except CorruptFileError as error:
+        raise CheckpointError(str(error)) from error
+    except ValidationError as error:
+        reason = reason_of(error, "checkpoint_version", READS)
+        raise CheckpointError(f"{location.uri} is not a policy checkpoint that can be read: {reason}.") from error
+
+
+def environment_for(policy: str, manifest: PolicyManifest, chosen: EnvironmentSpec | None) -> EnvironmentSpec:
+    """The environment to play in: `chosen`, or the one that the policy at URI `policy` was trained in.
+
+    Raises:
+        ConfigError: neither is known.
+        UnsafeDataError: the checkpoint names code that nothing allows.
+    """
+    environment = chosen or recorded_environment(manifest.environment, file=policy)
+    if environment is None:
+        raise ConfigError(f"Policy {policy} does not name the environment it was trained in; set the parameter 'environment'.")
+    return environment
+
+
+def fingerprint_of(uri: str) -> str | None:
+    """The fingerprint of the checkpoint at `uri`; None if it does not exist or is incomplete.
+
+    Raises:
+        StorageUnavailableError: the storage does not answer now.
+    """
+    try:
+        manifest = read_policy_manifest(uri)
+        weights = Location.of(uri).inside(manifest.weights_file).read()
+    except StorageUnavailableError:
+        raise
+    except (CheckpointError, StorageError):
+        return None
+    return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None

@@ -1,0 +1,41 @@
+"""What a policy remembers of the episodes that it plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from offline_core.episodes import nested
+from offline_core.episodes.nested import Nested
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyState:
+    """The memory of B episodes, one a row. `Policy.initial_state` makes it, `Policy.act` takes it and returns the next one."""
+
+    starts: np.ndarray
+    """(B,) bool: the next observation is the first of its episode."""
+    frames: Nested | None = None
+    """(B, frames, …): the latest observations as numpy arrays, the oldest first."""
+    memory: Tensor | None = None
+    """(B, units) of a recurrent policy."""
+
+    def reset(self, starts: np.ndarray) -> PolicyState:
+        """Forget what was seen in the rows where `starts` (B,) is true: a new episode begins there."""
+        if self.frames is None and self.memory is None:
+            return self  # nothing was seen
+        return PolicyState(self.starts | starts, self.frames, self.memory)
+
+    def stacked(self, observations: Nested, frames: int) -> Nested:
+        """(B, frames, …): the frames after these observations (B, …); before its first one, an episode repeats that."""
+
+        def push(leaf: np.ndarray, stack: np.ndarray) -> np.ndarray:
+            pushed = np.concatenate([stack[:, 1:], leaf[:, None]], axis=1)
+            pushed[self.starts] = leaf[self.starts][:, None]
+            return pushed
+
+        if self.frames is None:
+            return nested.map_leaves(lambda leaf: np.repeat(leaf[:, None], frames, axis=1), observations)
+        return nested.map_leaves(push, observations, self.frames)

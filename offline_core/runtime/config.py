@@ -1,0 +1,82 @@
+"""What all parameter models share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from offline_core.errors import ConfigError
+
+MAX_PROBLEMS = 5
+
+
+class Config(BaseModel):
+    """Parameters of one stage: frozen, checked on construction, unknown names refused."""
+
+    # Arguments of an environment may be infinite: as JSON's null one could not be told from the other.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
+
+    @property
+    def user_code(self) -> dict[str, Any]:
+        """What these parameters themselves name of the user's own: import path → arguments."""
+        return {}
+
+
+class EnvironmentSpec(Config):
+    """A gymnasium environment by name."""
+
+    id: str = Field("CartPole-v1", title="Environment id", description="A gymnasium id, or module:id to import first.")
+    kwargs: dict[str, Any] = Field(
+        {},
+        title="Environment arguments",
+        description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
+    )
+
+    @field_validator("kwargs")
+    @classmethod
+    def _json(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """They are kept with what is recorded, and environments are made again of them."""
+        try:
+            to_jsonable_python(kwargs)
+        except (PydanticSerializationError, ValueError) as error:
+            raise ValueError(
+                f"{error}: numbers, text, lists and dicts can be kept with the data; make the rest there"
+            ) from error
+        return kwargs
+
+    @property
+    def user_code(self) -> dict[str, Any]:
+        return {self.id: self.kwargs} if ":" in self.id else {}
+
+
+AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
+
+
+def problems(error: ValidationError) -> str:
+    """What is wrong with a file, and where in it, without repeating what it says: that may be anything, and of any length."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}"[:200] for each in found[:MAX_PROBLEMS]]
+    return "; ".join(told) + (f"; and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else "")
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
+def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
+    """`model(**values)` whose error lists, in the user's words, every parameter that is wrong.
+
+    Raises:
+        ConfigError: one or more parameters are unknown or out of bounds.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = [
+            f"  {'.'.join(map(str, e['loc'])) or model.__name__}: {e['msg']} (got {_shortened(e['input'])})"
+            for e in error.errors()
+        ]
+        raise ConfigError("\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])) from error

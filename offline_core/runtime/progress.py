@@ -1,0 +1,131 @@
+"""Progress of work: a bar on a terminal, and reports to observers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_REPORTS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`n` of `total` units are done after `seconds`; `began` of them by an earlier run."""
+
+    what: str
+    """A verb: "record"."""
+    unit: str
+    """In the singular: "episode"."""
+    n: int
+    total: int | None
+    """None if unknown."""
+    seconds: float
+    began: int = 0
+    notes: Mapping[str, float] | None = None
+    """Further numbers, by name."""
+    ended: bool = False
+    """This is the last report, whether `n` reached `total` or not."""
+
+    @property
+    def rate(self) -> float:
+        """Units a second; 0 at the start."""
+        return (self.n - self.began) / self.seconds if self.seconds > 0 else 0.0
+
+    def __str__(self) -> str:
+        """As in "record: 120 of 500 episodes, 38 a second, about 10 s to go"."""
+        parts = [f"{self.n:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}s"]
+        if self.rate > 0:
+            parts.append(f"{self.rate:,.0f} a second" if self.rate >= 10 else f"{self.rate:.2g} a second")
+            if self.total is not None and not self.ended and self.n < self.total:
+                parts.append(f"about {_duration((self.total - self.n) / self.rate)} to go")
+        parts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in (self.notes or {}).items()]
+        if self.ended:
+            parts.append(f"{'done' if self.n == self.total else 'ended'} after {_duration(self.seconds)}")
+        return f"{self.what}: {', '.join(parts)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+Observer = Callable[[Progress], None]
+
+_observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+
+
+@contextlib.contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """Report all work begun inside to `observer`, every `SECONDS_BETWEEN_REPORTS` at most, and once at its end.
+
+    The working thread calls it, so it must be quick and raise nothing. Other processes, and threads without this context, do
+    not report.
+    """
+    token = _observers.set((*_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _observers.reset(token)
+
+
+class Bar:
+    """A bar on a terminal, and reports to the observers of this context; for one thread at a time.
+
+    Arguments:
+        total: None if unknown.
+        what: a verb, "record".
+        unit: in the singular, "episode".
+        began: units done by the run that this one resumes.
+    """
+
+    def __init__(self, total: int | None, *, what: str, unit: str, began: int = 0) -> None:
+        self.n = began
+        self._total, self._what, self._unit, self._began = total, what, unit, began
+        self._notes: dict[str, float] = {}
+        self._observers = _observers.get()  # now: the thread that moves the bar may lack this context
+        self._start = self._reported = time.monotonic()
+        self._bar = tqdm(total=total, initial=began, desc=what, unit=unit, unit_scale=True, disable=None)
+
+    def update(self, more: int) -> None:
+        """`more` units are done."""
+        self.to(self.n + more)
+
+    def to(self, n: int) -> None:
+        """`n` units are done; fewer than before if some are repeated."""
+        self._bar.update(n - self.n)
+        self.n = n
+        if self._observers and time.monotonic() - self._reported >= SECONDS_BETWEEN_REPORTS:
+            self._report(ended=False)
+
+    def note(self, **numbers: float) -> None:
+        """Show numbers next to the bar, until they are replaced."""
+        self._notes |= numbers
+        self._bar.set_postfix(self._notes)
+
+    def close(self) -> None:
+        """End the work; further calls do nothing."""
+        self._bar.close()
+        self._report(ended=True)
+        self._observers = ()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _report(self, *, ended: bool) -> None:
+        self._reported = time.monotonic()
+        seconds = self._reported - self._start
+        for observer in self._observers:
+            observer(Progress(self._what, self._unit, self.n, self._total, seconds, self._began, dict(self._notes), ended))
+
+
+progress = Bar

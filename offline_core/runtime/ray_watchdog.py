@@ -1,0 +1,121 @@
+"""Interrupts of a run that waits for Ray: SIGTERM, and the death of Ray's process on this machine (the raylet)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from offline_core.errors import RayLostError
+
+WAKING = getattr(signal, "SIGURG", signal.SIGTERM)  # Windows has none, and no watch either
+"""The signal from the watch to the main thread: Python ignores it by default, and Ray and Prefect do not use it."""
+
+LOST = (
+    "Ray's process on this machine (raylet, {pid}) died: it was killed, or the machine ran out of memory. Run the same again: "
+    "finished results are reused, and a training resumes from its last state."
+)
+
+_lost: str | None = None
+"""Why the raylet died, until its session ends; the watch sets it before it interrupts the main thread."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM interrupt Ray's waits inside the block; the previous handler runs after it.
+
+    Only KeyboardInterrupt leaves the waits of Ray's C++ code: it drops other exceptions of handlers, and waits on. Ray also
+    installs a handler that prints a stack trace; this one replaces it.
+
+    Raises:
+        RayLostError: Ray's process on this machine died inside the block.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    if previous is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal arrived
+        arrived = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if arrived and callable(previous):
+            previous(signal.SIGTERM, None)
+        elif arrived and previous == signal.SIG_DFL:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if _lost is not None:
+            raise RayLostError(_lost) from None
+
+
+@contextlib.contextmanager
+def watch_raylet(raylet: int | None) -> Iterator[None]:
+    """Interrupt the main thread when the process `raylet` dies inside the block.
+
+    Ray itself notices after some 15 s, and ends this process without a message.
+
+    Raises:
+        RayLostError: it died, now or before.
+    """
+    global _lost
+    is_main = threading.current_thread() is threading.main_thread()
+    if raylet is None or not is_main or (process := _handle(raylet)) is None:
+        yield
+        return
+    ended, end = os.pipe()
+
+    def watch() -> None:
+        global _lost
+        ready, _, _ = select.select([process, ended], [], [])
+        if ended not in ready:
+            _lost = LOST.format(pid=raylet)
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, WAKING)
+
+    watcher = threading.Thread(target=watch, name="raylet watch", daemon=True)
+    before = signal.signal(WAKING, _interrupt)
+    watcher.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if _lost is not None:
+            raise RayLostError(_lost) from None
+        raise
+    finally:
+        signal.signal(WAKING, before)
+        os.close(end)
+        watcher.join()
+        os.close(ended)
+        os.close(process)
+        _lost = None  # only now: blocks inside read it, and the next session has another Ray
+
+
+def _handle(raylet: int) -> int | None:
+    """Return a file descriptor that reports the end of the process; None if the system has none (an old kernel, a sandbox).
+
+    Raises:
+        RayLostError: the process has ended.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(raylet)
+    except ProcessLookupError:
+        raise RayLostError(LOST.format(pid=raylet)) from None
+    except OSError:
+        return None

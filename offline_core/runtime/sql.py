@@ -1,0 +1,174 @@
+"""Conditions in SQL, sanitised before Polars reads them.
+
+Polars resolves table functions while it parses: `x in (select a from read_csv('/etc/passwd'))` opens the file, and
+`rpad(a, 99999999999, 'x')` ends the process. So a condition is first split into words, numbers, texts and operators, and
+Polars gets a new text of allowed ones only: operators, functions, types, and quoted columns. A word that would begin a query
+becomes the name of a column.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+import polars as pl
+
+from offline_core.errors import ConfigError, first_line
+
+MAX_LENGTH = 100_000
+MAX_OPERATORS = 200
+"""Polars takes seconds to plan more than this."""
+MAX_DEPTH = 30
+MAX_TEXT_LENGTH = 1000
+MAX_DIGITS = 40
+SHOWN = 200
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FUNCTIONS = _words(
+    # of numbers
+    "abs ceil ceiling floor round sign sqrt cbrt exp ln log log2 log10 log1p pow power mod pi degrees radians "
+    "sin cos tan asin acos atan atan2 greatest least coalesce ifnull nullif if "
+    # of all rows (of an episode)
+    "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp "
+    # of texts
+    "length char_length character_length octet_length lower upper left right substr starts_with ends_with strpos "
+    "ltrim rtrim regexp_like "
+    # of lists
+    "array_contains array_get array_length array_mean array_sum "
+    # of times
+    "date_part"
+)
+"""Functions whose result is not much larger than their arguments."""
+
+TYPES = _words(
+    "bool boolean tinyint smallint int int1 int2 int4 int8 integer bigint float float4 float8 double real "
+    "text varchar string date time timestamp datetime"
+)
+_TIMES = frozenset({"date", "time", "timestamp", "datetime", "interval"})
+"""Words before a text: `date '2026-01-31'`."""
+_OPERATORS = _words("and or not in is between like ilike rlike regexp xor case when then")
+_VALUES = _words("null true false")
+_CALLS = _words("cast try_cast")
+_BEFORE_BRACKETS = _OPERATORS | {"else"}
+_QUERIES = _words("select from with table values union join exists")
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    | (?P<comment>--|/\*)
+    | (?P<column>"(?:[^"]|"")+")
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<comparison>is\s+(?:not\s+)?distinct\s+from\b)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<sign>!~~?\*?|~~?\*?|\^@|<=>|<=|>=|<>|!=|==|\|\||::|//|[-+*/%(),.\[\]<>=&|])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_GROUPS = _words("( ) , . [ ]")
+
+
+def sql_condition(text: str) -> pl.Expr:
+    """Parse a condition in Polars' dialect of SQL.
+
+    Raises:
+        ConfigError: it cannot be parsed, is too large, or is more than a condition on columns; the message begins with it.
+    """
+    try:
+        return pl.sql_expr(_rewritten(text))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ConfigError(f"The condition {shown(text)} cannot be understood: {first_line(error)[:SHOWN]}.") from error
+
+
+def shown(text: str) -> str:
+    """Quote the text for a message, shortened."""
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}…"
+
+
+def _rewritten(text: str) -> str:
+    """Rewrite the condition with allowed words only."""
+    if len(text) > MAX_LENGTH:
+        _refuse(text, f"has {len(text):,} characters; at most {MAX_LENGTH:,} are allowed.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        _refuse(text, "has half a character (a surrogate), which no column and no value can hold.")
+    tokens = _tokens(text)
+    written: list[str] = []
+    depth = operators = 0
+    for number, (kind, word) in enumerate(tokens):
+        following = tokens[number + 1] if number + 1 < len(tokens) else ("", "")
+        before = tokens[number - 1] if number else ("", "")
+        depth += (word in ("(", "[") or word.lower() == "case") - (word in (")", "]") or word.lower() == "end")
+        is_negative = word == "-" and before[1] in ("(", ",") and following[0] == "number"
+        operators += kind == "comparison" or (kind == "sign" and word not in _GROUPS - {"[", "."} and not is_negative)
+        operators += kind == "word" and word.lower() in _OPERATORS
+        if depth > MAX_DEPTH or operators > MAX_OPERATORS:
+            _refuse(text, f"is too large: at most {MAX_OPERATORS} operators, {MAX_DEPTH} deep. Use 'in (…)' for many values.")
+        if kind == "word":
+            written.append(_word(text, word, before, following))
+        elif kind == "column" and following[1] == "(":
+            _refuse(text, f"calls {word}: a quoted name is a column.")
+        elif kind == "column" and word.startswith('"^') and word.endswith('$"'):
+            _refuse(text, f"has the pattern {word}: name each column.")
+        else:
+            written.append(word)
+    return " ".join(written)
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """Split into (kind, word), without spaces."""
+    found: list[tuple[str, str]] = []
+    place = 0
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        kind = str(match.lastgroup) if match else ""
+        if match is None or kind == "comment":
+            what = "a comment" if kind == "comment" else f"{text[place]!r}"
+            _refuse(text, f'has {what} at character {place + 1}, which is not allowed. Names of columns may be quoted: "a b".')
+        if kind in ("text", "column") and len(match[0]) > MAX_TEXT_LENGTH:
+            _refuse(text, f"has a text of {len(match[0]):,} characters; at most {MAX_TEXT_LENGTH:,} are allowed.")
+        if kind == "number" and len(match[0]) > MAX_DIGITS:
+            _refuse(text, f"has a number of {len(match[0]):,} digits; at most {MAX_DIGITS} are allowed.")
+        if kind != "space":
+            found.append((kind, match[0]))
+        place = match.end()
+    return found
+
+
+def _word(text: str, word: str, before: Sequence[str], following: Sequence[str]) -> str:
+    """Return the word for Polars: an operator, a type, a function, or a quoted column."""
+    name = word.lower()
+    if before[1] == "." and following[1] != "(":
+        return _quoted(word)
+    if before[1] == "::" or before[1].lower() == "as":
+        if name not in TYPES:
+            _refuse(text, f"names the type {word}. Types are {', '.join(sorted(TYPES))}.")
+        return name
+    if name in _TIMES and following[0] == "text":
+        return name
+    if following[1] == "(" and name not in _BEFORE_BRACKETS:
+        if name in FUNCTIONS | _CALLS and before[1] != ".":
+            return name
+        _refuse(text, f"calls {word}, which is not allowed. {_hint(name)}Functions are {', '.join(sorted(FUNCTIONS))}.")
+    if name in _QUERIES and following[0] not in ("", "sign", "comparison") and following[1].lower() not in _OPERATORS:
+        _refuse(text, f"has the word {word}. {_hint(name)}Quote it if it is a column.")
+    return name if name in _BEFORE_BRACKETS | _VALUES | {"end", "as"} else _quoted(word)
+
+
+def _hint(name: str) -> str:
+    if name in _QUERIES:
+        return "A condition cannot contain a query. "
+    closest = difflib.get_close_matches(name, FUNCTIONS, n=1)
+    return f"Did you mean {closest[0]}? " if closest else ""
+
+
+def _quoted(word: str) -> str:
+    return '"' + word + '"'
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    raise ConfigError(f"The condition {shown(text)} {reason}")

@@ -1,0 +1,161 @@
+"""User code, which parameters name by its import path."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+
+from offline_core.errors import ConfigError, OfflineError
+from offline_core.runtime.code_files import module_digest
+from offline_core.runtime.config import Config
+from offline_core.runtime.python_object import Arguments, ImportPath, PythonObject, unwrapped
+
+
+class UserCode(Config):
+    """A class or function of the user, and its arguments."""
+
+    path: ImportPath = Field(
+        title="Import path",
+        description="package.module:Name of a class or function that can be imported wherever this runs.",
+    )
+    arguments: Arguments = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _object(cls, value: Any) -> Any:
+        """Accept the class or function alone, from Python."""
+        return {"path": value} if isinstance(value, PythonObject) or callable(value) else value
+
+    @property
+    def user_code(self) -> dict[str, Any]:
+        return {str(self.path): self.arguments}
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def make(self, what: str, *values: Any, **named: Any) -> Any:
+        """Call a class with these values and the arguments; bind a function's arguments.
+
+        Arguments:
+            what: a word for errors, such as "connector".
+
+        Raises:
+            ConfigError: it cannot be imported, is neither, or does not take the arguments.
+        """
+        found, arguments = import_object(self.path, what), unwrapped(self.arguments)
+        try:
+            if inspect.isclass(found):
+                return found(*values, **named, **arguments)
+            inspect.signature(found).bind_partial(**arguments)
+        except OfflineError:
+            raise
+        except Exception as error:  # user code may raise anything
+            names = ", ".join(arguments) or "no arguments"  # without values, which may be secret
+            raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
+        return functools.partial(found, **arguments) if arguments else found
+
+
+_IMPORTED: dict[str, str | None] = {}
+"""Digests of modules at the time when this process imported them."""
+
+
+def import_object(path: str | PythonObject, what: str) -> Any:
+    """Return what `package.module:Name` names, or the object that the caller gave.
+
+    Raises:
+        ConfigError: it does not exist, or its module cannot be imported.
+    """
+    if isinstance(path, PythonObject):
+        return path.value
+    module, _, name = path.partition(":")
+    if module == "__main__":
+        raise ConfigError(
+            f"The {what} {path!r} is in the script that runs: give the class or function itself from Python, or move it to a "
+            "file that other processes can import."
+        )
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:  # an import may raise anything
+        raise ConfigError(
+            f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
+        ) from error
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a user module and note its digest; raises whatever the module raises."""
+    module = importlib.import_module(name)
+    if name not in _IMPORTED:
+        _IMPORTED[name] = module_digest(name)
+    return module
+
+
+def code_digests(config: BaseModel) -> dict[str, str]:
+    """Return digests of the user code that these parameters name, and of the local files among its arguments.
+
+    By import path: 16 hex digits of the module's file. By path: of the names, sizes and times of the file, or of the files in
+    the folder, without hidden ones (`_…`, `.…`).
+
+    A change makes another operation, so results are made anew. The digests omit what a module's file imports, modules without
+    a file, and files in a bucket.
+
+    Raises:
+        ConfigError: a file changed after this process imported it.
+    """
+    found = dict[str, str]()
+    for path, arguments in _user_code(config):
+        module = path.partition(":")[0]
+        if digest := module_digest(module):
+            if module in sys.modules and _IMPORTED.get(module, digest) != digest:
+                raise ConfigError(f"The file of {path} was changed after this process had imported it: start a new process.")
+            found[path] = digest
+        found |= {text: digest for text in texts(arguments) if (digest := _files_digest(text))}
+    return dict(sorted(found.items()))
+
+
+def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (import path, arguments) of all user code in the parameters."""
+    if isinstance(value, BaseModel):
+        yield from value.user_code.items() if isinstance(value, Config) else ()
+        for name in type(value).model_fields:
+            yield from _user_code(getattr(value, name))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _user_code(item)
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield all texts and paths in nested arguments."""
+    match value:
+        case str():
+            yield value
+        case PurePath():
+            yield str(value)
+        case dict():
+            for item in value.values():
+                yield from texts(item)
+        case list() | tuple():
+            for item in value:
+                yield from texts(item)
+
+
+def _files_digest(text: str) -> str | None:
+    """Return the digest of the file or folder of that name; None if it does not exist."""
+    place = Path(text)
+    if place.name in ("", ".."):  # an empty text or a separator names no folder
+        return None
+    try:
+        files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
+        facts = [(file.relative_to(place).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    except (OSError, ValueError):  # not a path, or not readable
+        return None
+    seen = sorted(fact for fact in facts if not any(part.startswith(("_", ".")) for part in Path(fact[0]).parts))
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None

@@ -1,0 +1,332 @@
+"""The stages as users call them: data first, parameters as keywords, and results that the next stage takes.
+
+    expert = offline.train_expert("CartPole-v1", output="runs/expert")
+    data = offline.record(expert, episodes=500, output="runs/recording")
+    run = offline.train(data, algorithm="marwil", output="runs/policy")
+
+Data is a URI, a `DatasetRef`, an opened `Dataset`, or the result of a stage that read or wrote a dataset. A policy is the URI
+of a checkpoint, or the result of a stage that trained one. Each keyword is a field of the stage's config (`offline VERB
+--show-config` lists them); `config` takes a whole one, or a mapping of the same fields, and keywords win over it.
+
+All stages raise `ConfigError` for a parameter that is unknown or out of bounds, before anything starts, and reuse the result
+of the same parameters on the same data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+from offline_core.datasets import dataset as datasets
+from offline_core.datasets.dataset import DatasetRef
+from offline_core.errors import ConfigError
+from offline_core.runtime.config import Config, EnvironmentSpec, parse
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from offline_core.conversion.config import ConversionConfig, ImportConfig
+    from offline_core.conversion.exporting import ExportConfig, ExportResult
+    from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+    from offline_core.datasets.verify import Verified
+    from offline_core.estimation.config import OffPolicyConfig
+    from offline_core.estimation.result import OffPolicyResult
+    from offline_core.evaluation.config import EvaluationConfig
+    from offline_core.evaluation.result import EvaluationResult
+    from offline_core.experts.config import ExpertConfig
+    from offline_core.experts.result import ExpertResult
+    from offline_core.learning.config import TrainingConfig
+    from offline_core.learning.result import TrainingResult
+    from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
+    from offline_core.quality.config import QualityConfig
+    from offline_core.quality.result import QualityReport
+    from offline_core.recording.config import MixtureConfig, RecordingConfig
+
+Path: TypeAlias = str | os.PathLike[str]
+"""A path, or a URI such as `s3://bucket/runs`."""
+Data: TypeAlias = Path | DatasetRef | datasets.Dataset | BaseModel
+Trained: TypeAlias = Path | BaseModel
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
+"""A config, its fields by name, or None: the defaults."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Dataset(datasets.Dataset):
+    """One version of a dataset, opened: its manifest is read, its episodes are not."""
+
+    result: BaseModel | None = field(default=None, compare=False)
+    """What the stage that wrote it reported; None if it was opened by its URI."""
+
+    def prune(
+        self, where: str | pl.Expr | None = None, *, output: Path, config: Given[PruningConfig] = None, **parameters: Any
+    ) -> Dataset:
+        """Call `prune` with this dataset."""
+        return prune(self, where, output=output, config=config, **parameters)
+
+
+def open_dataset(data: Data, version: int | None = None) -> Dataset:
+    """Open a version of a dataset, the latest by default; a folder of RLlib's episode files is one, too.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        VersionNotFoundError: the dataset has no such version.
+        CorruptFileError: its manifest cannot be read.
+    """
+    uri, known = _place(data)
+    return _opened(uri, known if version is None else version)
+
+
+def train_expert(
+    environment: str | EnvironmentSpec | None = None, *, output: Path, config: Given[ExpertConfig] = None, **parameters: Any
+) -> ExpertResult:
+    """Train a policy by PPO in a gymnasium environment, until `target_return` or `max_env_steps`.
+
+    Arguments:
+        environment: a gymnasium id, or an `EnvironmentSpec` with keyword arguments.
+        output: folder of the checkpoints.
+        parameters: fields of `ExpertConfig`.
+    """
+    from offline_core.experts.config import ExpertConfig
+    from offline_core.experts.train import train_expert
+
+    if environment is not None:
+        parameters["environment"] = EnvironmentSpec(id=environment) if isinstance(environment, str) else environment
+    return train_expert(_config(ExpertConfig, config, parameters), output=os.fspath(output))
+
+
+def record(policy: Trained, /, *, output: Path, config: Given[RecordingConfig] = None, **parameters: Any) -> Dataset:
+    """Play a policy for `episodes` complete episodes and write them as the next version of `output`."""
+    from offline_core.recording.config import RecordingConfig
+    from offline_core.recording.record import record_episodes
+
+    parsed = _config(RecordingConfig, config, parameters)
+    return _made(record_episodes(parsed, policy=_checkpoint(policy), output=os.fspath(output)))
+
+
+def import_data(
+    source: Path | Sequence[Path], /, *, output: Path, config: Given[ImportConfig] = None, **parameters: Any
+) -> Dataset:
+    """Import other people's data (RLlib, Minari, D4RL, LeRobot, Parquet, CSV, JSON, …) as the next version of `output`.
+
+    Arguments:
+        source: files or folders; `result.notes` of what comes back says how they were read.
+        parameters: fields of `ImportConfig`.
+    """
+    from offline_core.conversion.config import ImportConfig
+    from offline_core.conversion.importing import import_dataset
+
+    parsed = _config(ImportConfig, config, parameters)
+    paths = os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
+    return _made(import_dataset(parsed, source=paths, output=os.fspath(output)))
+
+
+def convert(data: Data, /, *, output: Path, config: Given[ConversionConfig] = None, **parameters: Any) -> Dataset:
+    """Write the same episodes in the other storage format (`format`: episodes or table)."""
+    from offline_core.conversion.config import ConversionConfig
+    from offline_core.conversion.converting import convert_table
+
+    parsed, (uri, version) = _config(ConversionConfig, config, parameters), _place(data)
+    return _made(convert_table(parsed, dataset=uri, version=version, output=os.fspath(output)))
+
+
+def prune(
+    data: Data,
+    /,
+    where: str | pl.Expr | None = None,
+    *,
+    output: Path,
+    config: Given[PruningConfig] = None,
+    **parameters: Any,
+) -> Dataset:
+    """Keep the episodes that meet a condition, as the next version of `output`.
+
+    Arguments:
+        where: SQL on the columns of `Dataset.table` ("return >= 400 and length < 500"), or a Polars expression.
+        parameters: fields of `PruningConfig`.
+    """
+    from offline_core.curation.config import PruningConfig
+    from offline_core.curation.prune import prune_dataset
+
+    if isinstance(where, str):
+        parameters, where = {"where": where, **parameters}, None
+    parsed, (uri, version) = _config(PruningConfig, config, parameters), _place(data)
+    return _made(prune_dataset(parsed, dataset=uri, version=version, output=os.fspath(output), where=where))
+
+
+def split(data: Data, /, *, output: Path, config: Given[SplitConfig] = None, **parameters: Any) -> tuple[Dataset, Dataset]:
+    """Split the episodes into (train, held out), below `output`; equal episodes stay on one side."""
+    from offline_core.curation.config import SplitConfig
+    from offline_core.curation.split import split_dataset
+
+    parsed, (uri, version) = _config(SplitConfig, config, parameters), _place(data)
+    result = split_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
+    return _made(result, result.train), _made(result, result.held_out)
+
+
+def merge(datasets: Sequence[Data], /, *, output: Path, config: Given[MergeConfig] = None, **parameters: Any) -> Dataset:
+    """Write the episodes of several datasets as one."""
+    from offline_core.curation.config import MergeConfig
+    from offline_core.curation.merge import merge_datasets
+
+    parsed = _config(MergeConfig, config, parameters)
+    return _made(merge_datasets(parsed, datasets=[_latest(each) for each in datasets], output=os.fspath(output)))
+
+
+def mix(
+    datasets: Mapping[Path, float] | None = None,
+    *,
+    output: Path,
+    config: Given[MixtureConfig] = None,
+    **parameters: Any,
+) -> Dataset:
+    """Write episodes of several datasets and policies, each with its share of the steps.
+
+    Arguments:
+        datasets: weight by URI of a dataset.
+        parameters: fields of `MixtureConfig`; `policies` are weights by checkpoint.
+    """
+    from offline_core.recording.config import MixtureConfig
+    from offline_core.recording.mixing import mix_datasets
+
+    if datasets is not None:
+        parameters["datasets"] = {os.fspath(uri): weight for uri, weight in datasets.items()}
+    return _made(mix_datasets(_config(MixtureConfig, config, parameters), output=os.fspath(output)))
+
+
+def compact(data: Data, /, *, output: Path, config: Given[CompactionConfig] = None, **parameters: Any) -> Dataset:
+    """Write the same episodes in fewer, larger files."""
+    from offline_core.curation.compact import compact_dataset
+    from offline_core.curation.config import CompactionConfig
+
+    parsed, (uri, version) = _config(CompactionConfig, config, parameters), _place(data)
+    return _made(compact_dataset(parsed, dataset=uri, version=version, output=os.fspath(output)))
+
+
+def check(data: Data, /, *, config: Given[QualityConfig] = None, **parameters: Any) -> QualityReport:
+    """Check a dataset against the rules of the quality gate; `verdict` is pass, warn or fail."""
+    from offline_core.quality.check import check_dataset
+    from offline_core.quality.config import QualityConfig
+
+    parsed, (uri, version) = _config(QualityConfig, config, parameters), _place(data)
+    return check_dataset(parsed, dataset=uri, version=version)
+
+
+def train(data: Data, /, *, output: Path, config: Given[TrainingConfig] = None, **parameters: Any) -> TrainingResult:
+    """Learn a policy from a dataset.
+
+    Arguments:
+        output: folder of the checkpoints `best` and `last`, and of the metrics.
+        parameters: fields of `TrainingConfig`, such as `algorithm`; nested ones as mappings: `optimizer={"max_epochs": 5}`.
+    """
+    from offline_core.learning.config import TrainingConfig
+    from offline_core.learning.train import train_policy
+
+    parsed, (uri, version) = _config(TrainingConfig, config, parameters), _place(data)
+    return train_policy(parsed, dataset=uri, version=version, output=os.fspath(output))
+
+
+def evaluate(policy: Trained, /, *, config: Given[EvaluationConfig] = None, **parameters: Any) -> EvaluationResult:
+    """Play a policy for `episodes` new episodes and measure its returns."""
+    from offline_core.evaluation.config import EvaluationConfig
+    from offline_core.evaluation.evaluate import evaluate_policy
+
+    return evaluate_policy(_config(EvaluationConfig, config, parameters), policy=_checkpoint(policy))
+
+
+def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] = None, **parameters: Any) -> OffPolicyResult:
+    """Estimate the return of a policy from episodes that another policy played, without an environment.
+
+    Arguments:
+        parameters: fields of `OffPolicyConfig`.
+
+    Raises:
+        PromotionError: an estimate is below `require_return`.
+    """
+    from offline_core.estimation.config import OffPolicyConfig
+    from offline_core.estimation.estimate import enforce, estimate_policy
+
+    parsed, (uri, version) = _config(OffPolicyConfig, config, parameters), _place(data)
+    result = estimate_policy(parsed, policy=_checkpoint(policy), dataset=uri, version=version)
+    enforce(result, parsed)
+    return result
+
+
+def export(data: Data, /, *, output: Path, config: Given[ExportConfig] = None, **parameters: Any) -> ExportResult:
+    """Write a dataset for other programs: Minari, LeRobot, D4RL, RLlib's JSON, or a writer of your own."""
+    from offline_core.conversion.exporting import ExportConfig, export_dataset
+
+    parsed, (uri, version) = _config(ExportConfig, config, parameters), _place(data)
+    return export_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
+
+
+def export_policy(
+    policy: Trained, /, *, output: Path, config: Given[PolicyExportConfig] = None, **parameters: Any
+) -> PolicyExportResult:
+    """Write a policy as a model for ONNX Runtime or `torch.export`."""
+    from offline_core.policies.export import export_policy
+    from offline_core.policies.export_config import PolicyExportConfig
+
+    return export_policy(_config(PolicyExportConfig, config, parameters), policy=_checkpoint(policy), output=os.fspath(output))
+
+
+def verify(path: Path | Data) -> Iterator[Verified]:
+    """Compare all datasets, checkpoints and results at `path` or below with their hashes, one after the other."""
+    from offline_core.datasets.verify import verify
+
+    uri, version = _place(path)
+    return verify(uri, version)
+
+
+def _config(kind: type[AnyConfig], config: Given[AnyConfig], parameters: dict[str, Any]) -> AnyConfig:
+    if isinstance(config, kind) and not parameters:
+        return config
+    if isinstance(config, Config):
+        if not isinstance(config, kind):
+            raise ConfigError(f"config is a {type(config).__name__}; this stage takes a {kind.__name__}.")
+        config = {name: getattr(config, name) for name in config.model_fields_set}
+    return parse(kind, {**(config or {}), **parameters})
+
+
+def _place(data: Data) -> tuple[str, int | None]:
+    """(URI, version) of a dataset; None: the latest version."""
+    if isinstance(data, str | os.PathLike):
+        return os.fspath(data), None
+    if isinstance(data, datasets.Dataset):
+        return data.location.uri, data.manifest.version
+    found = data if isinstance(data, DatasetRef) else getattr(data, "dataset", None)
+    if isinstance(found, DatasetRef):
+        return found.uri, found.version
+    raise ConfigError(f"A {type(data).__name__} names no dataset; give a path, a Dataset, or the result of a stage.")
+
+
+def _latest(data: Data) -> str:
+    """The URI of data that has to be the latest version."""
+    uri, version = _place(data)
+    if version not in (None, 0, *datasets.versions(uri)[-1:]):
+        raise ConfigError(f"{uri} has a later version than {version}, and merge takes the latest; split or prune it first.")
+    return uri
+
+
+def _checkpoint(policy: Trained) -> str:
+    if isinstance(policy, str | os.PathLike):
+        return os.fspath(policy)
+    if isinstance(found := getattr(policy, "checkpoint", None), str):
+        return found
+    raise ConfigError(
+        f"A {type(policy).__name__} names no checkpoint; give its path, or the result of a stage that trained a policy."
+    )
+
+
+def _opened(uri: str, version: int | None, result: BaseModel | None = None) -> Dataset:
+    opened = datasets.open_dataset(uri, version)
+    return Dataset(opened.location, opened.manifest, opened.latest, result)
+
+
+def _made(result: Any, ref: DatasetRef | None = None) -> Dataset:
+    ref = ref or result.dataset
+    return _opened(ref.uri, ref.version, result)

@@ -1,0 +1,273 @@
+"""The card of each stage, from its result and what it was called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from offline_core.conversion.config import ConversionConfig
+from offline_core.conversion.converting import ConversionResult
+from offline_core.conversion.exporting import ExportConfig, ExportResult
+from offline_core.conversion.report import ImportResult
+from offline_core.curation.compact import CompactionResult
+from offline_core.curation.config import SplitConfig
+from offline_core.curation.merge import MergeResult
+from offline_core.curation.prune import PruningResult
+from offline_core.curation.split import SplitResult
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.result import OffPolicyResult
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.result import ExpertResult
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.result import TrainingResult
+from offline_core.policies.export_config import Latency, PolicyExportResult
+from offline_core.quality.result import QualityReport
+from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
+from offline_core.reporting.card import Card
+from offline_core.reporting.cards import episodes_card, estimates_card, expert_card, quality_card, returns_rows, training_card
+from offline_core.storage.location import Location
+from tasks.artifacts import Page, datasets_page
+
+
+def _train_expert(result: ExpertResult, config: ExpertConfig, *, output: str) -> Page:
+    rows = {
+        "Environment": config.environment.id,
+        "Checkpoint": result.checkpoint,
+        **returns_rows(result.metrics),
+        "Target": "none" if result.target_return is None else result.target_return,
+        "Target reached": result.reached_target,
+        "Environment steps": result.env_steps,
+        "Seconds": result.seconds,
+    } | ({} if result.recording is None else {"Recording": str(result.recording)})
+    card = expert_card(rows=rows, curve=result.curve, target=result.target_return)
+    return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
+
+
+def _record_episodes(result: RecordingResult, config: object, *, policy: str, **_: object) -> Page:
+    ref, statistics = result.dataset, result.statistics
+    rows: dict[str, object] = {
+        "Dataset": ref,
+        "Policy": f"{policy}, fingerprint {result.policy}",
+        "Environment": result.environment,
+        "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
+        "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
+        "Bytes per step": ref.bytes / ref.steps,
+        "Seconds": result.seconds,
+        **({} if result.export is None else {"Exported": f"{result.export.output}, as {result.export.format}"}),
+        **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
+    }
+    return datasets_page("Recording", rows, {"recorded": ref})
+
+
+def _share(recorder: RecorderShare) -> str:
+    speed = recorder.steps / max(recorder.seconds, 1e-9)
+    return f"{recorder.episodes:,} episodes, {recorder.steps:,} steps on {recorder.node}, {speed:,.0f} steps a second"
+
+
+def _import_dataset(result: ImportResult, config: object, *, source: str | list[str], output: str) -> Page:
+    counts: dict[str, object] = {name: count for name, count in result.counts.model_dump().items() if count}
+    if result.counts.quarantined_files:  # the number of rows in unreadable parts of files is unknown
+        counts |= {name: f"at least {getattr(result.counts, name):,}" for name in ("rows", "quarantined_rows")}
+    rows: dict[str, object] = {
+        "Source": source,
+        "Dataset": result.dataset,
+        **{name.replace("_", " ").capitalize(): count for name, count in counts.items()},
+        "Observation space": result.observation_space,
+        "Action space": result.action_space,
+    }
+    if result.notes:
+        rows["Notes"] = " ".join(result.notes)
+    if result.replaced:
+        rows["Replaces"] = result.replaced
+    if result.quarantine:
+        rows["Not read, and why"] = result.quarantine
+    return datasets_page("Import", rows, {"imported": result.dataset})
+
+
+def _convert_table(result: ConversionResult, config: ConversionConfig, **_: object) -> Page:
+    before, after = (ref.bytes / max(1, ref.steps) for ref in (result.source, result.dataset))
+    rows = {
+        "From": result.source,
+        "To": result.dataset,
+        "Format": config.format,
+        "Bytes per step": f"{before:.1f} before, {after:.1f} after",
+    }
+    return datasets_page("Conversion", rows, {"converted": result.dataset})
+
+
+def _check_dataset(report: QualityReport, config: object, **_: object) -> Page:
+    ref = report.dataset
+    card = quality_card(
+        rows={"Dataset": ref, "Verdict": report.verdict},
+        findings=[(finding.rule, finding.verdict, finding.message) for finding in report.findings],
+        returns=(report.returns.edges, report.returns.counts),
+        lengths=(report.lengths.edges, report.lengths.counts),
+    )
+    # Nothing is written next to files that are not a version of this pipeline.
+    beside = [Location.of(ref.uri).child(f"_checks/{ref.version:06d}")] if ref.version else []
+    return Page(card, (ref.uri, ref.version), beside)
+
+
+def _prune_dataset(result: PruningResult, config: object, **_: object) -> Page:
+    before, after = result.before, result.after
+    rows = {
+        "From": result.source,
+        "To": result.dataset,
+        "Episodes kept": f"{after.episodes:,} of {before.episodes:,}",
+        "Steps kept": f"{after.steps:,} of {before.steps:,}",
+        "Mean return": f"{before.returns.mean:.1f} before, {after.returns.mean:.1f} after",
+        **{f"Dropped by {rule}": f"{episodes:,} episodes" for rule, episodes in result.dropped.items()},
+    }
+    return datasets_page("Pruning", rows, {"before": result.source, "after": result.dataset}, made=[result.dataset])
+
+
+def _compact_dataset(result: CompactionResult, config: object, **_: object) -> Page:
+    files = f"{result.files_before:,} before, {result.files_after:,} after"
+    rows = {"From": result.source, "To": result.dataset, "Files": files}
+    return datasets_page("Compaction", rows, {"compacted": result.dataset})
+
+
+def _split_dataset(result: SplitResult, config: SplitConfig, **_: object) -> Page:
+    rows = {"From": result.source, "To train on": result.train, "Held out": result.held_out, "Seed": config.seed}
+    return datasets_page("Split", rows, {"train": result.train, "held out": result.held_out})
+
+
+def _merge_datasets(result: MergeResult, config: object, **_: object) -> Page:
+    sources = {f"From {i}": ref for i, ref in enumerate(result.sources, 1)}
+    rows = {**sources, "To": result.dataset, "Duplicates": result.duplicates}
+    return datasets_page("Merge", rows, {"merged": result.dataset})
+
+
+def _mix_datasets(result: MixtureResult, config: object, **_: object) -> Page:
+    shares = {uri: f"{steps:,} steps" for uri, steps in result.steps.items()}
+    rows = {**shares, "To": result.dataset, "All steps asked for": result.is_complete}
+    return datasets_page("Mixture", rows, {"mixed": result.dataset})
+
+
+def _export_dataset(result: ExportResult, config: ExportConfig, *, output: str, **_: object) -> Page:
+    from offline_core.conversion.exporting import result_place
+
+    rows = {"From": result.source, "To": result.output, "Format": result.format}
+    place = result_place(config, output)
+    folder = Location.of(output) if place is None else place.parent
+    return Page(
+        Card("Export", rows | {"Episodes": result.episodes, "Steps": result.steps}),
+        (result.source.uri, result.source.version),
+        [folder.child("card")] if folder.is_folder() else [],  # a user's writer may make a single file
+    )
+
+
+def _train_policy(result: TrainingResult, config: TrainingConfig, *, output: str, **_: object) -> Page:
+    from offline_core.learning.metrics import series
+
+    rows = {
+        "Algorithm": str(config.algorithm),
+        "Checkpoint": result.checkpoint,
+        "Dataset": result.dataset,
+        **returns_rows(result.metrics),
+        "Target": "none" if result.target_return is None else result.target_return,
+        "Target reached": result.reached_target,
+        **{name.replace("_", " ").capitalize(): value for name, value in result.training_metrics.items()},
+        "Updates": result.updates,
+        "Epochs": result.epochs,
+        "Steps per second": int(result.steps_per_second),
+        "Bottleneck": result.bottleneck,
+        "Seconds in all": result.seconds,
+    }
+    card = training_card(
+        rows=rows,
+        losses=result.losses,
+        held_out=result.held_out_losses,
+        curve=result.curve,
+        target=result.target_return,
+        effective_sample_size=series(Location.of(output), "effective_sample_size"),
+        seconds={
+            "loading": result.load_seconds,
+            "waiting for data": result.data_wait_seconds,
+            "gathering batches": result.gather_seconds,
+            "updating": result.update_seconds,
+        },
+    )
+    return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
+
+
+def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, *, policy: str) -> Page:
+    rows = {
+        "Policy": policy,
+        "Environment": result.environment,
+        **returns_rows(result.metrics),
+        **{f"Metric {name}": value for name, value in result.metrics.items() if name not in EPISODE_METRICS},
+        "Actions": "sampled" if config.explore else "greedy",
+        "Seconds": result.seconds,
+    }
+    card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
+    return Page(card, (policy, None), [Location.of(result.uri.removesuffix(".json"))])
+
+
+def _estimate_policy(result: OffPolicyResult, config: OffPolicyConfig, *, policy: str, **_: object) -> Page:
+    required = "nothing" if config.require_return is None else f"{config.require_return:g} by {config.gate_method}"
+    card = estimates_card(
+        rows={
+            "Policy": policy,
+            "Dataset": result.dataset,
+            "Weighed by": result.behaviour or "the recorded action_logp",
+            "Actions": "sampled" if result.explore else "greedy",
+            "Discount": f"{result.gamma:g}",
+            "Horizon": result.told_horizon,
+            "Intervals": f"{100 * result.confidence:g} % of {config.resamples:,} resamples of episodes",
+            "Required": required,
+        },
+        recorded=(result.recorded.value, result.recorded.low, result.recorded.high),
+        estimates={name: (each.value, each.low, each.high) for name, each in result.estimates.items()},
+        sizes={
+            name: (each.effective_episodes, each.largest_weight or 0.0)
+            for name, each in result.estimates.items()
+            if each.effective_episodes is not None
+        },
+        episodes=result.dataset.episodes,
+        required=config.require_return,
+        warnings=result.warnings,
+    )
+    return Page(card, (policy, None), [Location.of(result.uri.removesuffix(".json"))])
+
+
+def _export_policy(result: PolicyExportResult, config: object, *, policy: str, output: str) -> Page:
+    rows: dict[str, object] = {
+        "Policy": result.policy,
+        "Export": result.output,
+        "Compared on": f"{result.observations_compared:,} observations",
+    }
+    for format, model in result.models.items():
+        rows[f"{format}: largest difference"] = f"{model.max_abs_difference:.2g}"
+        rows |= {f"{format}: {batch}, µs": _percentiles(latency) for batch, latency in model.latency.items()}
+    rows |= {f"policy: {batch}, µs": _percentiles(latency) for batch, latency in result.policy_latency.items()}
+    card = Card("Exported policy", rows | {"Seconds": result.seconds})
+    return Page(card, (policy, None), [Location.of(output).child("card")])
+
+
+def _percentiles(latency: Latency) -> str:
+    return f"p50 {latency.p50_microseconds:g}, p99 {latency.p99_microseconds:g}"
+
+
+CARDS: Mapping[str, Callable[..., Page]] = {
+    function.__name__.removeprefix("_"): function
+    for function in (
+        _train_expert,
+        _record_episodes,
+        _import_dataset,
+        _convert_table,
+        _check_dataset,
+        _prune_dataset,
+        _compact_dataset,
+        _split_dataset,
+        _merge_datasets,
+        _mix_datasets,
+        _export_dataset,
+        _train_policy,
+        _evaluate_policy,
+        _estimate_policy,
+        _export_policy,
+    )
+}
+"""By operation."""

@@ -1,0 +1,55 @@
+"""The stages as Prefect tasks, made from the table: each calls the core, shows its progress and publishes a card.
+
+`prune_dataset(config, dataset=…, output=…)` and the like take what the functions of the core take, and return the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tasks.artifacts import publish, warn_without_card
+from tasks.cards import CARDS
+from tasks.progress import progress_shown
+from tasks.stage import stage
+from tasks.table import STAGES, Stage, load
+
+if TYPE_CHECKING:  # the core's functions are imported when they run: many bring Torch or Ray with them
+    from offline_core.conversion.converting import convert_table as convert_table
+    from offline_core.conversion.exporting import export_dataset as export_dataset
+    from offline_core.conversion.importing import import_dataset as import_dataset
+    from offline_core.curation.compact import compact_dataset as compact_dataset
+    from offline_core.curation.merge import merge_datasets as merge_datasets
+    from offline_core.curation.prune import prune_dataset as prune_dataset
+    from offline_core.curation.split import split_dataset as split_dataset
+    from offline_core.estimation.estimate import estimate_policy as estimate_policy
+    from offline_core.evaluation.evaluate import evaluate_policy as evaluate_policy
+    from offline_core.experts.train import train_expert as train_expert
+    from offline_core.learning.train import train_policy as train_policy
+    from offline_core.policies.export import export_policy as export_policy
+    from offline_core.quality.check import check_dataset as check_dataset
+    from offline_core.recording.mixing import mix_datasets as mix_datasets
+    from offline_core.recording.record import record_episodes as record_episodes
+
+
+def _task_of(entry: Stage) -> Any:
+    def run(config: Any, **arguments: Any) -> Any:
+        with progress_shown():
+            result = load(f"{entry.module}:{entry.operation}")(config, **arguments)
+        with warn_without_card():
+            publish(
+                CARDS[entry.operation](result, config, **arguments),
+                key=entry.card,
+                operation=entry.operation,
+                config=config,
+                reused=result.reused,
+            )
+        if entry.gate is not None:
+            load(entry.gate)(result, config)
+        return result
+
+    run.__name__ = run.__qualname__ = entry.operation
+    run.__doc__ = entry.help
+    return stage(entry.name, task_run_name=entry.run_name)(run)
+
+
+globals().update({name: _task_of(entry) for name, entry in STAGES.items()})

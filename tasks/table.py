@@ -1,0 +1,242 @@
+"""The stages, each said once: the command line, its plans and the tasks are made from this table. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A parameter of a stage besides its config."""
+
+    name: str
+    help: str
+    default: Any = None
+    is_option: bool = False
+    """On the command line, and not a positional argument."""
+    kind: Literal["folder", "uris", "version", "environment"] = "folder"
+    """folder: a place of this pipeline. uris: one or more of any kind. environment: sets environment.id of the config."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. Paths of code are relative to `offline_core`, as `curation.config:PruningConfig`."""
+
+    verb: str
+    operation: str
+    """Name of the core's function, of the task and of the flow."""
+    module: str
+    """Of the core's function."""
+    config: str
+    help: str
+    arguments: tuple[Argument, ...]
+    card: str
+    """Key of its artifact, whose history Prefect shows."""
+    run_name: str | None = None
+    """Of the task, in which its parameters are filled in."""
+    plan: str | None = None
+    gate: str | None = None
+    """Raises where the result does not meet the config."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Optional groups of parameters beside the config, with their models."""
+
+    @property
+    def name(self) -> str:
+        """Of the task and of the flow, as Prefect shows it."""
+        return self.operation.replace("_", "-")
+
+
+def load(path: str) -> Any:
+    """What `module:name` of the core is; imports the module."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(f"offline_core.{module}"), name)
+
+
+VERSION = Argument("version", "Version of the dataset; the latest if none is given.", is_option=True, kind="version")
+ENVIRONMENT = Argument("env", "Gymnasium id of the environment.", is_option=True, kind="environment")
+DATASET = Argument("dataset", "Folder of the dataset to read.", "runs/recording")
+
+
+def _output(default: str, help: str = "Folder of the dataset to write.", *, is_option: bool = False) -> Argument:
+    return Argument("output", help, default, is_option)
+
+
+def _policy(verb: str, default: str = "runs/policy/best") -> Argument:
+    return Argument("policy", f"Checkpoint of the policy to {verb}.", default)
+
+
+STAGES = {
+    stage.operation: stage
+    for stage in (
+        Stage(
+            verb="train-expert",
+            operation="train_expert",
+            module="experts.train",
+            config="experts.config:ExpertConfig",
+            help="Train an expert with PPO until it reaches a target return.",
+            arguments=(_output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
+            card="expert-card",
+            run_name="train-expert-{config.environment.id}",
+        ),
+        Stage(
+            verb="record",
+            operation="record_episodes",
+            module="recording.record",
+            config="recording.config:RecordingConfig",
+            help="Record complete episodes of a policy as the next version of a dataset, "
+            "with -s export.format=… and -s export.output=… also in another format.",
+            arguments=(_policy("play", "runs/expert/best"), _output("runs/recording")),
+            card="recording-card",
+            plan="plans.recording:plan_recording",
+            groups={"export": "recording.config:RecordingExport"},
+        ),
+        Stage(
+            verb="import",
+            operation="import_dataset",
+            module="conversion.importing",
+            config="conversion.config:ImportConfig",
+            help="Take experience of any kind into a dataset: -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
+            arguments=(
+                Argument(
+                    "source",
+                    "Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …",
+                    ["data"],
+                    kind="uris",
+                ),
+                _output("runs/imported", is_option=True),
+            ),
+            card="import-card",
+            plan="plans.importing:plan_import",
+        ),
+        Stage(
+            verb="convert",
+            operation="convert_table",
+            module="conversion.converting",
+            config="conversion.config:ConversionConfig",
+            help="Write a dataset one episode a row, or with -s format=table one step a row.",
+            arguments=(DATASET, _output("runs/converted"), VERSION),
+            card="conversion-card",
+            plan="plans.conversion:plan_conversion",
+        ),
+        Stage(
+            verb="check",
+            operation="check_dataset",
+            module="quality.check",
+            config="quality.config:QualityConfig",
+            help="Check every step of a dataset by the quality rules; exit code 1 if it fails.",
+            arguments=(DATASET, VERSION),
+            card="quality-card",
+            gate="quality.check:enforce",
+        ),
+        Stage(
+            verb="prune",
+            operation="prune_dataset",
+            module="curation.prune",
+            config="curation.config:PruningConfig",
+            help="Keep the episodes that meet some conditions, such as -s where='return >= 400'.",
+            arguments=(DATASET, _output("runs/pruned"), VERSION),
+            card="pruning-card",
+            plan="curation.plan:plan_pruning",
+        ),
+        Stage(
+            verb="compact",
+            operation="compact_dataset",
+            module="curation.compact",
+            config="curation.config:CompactionConfig",
+            help="Copy a dataset into files of another size, such as -s files.max_bytes_per_file=268435456.",
+            arguments=(DATASET, _output("runs/compacted"), VERSION),
+            card="compaction-card",
+            plan="plans.conversion:plan_compaction",
+        ),
+        Stage(
+            verb="split",
+            operation="split_dataset",
+            module="curation.split",
+            config="curation.config:SplitConfig",
+            help="Split a dataset by episode into train and held_out, with the same spread of returns.",
+            arguments=(DATASET, _output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
+            card="split-card",
+        ),
+        Stage(
+            verb="merge",
+            operation="merge_datasets",
+            module="curation.merge",
+            config="curation.config:MergeConfig",
+            help="Copy the episodes of several datasets, each once, into one.",
+            arguments=(
+                Argument("datasets", "Folders of the datasets to read.", kind="uris"),
+                _output("runs/merged", is_option=True),
+            ),
+            card="merge-card",
+        ),
+        Stage(
+            verb="mix",
+            operation="mix_datasets",
+            module="recording.mixing",
+            config="recording.config:MixtureConfig",
+            help="Write episodes of datasets and playing policies by weight: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
+            arguments=(_output("runs/mixture"),),
+            card="mixture-card",
+        ),
+        Stage(
+            verb="export",
+            operation="export_dataset",
+            module="conversion.exporting",
+            config="conversion.exporting:ExportConfig",
+            help="Write a dataset for Minari, or by -s format=… for LeRobot, RLlib (sample_batch), D4RL or a user writer.",
+            arguments=(
+                DATASET,
+                _output("runs/export", "Folder to write; an existing export is replaced, nothing else is."),
+                VERSION,
+            ),
+            card="export-card",
+        ),
+        Stage(
+            verb="train",
+            operation="train_policy",
+            module="learning.train",
+            config="learning.config:TrainingConfig",
+            help="Learn a policy from recorded experience.",
+            arguments=(
+                DATASET,
+                _output("runs/policy", "Folder for checkpoints and metrics."),
+                VERSION,
+            ),
+            card="policy-card",
+            run_name="train-{config.algorithm}",
+            plan="plans.training:plan_training",
+        ),
+        Stage(
+            verb="evaluate",
+            operation="evaluate_policy",
+            module="evaluation.evaluate",
+            config="evaluation.config:EvaluationConfig",
+            help="Play a policy on start states that no other stage has seen.",
+            arguments=(_policy("play"),),
+            card="evaluation-card",
+        ),
+        Stage(
+            verb="estimate",
+            operation="estimate_policy",
+            module="estimation.estimate",
+            config="estimation.config:OffPolicyConfig",
+            help="Estimate a policy's return from recorded episodes; with -s require_return=… stop if it is too little.",
+            arguments=(_policy("estimate"), DATASET, VERSION),
+            card="estimate-card",
+            gate="estimation.estimate:enforce",
+        ),
+        Stage(
+            verb="export-policy",
+            operation="export_policy",
+            module="policies.export",
+            config="policies.export_config:PolicyExportConfig",
+            help="Write a policy as ONNX, or with -s 'formats=[torch_export]' for Torch, and compare both.",
+            arguments=(_policy("export"), _output("runs/exported", "Folder for the models; an existing export is replaced.")),
+            card="policy-export-card",
+        ),
+    )
+}
+"""By operation, in the order of the command line's help."""

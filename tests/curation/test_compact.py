@@ -1,0 +1,66 @@
+"""Compaction: the same episodes, byte for byte and in order, in fewer files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from offline_core.curation.compact import compact_dataset
+from offline_core.curation.config import CompactionConfig
+from offline_core.datasets import writer as writer_module
+from offline_core.datasets.commit import commit
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.reader import episodes
+from offline_core.episodes import columns
+from tests.datasets.factories import FORMATS, episode, write_dataset, write_files
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_changes_but_the_files(tmp_path: Path, format: Format) -> None:
+    some = [episode(i, 1 + i % 9, infos=[{"i": i}] * (2 + i % 9) if i % 4 == 0 else None) for i in range(50)]
+    writer = write_files(tmp_path / "in", some, format, batch=3, max_rows_per_file=10)
+    operation = Operation(name="test")
+    source = commit(str(tmp_path / "in"), writer.files, format=format, operation=operation, statistics=writer.statistics)
+    result = compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    compacted = open_dataset(str(tmp_path / "out"))
+    assert list(episodes(compacted)) == some
+    for name in columns.EPISODE_METADATA:
+        assert episode_index(compacted, [name]).equals(episode_index(source, [name]))
+    assert result.dataset == compacted.ref
+    assert result.source == source.ref
+    assert result.files_before == len(source.paths) >= 6
+    assert result.files_after == len(compacted.paths) <= (1 if format == "episodes" else 26)
+    assert compacted.manifest.statistics == source.manifest.statistics == result.statistics
+    assert compacted.manifest.statistics.columns is not None
+
+
+def test_items_are_copied_byte_for_byte(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "in", [episode(i) for i in range(20)], batch=3, max_rows_per_file=4)
+    compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    [path] = open_dataset(str(tmp_path / "out")).paths
+    assert pq.read_table(path).equals(pa.concat_tables([pq.read_table(path) for path in source.paths]))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_have_the_size_wanted(tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "ROW_GROUP_BYTES", 2**14)  # as small beside these files as it is beside real ones
+    write_dataset(tmp_path / "in", [episode(i, 300) for i in range(60)], format, batch=1, max_rows_per_file=300)
+    config = CompactionConfig(files=FilesConfig(max_bytes_per_file=2**17))
+    result = compact_dataset(config, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    sizes = [file.bytes for file in open_dataset(str(tmp_path / "out")).manifest.files]
+    assert max(sizes) <= 2**17
+    assert len(sizes) > 3, "or else this test would show nothing"
+    assert min(sizes[:-1]) > 0.65 * 2**17, "files are filled"
+    assert sum(sizes) == result.dataset.bytes
+    large = compact_dataset(
+        CompactionConfig(files=FilesConfig(max_bytes_per_file=2**28)),
+        dataset=str(tmp_path / "out"),
+        output=str(tmp_path / "out"),
+    )
+    assert (large.files_before, large.files_after, large.dataset.version) == (len(sizes), 1, 2)

@@ -1,0 +1,150 @@
+"""Splits: nothing in common, nothing lost, the share asked for in every stratum, and the same every time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offline_core.curation.config import SplitConfig
+from offline_core.curation.split import SplitResult, chosen_to_hold_out, split_dataset, tied
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Format
+from offline_core.datasets.reader import episodes
+from offline_core.episodes import Episode, columns
+from offline_core.episodes.metadata import content_of
+from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.runtime.config import parse
+from tests.datasets.factories import FORMATS, episode, write_dataset
+
+
+def split(folder: Path, name: str = "out", **config: Any) -> SplitResult:
+    return split_dataset(SplitConfig(**config), dataset=str(folder / "in"), output=str(folder / name))
+
+
+def sides(result: SplitResult) -> tuple[list[Episode], list[Episode]]:
+    train, held_out = (list(episodes(open_dataset(ref.uri, ref.version))) for ref in (result.train, result.held_out))
+    return train, held_out
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_episode_is_on_one_side(tmp_path: Path, format: Format) -> None:
+    some = [episode(i, 1 + i % 7) for i in range(50)]
+    source = write_dataset(tmp_path / "in", some, format, batch=6, max_rows_per_file=20)
+    result = split(tmp_path, held_out_fraction=0.3)
+    train, held_out = sides(result)
+    assert (len(train), len(held_out)) == (35, 15) == (result.train.episodes, result.held_out.episodes)
+    chosen = {e.eps_id for e in held_out}
+    assert train == [e for e in some if e.eps_id not in chosen], "in the order they had"
+    assert held_out == [e for e in some if e.eps_id in chosen]
+    assert not set(map(content_of, train)) & set(map(content_of, held_out))
+    for ref, side in ((result.train, "train"), (result.held_out, "held_out")):
+        assert ref.uri == f"{tmp_path}/out/{side}"
+        manifest = open_dataset(ref.uri).manifest
+        assert manifest.parents == [source.parent_entry]
+        assert manifest.operation.name == "split_dataset"
+        assert manifest.operation.config["side"] == side
+        assert manifest.observation_space == source.manifest.observation_space is not None
+    assert (result.source, result.duplicates) == (source.ref, 0)
+
+
+def test_each_stratum_gives_its_share(tmp_path: Path) -> None:
+    order = np.random.default_rng(0).permutation(100)
+    some = [episode(i, 1, rewards=np.array([float(order[i])])) for i in range(100)]
+    write_dataset(tmp_path / "in", some)
+    _, held_out = sides(split(tmp_path, held_out_fraction=0.2, strata=10))
+    returns = sorted(e.return_ for e in held_out)
+    assert [sum(10 * k <= value < 10 * k + 10 for value in returns) for k in range(10)] == [2] * 10
+
+
+def test_the_same_seed_gives_the_same_split_whatever_the_order_and_the_names(tmp_path: Path) -> None:
+    some = [episode(i, rewards=np.full(7, float(i % 5))) for i in range(60)]
+    write_dataset(tmp_path / "in", some)
+    first, again, other = (split(tmp_path, name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    assert first.train.fingerprint == again.train.fingerprint
+    assert first.held_out.fingerprint == again.held_out.fingerprint
+    held_out = {content_of(e) for e in sides(first)[1]}
+    assert held_out != {content_of(e) for e in sides(other)[1]}
+    write_dataset(tmp_path / "in", [replace(e, eps_id=f"x{e.eps_id}") for e in some[::-1]], "table")
+    assert {content_of(e) for e in sides(split(tmp_path, "d", seed=1))[1]} == held_out
+
+
+def test_what_belongs_together_stays_together(tmp_path: Path) -> None:
+    """Episodes of the same content, and pieces of one episode."""
+    some = [episode(i, 8) for i in range(20)]
+    copies = [replace(e, eps_id=f"again-{e.eps_id}") for e in some[:10]]
+    parts = [piece for e in some[10:15] for piece in (e.slice(0, 3), replace(e.slice(5, 8), eps_id=f"{e.eps_id}@5"))]
+    same_id = [piece for e in some[15:] for piece in (e.slice(0, 4), e.slice(4, 8))]
+    write_dataset(tmp_path / "in", [*some[:10], *copies, *parts, *same_id])
+    result = split(tmp_path, held_out_fraction=0.5, strata=1)
+    train, held_out = sides(result)
+    whole = [{e.eps_id.removeprefix("again-").partition("@")[0] for e in side} for side in (train, held_out)]
+    assert not whole[0] & whole[1]
+    assert [len(side) for side in whole] == [10, 10], "counted once"
+    assert len(train) + len(held_out) == 40
+    assert result.duplicates == 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_of_an_imported_episode_stay_together(tmp_path: Path, seed: int) -> None:
+    """They begin at step 0 each, as imports cut them where steps are missing."""
+    parts = [
+        replace(episode(10 * i + j, 4), eps_id=f"e{i}{name}") for i in range(10) for j, name in enumerate(["", "@7-0a1b2c3d"])
+    ]
+    write_dataset(tmp_path / "in", [replace(e, terminated=False, truncated=True) for e in parts])
+    result = split(tmp_path, held_out_fraction=0.4, seed=seed)
+    train, held_out = ({e.eps_id.partition("@")[0] for e in side} for side in sides(result))
+    assert (len(train), len(held_out), train & held_out) == (6, 4, set())
+
+
+def test_what_comes_under_one_id() -> None:
+    names = ["a@5", "a", "a@5@7", "a@20-00000000", "a@9", "b@home", "c@home", "b@00112233aabbccdd", "d@3", "d@8"]
+    terminated = [False, False, True, False, False, False, False, False, True, False]
+    index = pl.DataFrame({"eps_id": names, "t_started": [0] * 10, "terminated": terminated, "content": names})
+    assert tied(index).tolist() == [0, 0, 0, 3, 3, 5, 6, 7, 8, 9], (
+        "none goes on after it has terminated; other names may have an @"
+    )
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.floats(-5, 5)), min_size=1, max_size=40),
+    st.floats(0.01, 0.99),
+    st.integers(1, 50),
+    st.integers(0, 5),
+)
+def test_counts_are_exact(rows: list[tuple[int, float]], fraction: float, strata: int, seed: int) -> None:
+    returns = dict(rows)
+    index = pl.DataFrame(
+        {
+            columns.EPS_ID: [str(i) for i in range(len(rows))],
+            columns.T_STARTED: [0] * len(rows),
+            columns.TERMINATED: [True] * len(rows),
+            columns.CONTENT: [str(content) for content, _ in rows],
+            columns.RETURN: [returns[content] for content, _ in rows],
+        }
+    )
+    held_out = chosen_to_hold_out(index, SplitConfig(held_out_fraction=fraction, strata=strata, seed=seed))
+    chosen, left = (set(index[columns.CONTENT].filter(mask)) for mask in (held_out, ~held_out))
+    assert not chosen & left
+    assert abs(len(chosen) - fraction * len(returns)) <= 0.5 + 1e-9
+
+
+def test_a_side_without_episodes(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", [episode(i) for i in range(3)])
+    for fraction in (0.1, 0.9):
+        with pytest.raises(EmptyDatasetError, match=f"A share of {fraction} .*without an episode: 3 of its 3 .*Choose another"):
+            split(tmp_path, held_out_fraction=fraction)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"held_out_fraction": 0.0}, {"held_out_fraction": 1.0}, {"strata": 0}, {"seed": -1}])
+def test_parameters_that_cannot_work(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}:"):
+        parse(SplitConfig, wrong)

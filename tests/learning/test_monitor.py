@@ -1,0 +1,149 @@
+"""What comes of a run does not depend on how far evaluations are behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_core.learning import run
+from offline_core.learning.data_loader import ReadSoFar
+from offline_core.learning.evaluations import Evaluation, snapshot
+from offline_core.learning.loop import Seconds
+from offline_core.learning.metrics import series
+from offline_core.learning.monitor import TrainingMonitor
+from offline_core.learning.result import TrainingResult
+from offline_core.learning.train import train_policy
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.rollouts.rollouts import Rollouts
+from offline_core.storage.location import Location
+from tests.learning.test_train import balancing_episodes, config, dataset_of
+
+RETURNS = [10.0, 12.0, 11.0, 9.0, 13.0, 14.0, 8.0, 7.0]
+
+
+class Behind:
+    """Evaluations whose returns are known beforehand, and that are so many behind."""
+
+    lag = 0
+
+    def __init__(self, policy: object, *_: object, **__: object) -> None:
+        self._policy = policy
+        self._waiting: list[Evaluation] = []
+        self._sent = 0
+
+    @property
+    def pending(self) -> list[tuple[int, dict[str, np.ndarray]]]:
+        return [(e.updates, e.weights) for e in self._waiting]
+
+    def submit(self, updates: int) -> None:
+        returns = np.array([RETURNS[self._sent]])
+        self._waiting.append(Evaluation(updates, snapshot(self._policy), Rollouts(returns, np.array([1]))))  # type: ignore[arg-type]
+        self._sent += 1
+
+    def finished(self, *, wait: bool) -> Iterator[Evaluation]:
+        while len(self._waiting) > (0 if wait else self.lag):
+            yield self._waiting.pop(0)
+
+    def close(self) -> None: ...
+
+
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluation: object) -> tuple[TrainingResult, str]:
+    monkeypatch.setattr(run, "Evaluations", Behind)
+    monkeypatch.setattr(Behind, "lag", lag)
+    data = dataset_of(tmp_path / f"data-{lag}", balancing_episodes())
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}}
+    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / f"out-{lag}"))
+    return result, read_policy_manifest(result.last_checkpoint).weights_sha256
+
+
+def test_evaluations_have_an_interval_of_their_own_and_the_last_policy_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, _ = trained(tmp_path, monkeypatch, 0, interval_iterations=3)
+    assert [updates for updates, _ in result.losses] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert [updates for updates, _ in result.curve] == [15, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "updates", "best"),
+    [({"patience": 2}, 20, 12.0), ({"target_return": 11.5}, 10, 12.0), ({"target_return": 99.0}, 40, 14.0)],
+    ids=["patience", "target", "neither"],
+)
+def test_how_far_evaluations_are_behind_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: dict, updates: int, best: float
+) -> None:
+    results, last = zip(*(trained(tmp_path, monkeypatch, lag, **evaluation) for lag in (0, 1, 2)), strict=True)
+    for result in results:
+        assert result.updates == updates
+        assert result.metrics["episode_return_mean"] == best
+        assert result.curve == results[0].curve
+        assert result.losses == results[0].losses
+    assert len(set(last)) == 1
+
+
+def test_the_held_out_loss_has_that_interval_too(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes())
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}}
+    evaluation = {"play": False, "held_out": data, "interval_iterations": 2}
+    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
+    assert [updates for updates, _ in result.held_out_losses] == [10, 20]
+
+
+@pytest.mark.parametrize(("interval", "measured"), [(3, [15, 20]), (9, [20])])
+def test_the_held_out_loss_of_the_last_policy_is_measured(tmp_path: Path, interval: int, measured: list[int]) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}}
+    evaluation = {"held_out": data, "interval_iterations": interval}
+    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
+    assert [updates for updates, _ in result.held_out_losses] == measured
+    assert result.metrics == {"held_out_loss": result.held_out_losses[-1][1]}, "it falls throughout"
+    digests = [read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint)]
+    assert digests[0] == digests[1]
+    logged = series(Location.of(str(tmp_path / "out")), "held_out_loss")
+    assert logged == result.held_out_losses
+
+
+def test_the_policies_of_every_so_many_iterations_are_kept(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}
+    keeping, plain_config = (config(optimizer=optimizer | keep, evaluation={}) for keep in ({"keep_every_iterations": 3}, {}))
+    result = train_policy(keeping, dataset=data, output=str(tmp_path / "out"))
+    assert result.kept_checkpoints == [str(tmp_path / "out" / "iterations" / f"{updates:09d}") for updates in (15, 30)]
+    digests = [read_policy_manifest(uri).weights_sha256 for uri in (*result.kept_checkpoints, result.last_checkpoint)]
+    assert len(set(digests)) == 3
+    plain = train_policy(plain_config, dataset=data, output=str(tmp_path / "plain"))
+    assert not plain.kept_checkpoints and not (tmp_path / "plain" / "iterations").exists()
+    assert read_policy_manifest(plain.last_checkpoint).weights_sha256 == digests[-1]
+
+
+def test_kept_policies_are_of_this_run_and_part_of_what_is_found_again(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}
+    settings = [config(optimizer=optimizer | {"keep_every_iterations": every}, evaluation={}) for every in (1, 3)]
+    for made in settings:
+        result = train_policy(made, dataset=data, output=str(tmp_path / "out"))
+        there = sorted(str(place) for place in (tmp_path / "out" / "iterations").iterdir())
+        assert there == result.kept_checkpoints, "none of the run before"
+    assert train_policy(settings[1], dataset=data, output=str(tmp_path / "out")).reused
+    shutil.rmtree(result.kept_checkpoints[0])
+    again = train_policy(settings[1], dataset=data, output=str(tmp_path / "out"))
+    assert not again.reused and read_policy_manifest(again.kept_checkpoints[0])
+
+
+def test_rates_are_of_an_iteration_and_not_of_all() -> None:
+    loader = SimpleNamespace(read=ReadSoFar())
+    supervisor: Any = SimpleNamespace(loader=loader, _read_before=ReadSoFar())
+    told = []
+    for steps, read, mapped in ((1000, 2.0, 4.0), (1000, 0.5, 1.0), (0, 0.0, 0.0)):
+        loader.read.steps += steps
+        loader.read.read_seconds += read
+        loader.read.prelearner_seconds += mapped
+        told.append(TrainingMonitor._rates(supervisor, 600, Seconds(update=2.0, gather=1.0, wait=5.0)))
+    rates = [[record.get(f"{layer}_steps_per_second") for layer in ("read", "prelearner", "learner")] for record in told]
+    assert rates == [[500, 250, 200], [2000, 1000, 200], [None, None, 200]]

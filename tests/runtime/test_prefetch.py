@@ -1,0 +1,52 @@
+"""Work that goes on while its last result is used."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from offline_core.runtime.prefetch import prefetched
+
+
+def test_all_come_in_order_and_the_next_one_is_made_meanwhile() -> None:
+    made = [threading.Event() for _ in range(5)]
+
+    def making() -> Iterator[int]:
+        for number in range(5):
+            made[number].set()
+            yield number
+
+    for number, item in enumerate(prefetched(making())):
+        assert item == number
+        assert number == 4 or made[number + 1].wait(30)
+        assert number >= 3 or not made[number + 2].is_set()
+
+
+def test_nothing_is_left_for_the_garbage_collector_by_an_error() -> None:
+    """It may come at any time and in any thread, and ends what such an error's traceback holds."""
+
+    class Held:
+        pass
+
+    held: list[weakref.ref[Held]] = []
+
+    def making() -> Iterator[int]:
+        mine = Held()
+        held.append(weakref.ref(mine))
+        yield 1
+        raise LookupError("no more")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(LookupError, match="no more") as raised:
+            list(prefetched(making()))
+        assert held[0]() is not None
+        del raised
+        assert held[0]() is None
+    finally:
+        gc.enable()

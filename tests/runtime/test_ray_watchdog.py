@@ -1,0 +1,57 @@
+"""The watch over Ray's own process: what it does without the system's help, and that a loss is told once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from offline_core.errors import RayLostError
+from offline_core.runtime.ray_watchdog import terminable, watch_raylet
+
+
+@pytest.fixture
+def raylet() -> Iterator[subprocess.Popen[bytes]]:
+    """A process to watch."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def lose(raylet: subprocess.Popen[bytes]) -> None:
+    with pytest.raises(RayLostError, match=rf"raylet, {raylet.pid}\) died"), watch_raylet(raylet.pid), terminable():
+        raylet.kill()
+        time.sleep(30)  # interrupted
+
+
+def test_a_lost_ray_is_told_once(raylet: subprocess.Popen[bytes]) -> None:
+    lose(raylet)
+    with terminable():  # a session in a Ray that somebody else has started
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_without_handles_of_processes_a_session_is_not_watched(
+    number: int, raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    before = signal.getsignal(signal.SIGURG)
+    with watch_raylet(raylet.pid), terminable():
+        assert signal.getsignal(signal.SIGURG) == before
+
+
+def test_a_ray_that_is_dead_before_it_is_watched_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(pid: int) -> int:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+    monkeypatch.setattr(os, "pidfd_open", search)
+    with pytest.raises(RayLostError, match=r"raylet, 123456\) died"), watch_raylet(123456):
+        pass
