@@ -41,6 +41,12 @@ LOCATION_VARIABLES = (
 )
 """Variables that locate data, sent to a joined cluster. Not the secrets: nodes have their own."""
 
+DATA_VARIABLES = {
+    "RAY_DATA_LOG_LEVEL": "CRITICAL",  # what it logs as errors it also raises
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",  # they would disturb this package's
+    "RAY_DATA_RAISE_ORIGINAL_MAP_EXCEPTION": "1",  # else an OfflineError arrives as text
+}
+
 MIN_OBJECT_STORE_BYTES = 75 * 2**20
 """Ray's lower limit."""
 MIN_SHARED_MEMORY_BYTES = 2**30
@@ -103,7 +109,7 @@ def ray_session() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    _quiet_loggers()
+    _set_up_ray_data()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray's C++ prints what Ray also raises, or trivia; the rest is in its log files.
@@ -113,6 +119,8 @@ def _connected() -> Iterator[None]:
     if joins:
         check_address(str(address))
     where = {"address": address, "runtime_env": {"env_vars": _location_variables()}} if joins else _local_ray()
+    if not joins:  # else 16, however few the files and CPUs are
+        os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", str(min(16, max(1, local_cpus() // 2))))
     bound = contextlib.nullcontext() if joins else _on_loopback()
     # In a thread that lives as long as Ray: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler, by which Prefect cancels runs.
@@ -263,16 +271,15 @@ def _number(variable: str, least: int) -> int | None:
     return int(text)
 
 
-def _quiet_loggers() -> None:
-    """Silence Ray's logs, and its progress bars, which would disturb this package's."""
-    from ray.data import DataContext
-
-    context = DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True  # else an OfflineError arrives as text
+def _set_up_ray_data() -> None:
+    """Silence Ray, and set Ray Data up: by variables, so that who does not use it does not wait for its import (1 s)."""
+    for name, value in DATA_VARIABLES.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it also raises what it logs as errors
+    if data := sys.modules.get("ray.data"):  # which has read them already
+        context = data.DataContext.get_current()
+        context.enable_progress_bars, context.raise_original_map_exception = False, True
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
 
 def fetch(reference: Any) -> Any:
