@@ -106,9 +106,11 @@ def _chosen_rows(source: Dataset, index: pl.DataFrame, to: np.ndarray, names: Se
 def _gathered(parts: Iterator[_Rows]) -> Iterator[_Rows]:
     """The same rows in the same order, concatenated for each target while their columns are the same."""
     waiting: dict[int, list[_Rows]] = {}
+    sizes: dict[int, int] = {}
 
     def together(target: int) -> _Rows:
         rows = waiting.pop(target)
+        del sizes[target]
         return _Rows(pa.concat_tables([part.table for part in rows]), np.concatenate([part.episodes for part in rows]), target)
 
     for part in parts:
@@ -116,7 +118,8 @@ def _gathered(parts: Iterator[_Rows]) -> Iterator[_Rows]:
         if before and not before[0].table.schema.equals(part.table.schema):
             yield together(part.target)
         waiting.setdefault(part.target, []).append(part)
-        if sum(rows.table.nbytes for rows in waiting[part.target]) >= GATHER_BYTES:
+        sizes[part.target] = sizes.get(part.target, 0) + part.table.nbytes
+        if sizes[part.target] >= GATHER_BYTES:
             yield together(part.target)
     for target in sorted(waiting):
         yield together(target)

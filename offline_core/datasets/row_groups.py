@@ -172,14 +172,18 @@ def prefetch_tables(
     ends it. The collector may run while a thread starts, which holds a lock that waiting for a thread needs.
     """
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
+    ahead_bytes = 0
     pool = ThreadPoolExecutor(READERS)
     read = functools.partial(read_together, timed=True) if timed else read_together
     try:
         for start in range(0, len(groups), together):
             some = groups[start : start + together]
             waiting.append((pool.submit(read, some, names), sum(group.size_bytes for group in some)))
-            while len(waiting) > 1 and sum(size for _, size in waiting) > PREFETCH_BYTES:
-                yield waiting.popleft()[0].result()
+            ahead_bytes += waiting[-1][1]
+            while len(waiting) > 1 and ahead_bytes > PREFETCH_BYTES:
+                first, size = waiting.popleft()
+                ahead_bytes -= size
+                yield first.result()
         while waiting:
             yield waiting.popleft()[0].result()
     finally:

@@ -227,9 +227,11 @@ def _space(state: dict[str, Any], which: str) -> Any:
 
 
 def _checked_infos(infos: Any) -> list[dict[str, Any]]:
-    if strange := next((info for info in infos if not isinstance(info, dict)), None):
-        raise EpisodeError(f"infos hold {type(strange).__name__} where a dict has to be.")
-    return list(infos)
+    found = [{} if info is None else info for info in infos]
+    for info in found:
+        if not isinstance(info, dict):
+            raise EpisodeError(f"infos hold {type(info).__name__} where a dict has to be.")
+    return found
 
 
 def _tree(buffer: dict[str, Any], what: str, space: Any = None) -> Nested:

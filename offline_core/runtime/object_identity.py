@@ -95,7 +95,8 @@ class _Description:
             case list() | tuple() if type(value) in (list, tuple):
                 return ["list", *map(self.of, value)]
             case set() | frozenset():
-                return ["set", *sorted((self.of(item) for item in value), key=json.dumps)]
+                # Sorted before they are numbered: the order of a set is another one in each process.
+                return ["set", *map(self.of, sorted(value, key=lambda item: json.dumps(_Description(self._whole).of(item))))]
             case dict() if type(value) is dict:
                 return ["dict", *([self.of(key), self.of(item)] for key, item in value.items())]
             case types.ModuleType():

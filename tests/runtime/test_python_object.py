@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def test_what_differs_has_another_text() -> None:
     assert len(set(found)) == len(many)
     assert found == [str(PythonObject.of(each)) for each in many]
     assert PythonObject.of(adder(1)) == PythonObject.of(adder(1)) != PythonObject.of(adder(2))
+
+
+@dataclass(frozen=True)
+class Colliding:
+    """In a set, these are in the order in which they came."""
+
+    name: str
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_the_order_of_a_set_does_not_count_when_its_items_come_again() -> None:
+    a, b = Colliding("a"), Colliding("b")
+    assert list({a, b}) != list({b, a})
+    assert PythonObject.of([{a, b}, a]) == PythonObject.of([{b, a}, a]) != PythonObject.of([{a, b}, b])
 
 
 TYPED = "class Typed:\n    limit = 1\n    def __call__(self, x): return (lambda y: y + 1)(x)\nmade = Typed"
