@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from offline_core.datasets.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary, digest
+from offline_core.datasets.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.runtime.config import EnvironmentSpec
 
@@ -44,10 +43,6 @@ def test_summary_is_numpys() -> None:
 def test_an_infinite_return_is_summed_up_too() -> None:
     summary = Summary.of(np.array([1.0, np.inf]))
     assert (summary.mean, np.isnan(summary.std), summary.max) == (np.inf, True, np.inf)
-
-
-def test_large_integers_are_summed_up_as_floats() -> None:
-    assert Summary.of(np.array([100, 100, 100], np.int8)).mean == 100
 
 
 @given(st.lists(st.floats(-1e100, 1e100), max_size=9), st.lists(st.floats(-1e100, 1e100), max_size=9))
@@ -94,13 +89,6 @@ def test_a_manifest_keeps_the_statistics_of_columns_and_reads_one_without() -> N
     before = json.loads(manifest().model_dump_json())
     del before["statistics"]["columns"]
     assert Manifest.model_validate(before).statistics.columns is None
-
-
-def test_json_and_back() -> None:
-    before = manifest()
-    after = Manifest.model_validate_json(before.model_dump_json())
-    assert after == before
-    assert after.fingerprint == before.fingerprint
 
 
 def test_infinite_and_undefined_numbers_survive_json() -> None:
@@ -151,15 +139,3 @@ def test_the_order_of_files_matters() -> None:
     """It is the order of the episodes."""
     other = FILE.model_copy(update={"path": "part-1.parquet"})
     assert manifest(files=[FILE, other]).fingerprint != manifest(files=[other, FILE]).fingerprint
-
-
-def test_digest_is_short_and_knows_no_order_of_keys() -> None:
-    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 2, "b": 1})
-    assert len(digest([])) == 16
-    assert int(digest([]), 16) >= 0
-
-
-def test_another_kind_of_manifest_is_refused() -> None:
-    data = json.loads(manifest().model_dump_json())
-    with pytest.raises(ValidationError, match="manifest_version"):
-        Manifest.model_validate(data | {"manifest_version": 2})

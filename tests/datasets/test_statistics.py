@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -80,14 +80,6 @@ def test_quantiles_of_small_whole_numbers_are_exact() -> None:
         assert ColumnStatistics.of(values).quantile(q) == [np.quantile(values, q, method="inverted_cdf")]
 
 
-def test_quantiles_of_a_normal_distribution() -> None:
-    values = np.random.default_rng(0).normal(3, 2, (20_000, 2)).astype(np.float32)
-    for q in QUANTILES:
-        np.testing.assert_allclose(
-            ColumnStatistics.of(values).quantile(q), np.quantile(values, q, axis=0), rtol=0.033, atol=0.01
-        )
-
-
 @pytest.mark.parametrize("q", [-0.1, 1.1, math.nan])
 def test_a_quantile_beyond_0_to_1_is_refused(q: float) -> None:
     with pytest.raises(ConfigError, match="from 0 to 1"):
@@ -117,13 +109,6 @@ def test_the_order_of_merging_changes_no_count(a: np.ndarray, b: np.ndarray, c: 
     assert left == three.merge(two.merge(one)).model_dump(include=counted)
 
 
-@settings(max_examples=20)
-@given(arrays())
-def test_json_and_back(values: np.ndarray) -> None:
-    before = ColumnStatistics.of(values)
-    assert ColumnStatistics.model_validate_json(before.model_dump_json()) == before
-
-
 def test_many_values_far_from_zero_lose_no_digits() -> None:
     values = 1e9 + np.random.default_rng(0).standard_normal(300_000)
     builder = StatisticsBuilder()
@@ -136,6 +121,7 @@ def test_values_beyond_float32_are_counted_at_its_end() -> None:
     statistics = ColumnStatistics.of(np.array([-1e300, 1e300, 1e300]))
     assert (statistics.min, statistics.max) == ([-1e300], [1e300])
     assert statistics.quantile(0.5)[0] == pytest.approx(2.0**128, rel=1 / 32)
+    assert ColumnStatistics.model_validate_json(statistics.model_dump_json()) == statistics, "with an infinite deviation"
 
 
 def test_leaves_are_named_by_their_path_and_text_is_passed_over() -> None:
@@ -175,11 +161,6 @@ def test_a_column_of_one_dataset_alone_is_kept() -> None:
     a, b = ColumnStatistics.of(np.arange(3)), ColumnStatistics.of(np.arange(4))
     merged = merge_columns({"x": a, "y": a}, {"y": b, "z": b})
     assert {name: column.count for name, column in merged.items()} == {"x": [3], "y": [7], "z": [4]}
-
-
-def test_the_json_stays_small() -> None:
-    values = np.random.default_rng(0).standard_normal((100_000, 4)).astype(np.float32)
-    assert len(ColumnStatistics.of(values).model_dump_json()) < 20_000
 
 
 @pytest.mark.parametrize("histogram", ["?", "AAAA", "eJxjZIAAAAASAAI="])

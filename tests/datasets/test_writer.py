@@ -17,14 +17,12 @@ from gymnasium import spaces
 from offline_core.datasets import writer as writer_module
 from offline_core.datasets.commit import prepare_dataset
 from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import FileEntry, Format, Summary
 from offline_core.datasets.reader import episodes
 from offline_core.datasets.writer import EpisodeWriter, episode_rows, statistics_of
 from offline_core.episodes import Episode, episodes_to_table
 from offline_core.episodes.metadata import episode_summary
-from offline_core.errors import ConfigError, EpisodeError, SchemaError, StorageError
-from offline_core.runtime.config import parse
+from offline_core.errors import EpisodeError, SchemaError, StorageError
 from offline_core.storage.location import Location
 from tests.datasets.factories import FORMATS, episode, found, in_small_filesystem, write_dataset, write_files
 
@@ -175,15 +173,6 @@ def test_the_same_content_makes_the_same_files(tmp_path: Path, format: Format) -
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_other_content_makes_other_names(tmp_path: Path, format: Format) -> None:
-    changed = episode(3, rewards=episode(3).rewards + 1)
-    one = write_files(tmp_path, [episode(3)], format).files
-    other = write_files(tmp_path, [changed], format).files
-    assert one[0].path != other[0].path
-    assert len(found(tmp_path)) == 2
-
-
-@pytest.mark.parametrize("format", FORMATS)
 def test_entries_describe_their_files(tmp_path: Path, format: Format) -> None:
     files = write_files(tmp_path, [episode(i, i + 1) for i in range(9)], format, max_rows_per_file=8).files
     assert len(files) > 1
@@ -303,17 +292,6 @@ def test_columns_of_the_episode_format(tmp_path: Path) -> None:
         "policy_id": ("string", True),
         "content": ("string", True),
     }
-    assert table.select(["eps_id", "t_started", "length", "return", "terminated", "truncated"]).to_pylist() == [
-        {
-            "eps_id": f"episode-{i:04}",
-            "t_started": i,
-            "length": i + 1,
-            "return": float(some[i].rewards.sum()),
-            "terminated": i % 2 == 0,
-            "truncated": i % 2 == 1,
-        }
-        for i in range(4)
-    ]
 
 
 def test_filters_can_be_pushed_down_to_the_metadata(tmp_path: Path) -> None:
@@ -326,57 +304,35 @@ def test_filters_can_be_pushed_down_to_the_metadata(tmp_path: Path) -> None:
     assert statistics["item"] is None
 
 
-def test_the_table_is_read_by_plain_pyarrow(tmp_path: Path) -> None:
-    some = [episode(i) for i in range(3)]
-    table = rows_of(tmp_path, write_files(tmp_path, some, "table").files)
-    assert all(not table.schema.field(name).nullable for name in table.column_names if name not in ("agent_id", "module_id"))
-    assert table.schema.field("obs").type == pa.fixed_shape_tensor(pa.float32(), (4,))
-    obs, new_obs = (table[name].combine_chunks().to_numpy_ndarray() for name in ("obs", "new_obs"))
-    np.testing.assert_array_equal(obs, np.concatenate([e.observations[:-1] for e in some]))
-    np.testing.assert_array_equal(new_obs, np.concatenate([e.observations[1:] for e in some]))
-    np.testing.assert_array_equal(table["actions"], np.concatenate([e.actions for e in some]))
-
-
-def test_the_table_is_read_by_polars(tmp_path: Path) -> None:
+def test_the_table_is_read_by_plain_pyarrow_polars_and_duckdb(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
     some = [image_episode(i, 3) for i in range(3)]
     [file] = write_files(tmp_path, some, "table").files
+    table = pq.read_table(tmp_path / file.path)
+    assert all(not table.schema.field(name).nullable for name in table.column_names if name not in ("agent_id", "module_id"))
+    assert table.schema.field("obs").type == pa.fixed_shape_tensor(pa.uint8(), (12, 12, 1))
+    obs, new_obs = (np.concatenate([e.observations[part] for e in some]) for part in (slice(0, -1), slice(1, None)))
+    np.testing.assert_array_equal(table["obs"].combine_chunks().to_numpy_ndarray(), obs)
+    np.testing.assert_array_equal(table["new_obs"].combine_chunks().to_numpy_ndarray(), new_obs)
     frame = pl.read_parquet(tmp_path / file.path)
-    pixels = frame["obs"].to_numpy()
-    assert pixels.dtype == np.uint8
-    np.testing.assert_array_equal(pixels.reshape(9, 12, 12, 1), np.concatenate([np.asarray(e.observations)[:-1] for e in some]))
+    assert frame["obs"].to_numpy().dtype == np.uint8
+    np.testing.assert_array_equal(frame["obs"].to_numpy().reshape(obs.shape), obs)
     assert frame["rewards"].to_list() == [reward for e in some for reward in e.rewards.tolist()]
-
-
-def test_the_table_is_read_by_duckdb(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    [file] = write_files(tmp_path, [episode(0)], "table").files
-    rows = duckdb.sql(f"select obs from '{tmp_path / file.path}' order by t").fetchall()
-    np.testing.assert_array_equal(np.array([row[0] for row in rows], np.float32), np.asarray(episode(0).observations)[:-1])
+    rows = duckdb.sql(f"select obs from '{tmp_path / file.path}' order by eps_id, t").fetchall()
+    np.testing.assert_array_equal(np.array([row[0] for row in rows]).reshape(obs.shape), obs)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_compression(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 50, observations=np.zeros((51, 4), np.float32)) for i in range(50)]
-    sizes = {}
+    sizes, codecs = {}, {"none": "UNCOMPRESSED"}
     for name in ("none", "snappy", "lz4", "zstd"):
         [file] = write_files(tmp_path / name, some, format, compression=name).files
         group = pq.read_metadata(tmp_path / name / file.path).row_group(0)
-        codecs = {group.column(i).compression for i in range(group.num_columns)}
-        assert codecs == {"UNCOMPRESSED" if name == "none" else name.upper()}
-        assert list(pq.read_table(tmp_path / name / file.path)["eps_id"].unique().to_pylist()) == [e.eps_id for e in some]
+        assert {group.column(i).compression for i in range(group.num_columns)} == {codecs.get(name, name.upper())}
         sizes[name] = file.bytes
     [file] = write_files(tmp_path / "strong", some, format, compression="zstd", compression_level=15).files
     assert file.bytes < sizes["zstd"] < sizes["none"]
-    assert max(sizes["lz4"], sizes["snappy"]) < sizes["none"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"max_rows_per_file": 0}, {"max_bytes_per_file": 100}, {"compression": "rar"}, {"compression_level": 99}, {"rows": 1}],
-)
-def test_parameters_that_cannot_work(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"1 wrong parameter.*FilesConfig:\n  {next(iter(wrong))}:"):
-        parse(FilesConfig, wrong)
 
 
 # Episodes that differ from each other.
@@ -431,13 +387,6 @@ def test_an_error_leaves_nothing_half_done(tmp_path: Path, format: Format, error
     assert found(tmp_path) == [file.path for file in writer.files], "files that were complete stay, the open one is gone"
     for file in writer.files:
         assert pq.read_table(tmp_path / file.path).num_rows == file.rows
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_an_error_before_the_first_file(tmp_path: Path, format: Format) -> None:
-    with pytest.raises(ZeroDivisionError), EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format=format):
-        raise ZeroDivisionError
-    assert found(tmp_path) == []
 
 
 def test_an_episode_that_cannot_be_stored(tmp_path: Path) -> None:
@@ -547,10 +496,3 @@ def test_writing_below_a_file(tmp_path: Path) -> None:
     ):
         writer.write([episode(0)])
     assert found(tmp_path) == ["file"]
-
-
-def test_an_uncommitted_writer_made_no_dataset(tmp_path: Path) -> None:
-    write_files(tmp_path / "ours", [episode(0)], "episodes")
-    assert [name.split("-")[0] for name in found(tmp_path / "ours")] == ["part"]
-    with pytest.raises(StorageError, match="No version"):
-        open_dataset(str(tmp_path / "ours"))

@@ -27,23 +27,8 @@ def test_lengths_leave_the_lookback_out() -> None:
     assert piece.return_ == sum(t / 2 for t in range(10, 16))
 
 
-@pytest.mark.parametrize(
-    ("terminated", "truncated", "done"), [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
-)
-def test_an_episode_is_done_when_it_is_terminated_or_truncated(terminated: bool, truncated: bool, done: bool) -> None:
-    assert counting(terminated=terminated, truncated=truncated).is_done is done
-
-
 def test_the_return_is_summed_in_double_precision() -> None:
     assert counting(2**14, rewards=np.full(2**14, 2048, np.float16)).return_ == 2**25
-
-
-def test_the_text_of_an_episode_says_how_it_ended() -> None:
-    assert [repr(counting(**end)).rsplit(" ")[-1] for end in ({}, {"terminated": True}, {"truncated": True})] == [
-        "open>",
-        "terminated>",
-        "truncated>",
-    ]
 
 
 # ---- Getters ---------------------------------------------------------------------------------------------------------
@@ -141,11 +126,6 @@ def test_episodes_are_not_read_backwards() -> None:
         counting().get_rewards(slice(None, None, -1), neg_index_as_lookback=True)
 
 
-def test_an_extra_that_is_not_there() -> None:
-    with pytest.raises(KeyError, match="vf_preds"):
-        counting().get_extra("vf_preds")
-
-
 # ---- Equality --------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +190,8 @@ def test_a_slice_has_as_much_lookback_as_there_is(given_lookback: int, asked: in
 def test_only_the_last_piece_is_done() -> None:
     whole = counting(6, truncated=True)
     assert not whole.slice(0, 5).is_done
-    assert whole.slice(5, 6).truncated
+    assert whole.slice(5, 6).truncated and whole.slice(5, 6).is_done
+    assert counting(terminated=True).is_done
 
 
 def test_slices_are_views() -> None:
@@ -275,11 +256,6 @@ def test_a_piece_that_does_not_follow_is_refused_with_all_reasons(first: Episode
 
 
 # ---- Validation ------------------------------------------------------------------------------------------------------
-
-
-def test_a_whole_episode_is_given_back() -> None:
-    episode = counting(5, lookback=2, observation_space=gym.spaces.Box(-9, 9, (2,)), action_space=gym.spaces.Discrete(300))
-    assert episode.validate() is episode
 
 
 def test_all_problems_stand_in_one_message() -> None:
@@ -379,10 +355,3 @@ def test_infinity_is_an_observation_but_neither_reward_nor_action(value: float) 
         counting(6, rewards=rewards).validate()
     with pytest.raises(NonFiniteError, match="actions at step 3"):
         counting(6, actions=actions).validate()
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(episode_lists(count=st.just(1), steps=st.integers(0, 4), lookback=st.integers(0, 2)))
-def test_episodes_that_fit_their_spaces_are_whole(episodes: list[Episode]) -> None:
-    for episode in episodes:
-        assert episode.validate().length_problems() == []

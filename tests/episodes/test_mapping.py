@@ -32,10 +32,6 @@ def test_the_mapping_of_the_seeds() -> None:
     }
 
 
-def test_extras_can_be_renamed_too() -> None:
-    assert map_columns(table("o_t", "logprobs_t"), {"action_logp": "logprobs_t"}).column_names == ["action_logp", "o_t"]
-
-
 @pytest.mark.parametrize("name", ["done", "dones", "terminateds"])
 def test_the_end_of_an_episode_by_any_name(name: str) -> None:
     assert map_columns(table(name, "truncateds"), {}).column_names == ["terminateds", "truncateds"]

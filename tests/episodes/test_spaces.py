@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 
 from offline_core.episodes import space_from_json, space_to_json
 from offline_core.episodes import spaces as module
-from offline_core.errors import DataError, SpaceError
+from offline_core.errors import SpaceError
 from tests.episodes.strategies import any_spaces
 
 
@@ -80,13 +80,6 @@ def test_a_box_is_exactly_as_wide_as_before_and_not_nearly() -> None:
     assert isinstance(again, spaces.Box)
     assert again.low.tobytes() == low.tobytes()
     assert again.bounded_below.tolist() == [True, True, False]
-
-
-def test_the_order_of_the_keys_survives_because_flattening_follows_it() -> None:
-    space = spaces.Dict([("z", spaces.Box(0, 1, (1,))), ("a", spaces.Box(0, 1, (2,)))])
-    again = through_text(space)
-    sample = {"a": np.float32([0.1, 0.2]), "z": np.float32([0.9])}
-    assert spaces.flatten(again, sample).tolist() == spaces.flatten(space, sample).tolist()
 
 
 def test_what_rllib_wrote_is_read() -> None:
@@ -224,8 +217,3 @@ def test_a_zlib_bomb_in_the_bounds_is_refused_before_it_goes_off(monkeypatch: py
     finally:
         tracemalloc.stop()
     assert peak < claimed / 4
-
-
-def test_space_errors_are_data_errors() -> None:
-    with pytest.raises(DataError):
-        space_from_json({"space": "nowhere"})

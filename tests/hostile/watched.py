@@ -1,6 +1,6 @@
 """Runs one hostile input after the other in a process of its own and says what each of them did.
 
-    python -m tests.hostile.watched <module> <folder>    # the module has `inputs(folder) -> dict[name, call]`
+    python -m tests.hostile.watched <folder> <module>…    # each module has `inputs(folder) -> dict[name, call]`
 
 Watched are a file outside, addresses looked up and connected to, processes started, modules named `hostile_code`, seconds, and
 memory. Errors of our tree and results are both fine.
@@ -75,20 +75,18 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main(module: str, folder: str) -> None:
+def _told(module: str, root: Path) -> dict[str, Any]:
+    """What each input of the module did."""
     from offline_core.errors import OfflineError
 
-    root = Path(folder)
     outside = root / "outside"
-    outside.mkdir()
+    outside.mkdir(parents=True)
     (outside / "canary").write_text(f"{SECRET},b\n{SECRET},2\n")
     (root / "hostile_code.py").write_text(f"open({str(root / 'ran')!r}, 'w')\n")
     sys.path.insert(0, str(root))
-    signal.signal(signal.SIGALRM, _too_long)
     _choose_port(root)
     inputs = importlib.import_module(f"tests.hostile.{module}").inputs(root)
     before = _peak()
-    _watch()
     opened, server = _opened(outside), _server(root)
     told = {}
     for name, call in inputs.items():
@@ -119,7 +117,15 @@ def main(module: str, folder: str) -> None:
             happened.append(f"memory {_peak() - before:,}")
             before = _peak()
         told[name] = {"answer": answer, "happened": list(happened), "seconds": round(seconds, 2)}
-    print("TOLD", json.dumps(told))  # noqa: T201
+    sys.path.remove(str(root))
+    server.close()
+    return told
+
+
+def main(folder: str, *modules: str) -> None:
+    signal.signal(signal.SIGALRM, _too_long)
+    _watch()
+    print("TOLD", json.dumps({module: _told(module, Path(folder) / module) for module in modules}))  # noqa: T201
 
 
 if __name__ == "__main__":

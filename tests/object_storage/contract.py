@@ -43,6 +43,14 @@ for line in sys.stdin:
     except VersionExistsError:
         print("lost", flush=True)
 """
+_WRITER = """
+import sys
+from offline_core.storage.location import Location
+print("ready", flush=True)
+for line in sys.stdin:
+    Location.of(sys.argv[1]).child(line.strip()).write(b"x")
+    print("written", flush=True)
+"""
 
 
 def write_dataset(uri: str, count: int = 6, **changes: Any) -> Dataset:
@@ -82,10 +90,10 @@ class PlaceContract:
     def test_what_is_listed_is_what_is_there(self, place: str) -> None:
         """By another process, too, after this one has listed."""
         root = Location.of(place)
-        for number in range(3):
-            script = f"from offline_core.storage.location import Location; Location.of({place!r}).child('{number}').write(b'x')"
-            subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=True, timeout=60)
-            assert root.files() == [str(each) for each in range(number + 1)]
+        with talking(_WRITER, (place,)) as [writer]:
+            for number in range(3):
+                assert writer.ask(str(number)) == "written"
+                assert root.files() == [str(each) for each in range(number + 1)]
         root.child("0").delete()
         assert root.files() == ["1", "2"]
 

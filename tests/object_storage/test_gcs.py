@@ -10,14 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from offline_core.errors import BusyError, StorageError, StorageUnavailableError
-from offline_core.storage import lease
+from offline_core.errors import StorageError, StorageUnavailableError
 from offline_core.storage.location import Location
 from offline_core.storage.partial_files import remove_partial_files
-from tests.e2e.orchestra import wait_until
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
-from tests.object_storage.faults import Answer, no_faults, proxy
+from tests.object_storage.faults import Answer, proxy
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,30 +65,6 @@ def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
             ask()
         assert 5 <= len(waited) <= 10 and max(waited) < 20  # two questions at once, at most
     assert not caplog.records
-
-
-def test_a_failed_heartbeat_is_not_the_last_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does what the client raises end the run that holds the folder."""
-    monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=no_sleep))
-    for name, seconds in {"LEASE_SECONDS": 3.0, "HEARTBEAT_SECONDS": 0.1, "POLL_SECONDS": 0.05}.items():
-        monkeypatch.setattr(lease, name, seconds)
-    with proxy(os.environ["STORAGE_EMULATOR_HOST"]) as between:
-        defined(monkeypatch, far={"filesystem": "gs", "arguments": {"endpoint_url": between.url, "token": "anon"}})
-        folder = Location.of(place.replace("gs://", "far://"))
-        down = Answer(503, "later")
-        with folder.locked():
-            between.plan = lambda request: down if request.path.startswith("/upload/") else None
-            wait_until(lambda: len(between.faults) > 12 or None, seconds=20, what="two failed heartbeats")
-            between.plan = no_faults
-            (number,) = (folder.child(name) for name in folder.files())
-            last = number.read()
-            wait_until(lambda: number.read() != last or None, seconds=5, what="the next heartbeat")
-            with pytest.raises(BusyError), folder.locked():
-                pass
-            between.plan = lambda request: down
-        between.plan = no_faults
-        with folder.locked():
-            pass
 
 
 @pytest.mark.parametrize("status", [503, 502])

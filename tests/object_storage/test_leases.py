@@ -14,7 +14,7 @@ from offline_core.storage.location import Location
 from tests.e2e.orchestra import wait_until
 from tests.object_storage.processes import Talker, answers, talking
 
-LEASE_SECONDS, HEARTBEAT_SECONDS, POLL_SECONDS = 3.0, 0.4, 0.1
+LEASE_SECONDS, HEARTBEAT_SECONDS, POLL_SECONDS = 2.0, 0.3, 0.1
 
 HOLDER = f"""
 import sys
@@ -89,8 +89,8 @@ def is_told_of_loss(told: str, folder: Location) -> bool:
 
 
 def test_of_many_at_once_one_holds_it(folder: Location) -> None:
-    with talking(HOLDER, *[(folder.uri,)] * 6) as holders:
-        for turn in range(5):
+    with talking(HOLDER, *[(folder.uri,)] * 4) as holders:
+        for turn in range(3):
             heard = answers(holders)
             assert heard.count("held") == 1, (turn, heard)
             assert sum(told.startswith("Another run is writing to") for told in heard) == len(holders) - 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
 from offline_core.errors import StorageError
@@ -62,14 +60,6 @@ def test_reading_needs_no_promise(lake: str) -> None:
     assert len(list(episodes(open_dataset("shared://made")))) == 6
     with pytest.raises(StorageError, match="set one_writer"):
         write_dataset("shared://made", 7)
-
-
-def test_importing_from_one_to_another(lake: str) -> None:
-    Location.of("lake://in/a.csv").write(b"eps_id,t,obs,actions,rewards,terminateds\na,0,1.0,0,1.0,false\na,1,2.0,1,1.0,true\n")
-    config = ImportConfig.model_validate({"episodes": {"last_new_obs": "repeat"}})
-    result = import_dataset(config, source="lake://in/*.csv", output="minio://out")
-    assert result.counts.steps == 2
-    assert open_dataset("minio://out").manifest.parents[0].uri == "lake://in/*.csv"
 
 
 @pytest.mark.slow

@@ -32,10 +32,7 @@ def links_in(markdown: str) -> dict[str, str]:
 @pytest.fixture
 def artifact(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What Prefect shows of a dataset that was pruned into the bucket."""
-    return pruned(f"{bucket}/a_b/pruned", tmp_path, monkeypatch)
-
-
-def pruned(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    output = f"{bucket}/a_b/pruned"
     source = write_dataset(tmp_path / "source", [episode(i) for i in range(8)])
     told: list[str] = []
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
@@ -64,20 +61,6 @@ def test_what_is_kept_with_the_data_has_no_link(artifact: str, bucket: str) -> N
     assert "](000001.png)" in card and "http" not in card and "X-Amz" not in card
     place = Location.of(bucket)
     assert not [name for name in place.files() if b"X-Amz" in place.child(name).read()]
-
-
-def test_there_is_no_link_with_the_token_of_a_session_in_it(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "a-token")
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")  # of no other test, so nobody is asked who knew us without the token
-    text = pruned(f"{bucket}/pruned", tmp_path, monkeypatch)
-    assert "Episodes kept" in text and "a-token" not in text and not links_in(text)
-
-
-def test_local_places_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = pruned(str(tmp_path / "pruned"), tmp_path, monkeypatch)
-    assert "Episodes kept" in text and "## Files" not in text
 
 
 def test_links_of_a_policy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,9 +210,10 @@ def test_an_endpoint_that_is_no_url(bucket: str, monkeypatch: pytest.MonkeyPatch
 # Nobody there, or somebody else.
 
 
-@pytest.mark.parametrize("attempts", [2, pytest.param(s3.READ_ATTEMPTS, marks=pytest.mark.slow)])
-def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int, silent_port: int) -> None:
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", attempts)
+@pytest.mark.parametrize("attempts", [2, pytest.param(None, marks=pytest.mark.slow)])
+def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int | None, silent_port: int) -> None:
+    for name in ("READ_ATTEMPTS", "WRITE_ATTEMPTS"):
+        monkeypatch.setattr(s3, name, attempts or getattr(s3, name))
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     for ask in (WORDY["list"], WORDY["write"]):
         begin = time.monotonic()
@@ -222,7 +223,8 @@ def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)
+    for name in ("READ_ATTEMPTS", "WRITE_ATTEMPTS"):
+        monkeypatch.setattr(s3, name, 2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.replace("http:", "https:"))
     for ask in (SILENT["read"], WORDY["write"]):
         assert "the TLS handshake failed, or the certificate is not trusted" in message_of(ask, f"{bucket}/runs/x")

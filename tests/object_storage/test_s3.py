@@ -110,15 +110,6 @@ def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.Mon
     assert boto.head_object(Bucket=name_of(bucket), Key="large")["ETag"].endswith('-3"')
 
 
-def test_what_is_not_put_leaves_nothing(bucket: str) -> None:
-    place = Location.of(f"{bucket}/runs/file")
-    file = place.store.new_file(place.path)
-    file.write(bytes(100))
-    place.store.discard(file)
-    place.store.discard(file)
-    assert Location.of(f"{bucket}/runs").files() == []
-
-
 def test_a_killed_writer_leaves_nothing_on_this_machine(bucket: str, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from offline_core.storage.location import Location\n"

@@ -76,12 +76,6 @@ def test_a_value_reads_well_and_stays_in_its_cell(value: object, text: str) -> N
     assert cells(Card("Title", {"First": "a", "Name": value, "Last": "z"})) == [["First", "a"], ["Name", text], ["Last", "z"]]
 
 
-def test_bars_are_escaped_in_names_too() -> None:
-    card = Card("Title", {"a|b": "c|d"})
-    assert "| a\\|b | c\\|d |" in card.markdown()
-    assert cells(card) == [["a|b", "c|d"]]
-
-
 def test_the_picture_is_inside_the_text() -> None:
     card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0), (1, 2.0)], target=None)
     assert card.markdown().startswith("# Expert\n")
@@ -89,10 +83,6 @@ def test_the_picture_is_inside_the_text() -> None:
     assert found is not None
     assert base64.b64decode(found[1]) == card.picture
     assert size_of(card.picture) == (450, 300)
-
-
-def test_a_card_without_a_picture_has_none_in_its_text() -> None:
-    assert "![" not in Card("Title", {"Name": 1}).markdown()
 
 
 RAN = Ran("prune_dataset", {"where": "return >= 3", "files": {"rows": 5}}, {"python": "3.11", "git": "abc+dirty"})
@@ -155,12 +145,6 @@ def test_rows_about_a_policy_that_never_played_say_so() -> None:
     assert list(returns_rows({})) == ["Return"]
     assert "never played" in str(returns_rows({})["Return"])
     assert returns_rows({"held_out_loss": 0.25})["Held-out loss"] == 0.25
-
-
-def test_rows_about_returns_that_are_no_numbers() -> None:
-    assert returns_rows(METRICS | {"episode_return_mean": math.nan, "episode_return_std": math.inf})["Return"] == (
-        "nan ± inf (-1.0 to 500.0)"
-    )
 
 
 NOTHING: list[Any] = []

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
 
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
 import offline_core
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ConfigError
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.config import Config, parse
 
 
 class Range(Config):
@@ -63,53 +61,14 @@ def test_parse_names_the_model_when_no_single_parameter_is_wrong() -> None:
         parse(Range, {"low": 2.0, "high": 1.0})
 
 
-def test_parse_returns_the_model() -> None:
-    assert parse(Stage, {"rate": "0.5", "range": {"high": 7}}) == Stage(rate=0.5, range=Range(low=0.0, high=7.0))
-
-
-def test_a_wrong_parameter_is_an_error_of_this_package_and_a_value_error() -> None:
-    for kind in (OfflineError, ValueError):
-        with pytest.raises(kind):
-            parse(Stage, {"rate": 0})
-
-
-def test_configs_are_frozen() -> None:
-    config = EvaluationConfig()
-    with pytest.raises(ValidationError, match="frozen"):
-        config.episodes = 3  # type: ignore[misc]
-    assert config == EvaluationConfig()
-
-
-def test_unknown_names_are_refused_on_construction() -> None:
-    with pytest.raises(ValidationError, match="episode_count"):
-        EvaluationConfig(episode_count=3)  # type: ignore[call-arg]
-
-
-def test_defaults_are_checked_too() -> None:
+def test_configs_are_frozen_and_their_defaults_are_checked() -> None:
     class Wrong(Config):
         rate: float = Field(-1.0, gt=0)
 
     with pytest.raises(ValidationError, match="rate"):
         Wrong()
-
-
-def test_instances_do_not_share_their_defaults() -> None:
-    NetworkConfig().hidden_sizes.append(3)
-    EnvironmentSpec().kwargs["a"] = 1
-    assert NetworkConfig().hidden_sizes == [64, 64]
-    assert EnvironmentSpec().kwargs == {}
-
-
-@pytest.mark.parametrize("sizes", [[0], [64, -1], [65_537], [1] * 11, ["many"]])
-def test_impossible_layers_are_refused(sizes: list[Any]) -> None:
-    with pytest.raises(ConfigError, match="hidden_sizes"):
-        parse(NetworkConfig, {"hidden_sizes": sizes})
-
-
-@pytest.mark.parametrize("values", [{"episodes": 0}, {"episodes": 1_000_001}, {"seed": -1}, {"environment": {"name": "x"}}])
-def test_impossible_evaluations_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(values))):
-        parse(EvaluationConfig, values)
+    with pytest.raises(ValidationError, match="frozen"):
+        EvaluationConfig().episodes = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("model", all_configs(), ids=lambda model: model.__name__)
@@ -117,9 +76,3 @@ def test_every_parameter_is_described(model: type[Config]) -> None:
     """The descriptions are the form in Prefect's UI."""
     assert [name for name, field in model.model_fields.items() if not field.description] == []
     assert model.__doc__
-
-
-def test_configs_survive_json() -> None:
-    environment = EnvironmentSpec(id="Pendulum-v1", kwargs={"g": 9.8, "nested": {"a": [1, None]}})
-    config = EvaluationConfig(episodes=3, seed=9, explore=True, environment=environment)
-    assert EvaluationConfig.model_validate_json(config.model_dump_json()) == config

@@ -12,7 +12,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from offline_core.datasets.dataset import is_dataset, open_dataset, versions
 from offline_core.errors import ConfigError, StorageUnavailableError
 from offline_core.storage import lease
-from offline_core.storage.filesystem_store import FilesystemStore
 from offline_core.storage.fsspec_adapter import parse_url
 from offline_core.storage.location import Location
 from tests.object_storage.emulators import azure_connection
@@ -99,10 +98,6 @@ def test_a_lease_is_not_taken_from_one_who_cannot_be_asked_for(root: Location, m
 def test_a_file_in_place_of_a_folder_is_not_an_empty_folder(root: Location) -> None:
     with pytest.raises(Exception, match="Not a directory"):
         root.child("a/b.txt").files()
-
-
-def test_it_is_shown_without_its_arguments() -> None:
-    assert repr(FilesystemStore("sftp", '{"password": "x"}', False)) == "FilesystemStore(maker='sftp', one_writer=False)"
 
 
 def test_a_server_stands_in_the_uri_or_in_the_arguments() -> None:

@@ -154,13 +154,6 @@ def test_secrets_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert SECRET not in repr(Location.of("named://runs"))
 
 
-def test_fsspec_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    define(monkeypatch, "memory", "memory", one_writer=True)
-    Location.of("memory://a/b.txt").write(b"1")
-    assert Location.of("memory://a").files() == ["b.txt"]
-    assert fsspec.filesystem("memory").cat_file("/a/b.txt") == b"1"
-
-
 def test_a_built_in_name_may_be_given_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINIO", "minio:9000")
     define(monkeypatch, "s3", "s3", "lake/rl", arguments={"endpoint": "http://${MINIO}", "region": "here"})

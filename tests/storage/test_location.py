@@ -108,16 +108,6 @@ def test_uris_that_errors_suggest_are_places(uri: str, suggested: str) -> None:
     assert Location.of(whole).uri == whole.removeprefix("file://")
 
 
-def test_child_and_parent(tmp_path: Path) -> None:
-    child = Location.of(str(tmp_path)).child("a b/c.txt")
-    assert (child.uri, child.parent.uri) == (f"{tmp_path}/a b/c.txt", f"{tmp_path}/a b")
-    child.write(b"1")
-    assert child.is_file()
-    assert child.parent.is_folder()
-    assert not child.is_folder()
-    assert not child.child("d").is_file()
-
-
 def test_files_are_listed_sorted_and_relative(tmp_path: Path) -> None:
     for name in ("b", "a/z", "a/y/x"):
         Location.of(str(tmp_path)).child(name).write(b"")
@@ -177,37 +167,6 @@ def test_create_does_not_replace(tmp_path: Path) -> None:
         location.create(b"second")
     assert location.read() == b"first"
     assert found(tmp_path) == ["x"]
-
-
-def test_one_of_two_processes_creates(tmp_path: Path) -> None:
-    """Each fills the file with its own letter, far beyond one page, so that a mixture would show."""
-    rounds = 60
-    code = f"""
-import os, sys, time
-from offline_core.errors import VersionExistsError
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
-root, letter = Location.of(sys.argv[1]), sys.argv[2]
-root.child("ready-" + letter).write(b"")
-while not all(root.child("ready-" + other).is_file() for other in "AB"):
-    time.sleep(0.001)
-for number in range({rounds}):
-    try:
-        root.child(f"contested/{{number}}").create(letter.encode() * 50_000)
-        print(number)
-    except VersionExistsError:
-        pass
-"""
-    start = [sys.executable, "-c", code, str(tmp_path)]
-    both = [subprocess.Popen([*start, letter], stdout=subprocess.PIPE, text=True) for letter in "AB"]
-    won = {letter: {*map(int, process.communicate()[0].split())} for letter, process in zip("AB", both, strict=True)}
-    assert [process.returncode for process in both] == [0, 0]
-    assert won["A"] | won["B"] == set(range(rounds))
-    assert not won["A"] & won["B"]
-    for letter, numbers in won.items():
-        for number in numbers:
-            assert (tmp_path / "contested" / str(number)).read_bytes() == letter.encode() * 50_000
-    assert len(list((tmp_path / "contested").iterdir())) == rounds
 
 
 @pytest.mark.parametrize("action", ["write", "create", "make_folder"])

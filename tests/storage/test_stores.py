@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,13 +12,6 @@ from offline_core.storage.stores import LocalStore
 from tests.datasets.factories import found
 
 STORE = LocalStore()
-
-
-def test_what_is_put_replaces_what_was_there(tmp_path: Path) -> None:
-    for data in (b"one", b"another", b""):
-        STORE.put(f"{tmp_path}/a/b", data)
-        assert (tmp_path / "a/b").read_bytes() == data
-    assert found(tmp_path) == ["a/b"]
 
 
 def test_only_one_of_many_creates(tmp_path: Path) -> None:
@@ -35,12 +27,6 @@ def test_only_one_of_many_creates(tmp_path: Path) -> None:
     assert won.count(True) == 1
     assert (tmp_path / "v/1").read_bytes() == str(won.index(True)).encode()
     assert found(tmp_path) == ["v/1"]
-
-
-def test_a_file_where_a_folder_has_to_be_is_no_rival(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    with pytest.raises(NotADirectoryError):
-        STORE.create(f"{tmp_path}/a/b", b"")
 
 
 def test_a_new_file_is_seen_when_it_is_put(tmp_path: Path) -> None:
@@ -71,15 +57,6 @@ def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
         pass
     with STORE.lock(str(tmp_path)):
         pass
-
-
-def test_a_folder_that_cannot_be_written_to_is_not_made(tmp_path: Path) -> None:
-    STORE.make_folder(f"{tmp_path}/a/b")
-    assert (tmp_path / "a/b").is_dir() and found(tmp_path) == []
-    if os.geteuid() != 0:
-        os.chmod(tmp_path, 0o500)
-        with pytest.raises(PermissionError):
-            STORE.make_folder(f"{tmp_path}/c")
 
 
 def test_it_can_be_sent_and_has_no_links(tmp_path: Path) -> None:
