@@ -37,35 +37,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-__all__ = [
-    "BusyError",
-    "CheckpointError",
-    "ClusterError",
-    "ConfigError",
-    "CorruptFileError",
-    "DataError",
-    "DatasetNotFoundError",
-    "EmptyDatasetError",
-    "EnvironmentNotFoundError",
-    "EpisodeError",
-    "LearnersLostError",
-    "LearningError",
-    "LocationError",
-    "NonFiniteError",
-    "OfflineError",
-    "PromotionError",
-    "QualityError",
-    "RayLostError",
-    "RecorderError",
-    "SchemaError",
-    "SpaceError",
-    "StorageError",
-    "StorageUnavailableError",
-    "UnsafeDataError",
-    "VersionExistsError",
-    "VersionNotFoundError",
-]
-
 
 class OfflineError(Exception):
     """Base of all errors of this package: catch it to catch them all."""

@@ -47,7 +47,9 @@ def episode(number: int, steps: int = 7, **changes: Any) -> Episode:
     return Episode(**whole | changes)
 
 
-def write_files(folder: Path, episodes: Sequence[Episode], format: Format, *, batch: int = 100, **files: Any) -> EpisodeWriter:
+def write_files(
+    folder: Path | str, episodes: Sequence[Episode], format: Format, *, batch: int = 100, **files: Any
+) -> EpisodeWriter:
     """Writes the episodes, `batch` of them at a time; no version is committed."""
     with EpisodeWriter(prepare_dataset(str(folder)), "part", format=format, config=FilesConfig(**files)) as writer:
         for start in range(0, len(episodes), batch):
@@ -56,7 +58,7 @@ def write_files(folder: Path, episodes: Sequence[Episode], format: Format, *, ba
 
 
 def write_dataset(
-    folder: Path, episodes: Sequence[Episode], format: Format = "episodes", *, batch: int = 100, **files: Any
+    folder: Path | str, episodes: Sequence[Episode], format: Format = "episodes", *, batch: int = 100, **files: Any
 ) -> Dataset:
     """The episodes as a committed version."""
     writer = write_files(folder, episodes, format, batch=batch, **files)

@@ -19,7 +19,7 @@ HOLE = "…"
 def test_every_class_of_errors_has_an_entry() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
     told = {word for heading in headings for word in re.findall(r"\w+Error", heading)}
-    assert told == set(errors.__all__) - {"OfflineError"}
+    assert told == {name for name in vars(errors) if name.endswith("Error")} - {"OfflineError"}
 
 
 def test_those_that_may_pass_are_marked_so() -> None:

@@ -12,11 +12,9 @@ import pytest
 
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.commit import prepare_dataset
 from offline_core.datasets.dataset import Dataset, open_dataset, versions
-from offline_core.datasets.manifest import Operation
 from offline_core.datasets.reader import episodes
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
@@ -26,6 +24,7 @@ from offline_core.storage import partial_files as leftovers
 from offline_core.storage.location import Location, temporary_folder
 from offline_core.storage.partial_files import remove_partial_files
 from offline_core.storage.stores import TEMPORARY
+from tests.datasets import factories
 from tests.datasets.factories import episode
 from tests.e2e.orchestra import REPOSITORY
 from tests.object_storage.processes import answers, talking
@@ -54,18 +53,7 @@ for line in sys.stdin:
 
 
 def write_dataset(uri: str, count: int = 6, **changes: Any) -> Dataset:
-    written = [episode(number, **changes) for number in range(count)]
-    with EpisodeWriter(prepare_dataset(uri), "part", format="episodes") as writer:
-        writer.write(written)
-    return commit(
-        uri,
-        writer.files,
-        format="episodes",
-        operation=Operation(name="test"),
-        statistics=statistics_of(writer.metadata),
-        observation_space=written[0].observation_space,
-        action_space=written[0].action_space,
-    )
+    return factories.write_dataset(uri, [episode(number, **changes) for number in range(count)])
 
 
 class PlaceContract:

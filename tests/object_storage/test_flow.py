@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from offline_core.learning.metrics import read_metrics
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
 from offline_core.runtime.config import parse
 from offline_core.storage import lease
 from offline_core.storage.location import Location
@@ -161,37 +157,6 @@ def test_a_training_that_is_killed_goes_on_from_the_bucket(
     puts = [each for each in proxied.seen if each.request.method == "PUT" and each.request.path.endswith("/metrics.jsonl")]
     assert len(puts) == 3, "the first record of each, and the end"
     assert not [name for name in place.files() if name.startswith("checkpoints/")]
-
-
-KILLED_AT_COMMIT = """
-import os, signal
-from offline_core.recording import record
-from offline_core.recording.config import RecordingConfig
-
-def killed(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-record.commit = killed
-record.record_episodes(RecordingConfig.model_validate_json({config!r}), policy={policy!r}, output={output!r})
-"""
-
-
-@pytest.mark.slow
-def test_a_recording_that_is_killed_doubles_nothing_when_it_is_run_again(bucket: str, cartpole_policy: str) -> None:
-    """All was written and nothing committed: the next try writes the same files under the same names."""
-    config: RecordingConfig = CHAIN["recording"]
-    output = f"{bucket}/recording"
-    script = KILLED_AT_COMMIT.format(config=config.model_dump_json(), policy=cartpole_policy, output=output)
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, check=False, env=os.environ)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
-    place = Location.of(output)
-    left = {name: size for name, size in place.sizes().items() if name.endswith(".parquet")}
-    assert len(left) == 2 and versions(output) == []
-    recorded = record_episodes(config, policy=cartpole_policy, output=output)
-    assert not recorded.reused and versions(output) == [1]
-    assert {name: size for name, size in place.sizes().items() if name.endswith(".parquet")} == left
-    found = [episode.eps_id for episode in episodes(open_dataset(output))]
-    assert len(found) == 20 == len(set(found))
 
 
 LONG: dict[str, Any] = {

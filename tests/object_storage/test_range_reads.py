@@ -9,15 +9,13 @@ from offline_core.curation.config import PruningConfig
 from offline_core.curation.prune import prune_dataset
 from offline_core.datasets import row_groups as row_groups_module
 from offline_core.datasets import writer as writer_module
-from offline_core.datasets.commit import commit, prepare_dataset
 from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.manifest import Format
 from offline_core.datasets.row_groups import prefetch_tables, row_groups, tables
-from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode, columns
 from offline_core.storage.location import Location
-from tests.datasets.factories import episode
+from tests.datasets.factories import episode, write_dataset
 from tests.e2e.orchestra import wait_until
 from tests.object_storage.faults import Proxy
 
@@ -37,10 +35,7 @@ def fat(number: int) -> Episode:
 
 
 def stored(uri: str, format: Format) -> Dataset:
-    with EpisodeWriter(prepare_dataset(uri), "part", format=format) as writer:
-        for number in range(GROUPS):
-            writer.write([fat(number)])
-    dataset = commit(uri, writer.files, format=format, operation=Operation(name="test"), statistics=writer.statistics)
+    dataset = write_dataset(uri, [fat(number) for number in range(GROUPS)], format, batch=1)
     assert len(list(row_groups(dataset))) == GROUPS and len(dataset.manifest.files) == 1
     return dataset
 
