@@ -31,6 +31,11 @@ def test_the_return_is_summed_in_double_precision() -> None:
     assert counting(2**14, rewards=np.full(2**14, 2048, np.float16)).return_ == 2**25
 
 
+def test_the_text_of_an_episode_says_how_it_ended() -> None:
+    ends = {"open>": {}, "terminated>": {"terminated": True}, "truncated>": {"truncated": True}}
+    assert all(repr(counting(**changes)).endswith(end) for end, changes in ends.items())
+
+
 # ---- Getters ---------------------------------------------------------------------------------------------------------
 
 
