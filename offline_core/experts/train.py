@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Iterator
 
-import torch
 from gymnasium.vector import VectorEnv
 
 from offline_core.datasets.dataset import open_dataset
@@ -31,6 +30,7 @@ from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_threads import torch_threads
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -63,9 +63,8 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := _found(place, identity):
         return found
-    torch.set_num_threads(config.torch_threads)
     env = make_vector_env(config.environment, min(config.num_envs, config.total_steps))
-    with contextlib.closing(env), contextlib.ExitStack() as stack:
+    with contextlib.closing(env), torch_threads(config.torch_threads), contextlib.ExitStack() as stack:
         policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
         stack.enter_context(location.make_folder().locked())
         if found := _found(place, identity):

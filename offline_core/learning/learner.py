@@ -199,6 +199,7 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """Return the mean loss on held-out steps."""
+        torch.manual_seed(derive_seed(self._seed, "held out", self.updates))  # a loss may draw actions
         with evaluating(self.algorithm):
             steps.to(self.device)
             self.algorithm.prepare(steps, self.spec)
@@ -244,7 +245,7 @@ class Learner:
         """Restore what `state` returned.
 
         Arguments:
-            within_chunk: the next batch is of the same window, so its value targets still hold.
+            within_window: the next batch is of the same window, so its value targets still hold.
         """
         self.algorithm.load_state_dict(_below(state, "algorithm."))
         if self.drawing is not None:

@@ -160,7 +160,7 @@ class TrainingMonitor:
 
     def _report(self, metrics: Metrics) -> None:
         seconds = self.seconds.since(self._before)
-        self._before = Seconds(self.seconds.wait, self.seconds.gather, self.seconds.update, self.seconds.pause)
+        self._before = replace(self.seconds)
         steps = self.learner.steps - self.steps
         self.updates, self.steps = self.learner.updates, self.learner.steps
         record: dict[str, Any] = metrics | {
@@ -230,6 +230,7 @@ class TrainingMonitor:
                 reported = [record for record in self.metrics.records if "loss" in record]
                 end = next((each for each in reversed(reported) if each["updates"] <= evaluation.updates), {})
                 self.updates, self.steps = end.get("updates", self.updates), end.get("steps", self.steps)
+                self.training_metrics = {name: end.get(name, value) for name, value in self.training_metrics.items()}
                 self.held_out = [(updates, loss) for updates, loss in self.held_out if updates <= evaluation.updates]
                 return
 

@@ -88,7 +88,7 @@ class Costs:
             epoch_steps=run.epoch_steps,
             batch_steps=run.config.optimizer.batch_size,
             streamed=run.streamed,
-            cores=int(ray_resources()["CPU"]),
+            cores=max(1, int(ray_resources()["CPU"])),  # nodes with CPUs may have left the cluster
             **measured,
         )
 
@@ -124,13 +124,13 @@ class Costs:
 def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choice]:
     """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
     data, compute = config.data, config.compute
-    own = data.data_class is not None  # it reads by itself
+    own = data.data_class is not None  # it reads by itself, and is not measured
     prelearners, learners = data.prelearners, compute.learners
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
     wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}
     read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
-    learn = [0, *_doubled(int(cpus))[1:]] if learners == "auto" else [learners]
+    learn = ([0] if own else [0, *_doubled(int(cpus))[1:]]) if learners == "auto" else [learners]
     fit = [
         Choice(*each)
         for each in product(read, learn)

@@ -81,7 +81,7 @@ class Run:
     @property
     def steps(self) -> int:
         """Steps of an epoch."""
-        return self.source.origin.ref.steps if self.counted is None else self.counted.steps
+        return (self.counted or self.source.origin.ref).steps
 
     @property
     def dataset(self) -> DatasetRef:
@@ -140,7 +140,7 @@ class Run:
         """Steps learned from in a pass over the data: each once, or those drawn from a replay buffer."""
         if (buffer := self.config.data.buffer) is None:
             return self.steps
-        reads = math.ceil(self.dataset.episodes / buffer.read_episodes)
+        reads = math.ceil((self.counted or self.dataset).episodes / buffer.read_episodes)
         return reads * buffer.batches_per_read * self.config.optimizer.batch_size
 
     def algorithm(self) -> Algorithm:

@@ -43,6 +43,14 @@ def test_same_seed_same_expert_to_the_bit(tmp_path: Path) -> None:
     assert sha[0] == sha[1] != sha[2]
 
 
+def test_torch_is_left_with_the_threads_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [3]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: counts[-1])
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    train_expert(tiny(total_steps=8, torch_threads=2), output=str(tmp_path))
+    assert 2 in counts and counts[-1] == 3
+
+
 def test_a_target_that_is_not_reached_is_said_and_the_best_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         result = train_expert(tiny(target_return=500), output=str(tmp_path))

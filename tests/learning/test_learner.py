@@ -148,6 +148,19 @@ def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
     assert one.updates == 0
 
 
+def test_a_held_out_loss_that_draws_actions_does_not_depend_on_what_was_drawn_before() -> None:
+    config = parse(TrainingConfig, {"algorithm": "cql", "network": {"hidden_sizes": [], "squash": True}})
+    algorithm = make_algorithm("cql", BOX, gym.spaces.Box(-1, 1, (1,)), config.network, seed=1)
+    one, rng = Learner(algorithm, config, total_steps=1), np.random.default_rng(0)
+    columns = {name: rng.normal(size=9).astype(np.float32) for name in ("actions", "rewards")}
+    columns |= {"obs": rng.normal(size=(9, 3)).astype(np.float32), "terminateds": np.zeros(9, bool)}
+    steps = steps_of(columns | {"actions": columns["actions"][:, None].clip(-1, 1)}, needs_next_obs=True)
+    with torch.random.fork_rng():
+        first = one.loss_on(steps)
+        torch.rand(5)
+        assert one.loss_on(steps) == first
+
+
 def test_sequences_learn_from_each_step_once() -> None:
     """What pads and what warms up has no part in the loss."""
     network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}

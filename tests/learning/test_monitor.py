@@ -84,6 +84,7 @@ def test_how_far_evaluations_are_behind_does_not_matter(
         assert result.metrics["episode_return_mean"] == best
         assert result.curve == results[0].curve
         assert result.losses == results[0].losses
+        assert result.training_metrics == results[0].training_metrics, "of the iteration in which the run ended"
     assert len(set(last)) == 1
 
 

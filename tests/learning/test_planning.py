@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,22 @@ def test_what_is_fixed_stays_and_what_does_not_fit_is_left_out() -> None:
     assert max(choice.learners for choice in choices(fixed, {"CPU": 8})) == 4
     gpus = parse(TrainingConfig, {"compute": {"learners": "auto", "gpus_per_learner": 1}})
     assert {choice.learners for choice in choices(gpus, {"CPU": 8, "GPU": 2})} == {0, 2}
+
+
+def test_a_data_class_reads_by_itself_and_is_learned_from_by_this_process() -> None:
+    """It is not measured, so a plan of it may not choose learners that a run would not start."""
+    config = parse(
+        TrainingConfig, {"data": {"data_class": {"path": "tests.learning.own:Numbers"}}, "compute": {"learners": "auto"}}
+    )
+    assert choices(config, {"CPU": 8}) == [(0, 0)]
+
+
+def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a run, of whose costs advice is made."""
+    monkeypatch.setattr("offline_core.learning.planning.ray_resources", lambda: {"CPU": 0.0})
+    run: Any = SimpleNamespace(steps=100, config=AUTO, epoch_steps=100, streamed=True)
+    measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
+    assert Costs.of(run, **measured).seconds(Choice(1, 1)) > 0
 
 
 def test_prelearners_that_want_what_a_node_has_are_as_many_as_there_is_for_them() -> None:

@@ -40,6 +40,14 @@ def test_it_learns_from_so_many_batches_a_read(tmp_path: Path, dataset: str) -> 
     assert (result.updates, result.steps, result.epochs) == (2 * 3 * 2, 12 * 64, 2.0)
 
 
+def test_an_epoch_is_of_the_episodes_that_connectors_leave(tmp_path: Path, dataset: str) -> None:
+    """Seven of ten: two reads of four, by which the learning rate falls, too."""
+    data = {"buffer": {"capacity_steps": 200, "read_episodes": 4}, "connectors": [{"path": "tests.learning.own:Halves"}]}
+    config = parse(TrainingConfig, SETTINGS | {"data": data})
+    result = train_policy(config, dataset=dataset, output=str(tmp_path))
+    assert (result.updates, result.epochs) == (2 * 2, 2.0)
+
+
 @pytest.mark.parametrize("algorithm", ["marwil", "dqn", "iql", "cql"])
 def test_errors_of_values_are_what_steps_are_drawn_by(tmp_path: Path, dataset: str, algorithm: str) -> None:
     buffer = {"capacity_steps": 200, "read_episodes": 4}
