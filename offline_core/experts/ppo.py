@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -59,12 +60,10 @@ class PPO:
         """
         self.updates += 1
         batch = make_batch(self.policy, rollout, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
-        minibatches = -(-len(batch.returns) // self.config.minibatch_size)
         history = []
-        for _ in range(self.config.num_epochs):
-            for index in torch.randperm(len(batch.returns), generator=self.generator).chunk(minibatches):
-                losses, gradient_norm = self._step(nested.map_leaves(lambda leaf, index=index: leaf[index], batch))
-                history.append(torch.stack([*losses, gradient_norm]))
+        for part in minibatches(batch, self.config, self.generator):
+            losses, gradient_norm = self._step(part)
+            history.append(torch.stack([*losses, gradient_norm]))
         means = torch.stack(history).mean(dim=0)
         if not means.isfinite().all():
             raise LearningError(
@@ -86,6 +85,14 @@ class PPO:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_gradient_norm)
         self.optimizer.step()
         return Losses(*(loss.detach() for loss in losses)), norm
+
+
+def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> Iterator[Batch]:
+    """All steps in another order in each of `num_epochs`, in equal parts of `minibatch_size` at most."""
+    parts = -(-len(batch.returns) // config.minibatch_size)
+    for _ in range(config.num_epochs):
+        for index in torch.randperm(len(batch.returns), generator=generator).chunk(parts):
+            yield nested.map_leaves(lambda leaf, index=index: leaf[index], batch)
 
 
 def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float) -> Losses:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
-from offline_core.experts.ppo import make_batch
+from offline_core.experts.ppo import make_batch, minibatches
 from offline_core.experts.rollout import Rollout
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -54,14 +53,11 @@ def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[s
     parameters = [parameter for name, parameter in policy.named_parameters() if name.startswith("value")]
     optimizer = torch.optim.Adam(parameters, lr=config.ppo.learning_rate, eps=1e-5)
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "values"))
-    minibatches = -(-len(batch.returns) // config.ppo.minibatch_size)
-    for _ in range(config.ppo.num_epochs):
-        for index in torch.randperm(len(batch.returns), generator=generator).chunk(minibatches):
-            observations = nested.map_leaves(lambda leaf, index=index: leaf[index], batch.observations)
-            loss = (policy.values(observations) - batch.returns[index]).square().mean()
-            policy.zero_grad()
-            loss.backward()
-            optimizer.step()
+    for part in minibatches(batch, config.ppo, generator):
+        loss = (policy.values(part.observations) - part.returns).square().mean()
+        policy.zero_grad()
+        loss.backward()
+        optimizer.step()
     return {"value_loss": loss.item()}
 
 

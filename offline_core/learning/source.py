@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 import psutil
 
 from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, OptimizerConfig
+from offline_core.learning.data_loader import SECONDS, DataLoader, InMemoryLoader, StreamingLoader
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Pool, prelearner_pool
+from offline_core.learning.replay.data_loader import ReplayLoader
 from offline_core.learning.rows import CachedRows, RowReader
+from offline_core.policies.encoder import leaf_spaces
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from offline_core.learning.algorithms.algorithm import Algorithm
-    from offline_core.learning.data_loader import DataLoader
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +143,6 @@ def make_data_loader(
         taken_cpus: CPUs that Ray reserves for learners.
         optimizer: whose batches come out of a replay buffer, if there is one.
     """
-    from offline_core.learning.data_loader import InMemoryLoader, StreamingLoader
-
     pool = prelearner_pool(config, taken_cpus)
     uri = source.origin.ref.uri
     if not streamed:
@@ -157,9 +155,7 @@ def make_data_loader(
         return training_columns(source, algorithm, pool=pool, order=order, rows=rows)
 
     if config.buffer is not None:
-        from offline_core.learning.replay.data_loader import ReplayLoader
-
-        return ReplayLoader.of(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
+        return ReplayLoader(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
     return StreamingLoader(batches, where=uri, window_steps=config.window_steps, expected_steps=expected_steps)
 
 
@@ -188,8 +184,6 @@ def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
 
 
 def _needed(batch: EpisodeBatch, stored: Sequence[str], needed: Collection[str], where: str) -> EpisodeBatch:
-    from offline_core.learning.data_loader import SECONDS
-
     names = {path: path.partition(PATH_SEPARATOR)[0] for path in batch.columns}
     if batch.rows and (missing := set(stored) - set(names.values())):
         raise SchemaError(
@@ -200,15 +194,5 @@ def _needed(batch: EpisodeBatch, stored: Sequence[str], needed: Collection[str],
 
 def bytes_per_step(spaces: Spaces) -> int:
     """What one observation and one action take in memory."""
-    return sum(_space_bytes(space) for space in spaces)
-
-
-def _space_bytes(space: gym.Space[Any]) -> int:
-    match space:
-        case gym.spaces.Dict():
-            return sum(map(_space_bytes, space.spaces.values()))
-        case gym.spaces.Tuple():
-            return sum(map(_space_bytes, space.spaces))
-        case gym.spaces.Text():
-            return int(space.max_length) * 4
-    return int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
+    leaves = [leaf for space in spaces for leaf in leaf_spaces(space)]
+    return sum(math.prod(leaf.shape or ()) * np.dtype(leaf.dtype).itemsize for leaf in leaves)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
-from offline_core.learning.algorithms.continuous_cql_config import ContinuousCQLConfig
+from offline_core.learning.algorithms.cql_config import ContinuousCQLConfig
 from offline_core.learning.algorithms.critics import Critics, observed
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
 from offline_core.learning.steps import Batch, BatchSpec, Steps

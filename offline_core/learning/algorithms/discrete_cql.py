@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
+from offline_core.learning.algorithms.cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.dqn import DQN
 
 

@@ -92,8 +92,3 @@ def make_buffer(config: ReplayBufferConfig, *, replacement: bool) -> ReplayBuffe
     """
     given: dict[str, Any] = {"capacity_steps": config.capacity_steps, "replacement": replacement}
     return ReplayBuffer(**given) if config.buffer_class is None else UserReplayBuffer(config.buffer_class, **given)
-
-
-def forgets(config: ReplayBufferConfig) -> bool:
-    """Whether its content depends on nothing that was read more than its capacity ago."""
-    return config.buffer_class is None

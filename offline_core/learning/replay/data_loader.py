@@ -10,7 +10,7 @@ import numpy as np
 from offline_core.episodes import EpisodeBatch
 from offline_core.learning.config import OptimizerConfig
 from offline_core.learning.data_loader import ReadSoFar, check_steps, joined, windows
-from offline_core.learning.replay.buffer import ReplayBuffer, forgets, make_buffer
+from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.steps import Steps
 from offline_core.runtime.prefetch import prefetched
@@ -32,8 +32,7 @@ class ReplayLoader:
 
     Arguments:
         batches: epoch → the dataset's batches, in an order that only depends on the epoch.
-        forgets: what the buffer holds depends on nothing that was read more than its capacity ago.
-        first_steps: it holds so many before the first batch is drawn, if it can.
+        optimizer: whose batches are drawn.
         where: named in errors.
         expected_steps: of each epoch, if that is known.
     """
@@ -43,46 +42,24 @@ class ReplayLoader:
     def __init__(
         self,
         batches: Callable[[int], Iterator[EpisodeBatch]],
-        buffer: ReplayBuffer,
+        config: ReplayBufferConfig,
+        optimizer: OptimizerConfig,
         *,
-        read_episodes: int,
-        forgets: bool,
-        first_steps: int,
         where: str,
         expected_steps: int | None,
     ) -> None:
         self._batches = batches
-        self._buffer = buffer
-        self._read_episodes = read_episodes
-        self._epochs_held = math.ceil(buffer.capacity_steps / expected_steps) if forgets and expected_steps else None
-        self._first_steps = first_steps
+        self._buffer = make_buffer(config, replacement=optimizer.replacement)
+        self._read_episodes = config.read_episodes
+        forgets = config.buffer_class is None  # it holds nothing that was read more than its capacity ago
+        self._epochs_held = math.ceil(config.capacity_steps / expected_steps) if forgets and expected_steps else None
+        self._first_steps = optimizer.batch_size
         self._where = where
         self._expected_steps = expected_steps
         self._held: tuple[int, EpisodeBatch | None] | None = None
         """(epoch, what the buffer held at its end)."""
         self._some_left = False
         self.read = ReadSoFar()
-
-    @classmethod
-    def of(
-        cls,
-        batches: Callable[[int], Iterator[EpisodeBatch]],
-        config: ReplayBufferConfig,
-        optimizer: OptimizerConfig,
-        *,
-        where: str,
-        expected_steps: int | None,
-    ) -> ReplayLoader:
-        """As the parameters say."""
-        return cls(
-            batches,
-            make_buffer(config, replacement=optimizer.replacement),
-            read_episodes=config.read_episodes,
-            forgets=forgets(config),
-            first_steps=optimizer.batch_size,
-            where=where,
-            expected_steps=expected_steps,
-        )
 
     def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         """One is read while the one before is being learned from."""

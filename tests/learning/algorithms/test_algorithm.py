@@ -19,9 +19,8 @@ from offline_core.learning.algorithms.algorithm import (
 )
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.cql_config import CQLConfig
+from offline_core.learning.algorithms.cql_config import CQLConfig, DiscreteCQLConfig
 from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
-from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.learning.algorithms.marwil_config import MARWILConfig

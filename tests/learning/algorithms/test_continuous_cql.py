@@ -12,7 +12,7 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.continuous_cql_config import ContinuousCQLConfig
+from offline_core.learning.algorithms.cql_config import ContinuousCQLConfig
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
-from offline_core.learning.algorithms.discrete_cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.steps import BatchSpec

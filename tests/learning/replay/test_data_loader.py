@@ -28,7 +28,7 @@ def parts(epoch: int) -> Iterator[EpisodeBatch]:
 
 def loader_of(batch_size: int = 1, parts: Any = parts, expected: int = sum(LENGTHS), **config: Any) -> ReplayLoader:
     buffer, optimizer = parse(ReplayBufferConfig, config), OptimizerConfig(batch_size=batch_size)
-    return ReplayLoader.of(parts, buffer, optimizer, where="here", expected_steps=expected)
+    return ReplayLoader(parts, buffer, optimizer, where="here", expected_steps=expected)
 
 
 def contents(loader: ReplayLoader, epoch: int, first: int = 0) -> list[list[int]]:
