@@ -33,8 +33,8 @@ def alone(recording: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return weights(train(recording, tmp_path_factory.mktemp("alone"), data={"prelearners": 0}))
 
 
-def run(dataset: str, *, streamed: bool = False, **data: Any) -> Run:
-    config = parse(TrainingConfig, TRAINING | {"data": {"prelearners": 0} | data})
+def run(dataset: str, *, streamed: bool = False, compute: Any = None, **data: Any) -> Run:
+    config = parse(TrainingConfig, TRAINING | {"data": {"prelearners": 0} | data, "compute": compute or {}})
     source = Recorded.of(open_dataset(dataset), config.data)
     return Run(config, source, held_out=None, environment=None, target_return=None, output="", streamed=streamed)
 
@@ -47,25 +47,20 @@ def sizes(data: DataLoader, epoch: int = 0) -> list[int]:
     return [len(steps) for steps in data.windows(epoch)]
 
 
-def test_09_read_tasks_read_ahead_of_the_learner(recording: str, tmp_path: Path, alone: str, monkeypatch: Any) -> None:
-    """And hand on what they read, `prefetch` blocks ahead."""
-    asked: list[Any] = []
-    iter_batches = ray.data.Dataset.iter_batches
-    monkeypatch.setattr(ray.data.Dataset, "iter_batches", lambda *a, **k: asked.append(k) or iter_batches(*a, **k))
-    data = {"prelearners": 1, "cpus_per_prelearner": 0.5, "prefetch": 3, "row_groups_per_read": 2}
-    assert weights(train(recording, tmp_path, data=data)) == alone
-    assert [each["prefetch_batches"] for each in asked] == [3]
-
-
-@pytest.mark.slow
-def test_09_a_pool_of_four_prelearners_with_cpus_each(recording: str, tmp_path: Path, alone: str) -> None:
-    pool = {"prelearners": 4, "cpus_per_prelearner": 0.2}
-    assert weights(train(recording, tmp_path, data=pool)) == alone, "the same policy, to the bit"
-
-
-def test_09_a_pool_of_four_to_eight_prelearners(recording: str, tmp_path: Path, alone: str) -> None:
-    pool = {"prelearners": (4, 8), "cpus_per_prelearner": 0.1}
-    assert weights(train(recording, tmp_path, data=pool)) == alone
+def test_09_read_tasks_and_a_pool_of_prelearners_with_options_of_ray(
+    recording: str, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Ray is asked for; blocks are fetched `prefetch` ahead. The policy is the same, to the bit."""
+    asked: dict[str, Any] = {}
+    for name in ("map_batches", "iter_batches"):
+        real = getattr(ray.data.Dataset, name)
+        monkeypatch.setattr(ray.data.Dataset, name, lambda *a, real=real, **k: asked.update(k) or real(*a, **k))
+    pool = {"prelearners": (2, 4), "cpus_per_prelearner": 0.2, "prelearner_options": {"memory_bytes": 10**6}}
+    assert weights(train(recording, tmp_path, data=pool | {"prefetch": 3, "row_groups_per_read": 2})) == alone
+    assert (asked["prefetch_batches"], asked["memory"], asked["num_cpus"]) == (3, 10**6, 0.2)
+    assert (asked["compute"].min_size, asked["compute"].max_size) == (2, 4)
+    options = {"resources": {"decoder": 1}, "accelerator_type": "A100"}
+    assert parse(DataConfig, {"prelearner_options": options}).prelearner_options.named == options  # type: ignore[union-attr]
 
 
 def test_09_prelearners_with_more_cpus_or_gpus_than_there_are_are_refused(recording: str, tmp_path: Path) -> None:
@@ -120,9 +115,7 @@ def test_09_learners_take_cpus_or_gpus(recording: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", ["PACK", "SPREAD"])
-def test_09_learners_are_placed_by_pack_or_spread(
-    recording: str, tmp_path: Path, placement: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_09_learners_are_placed_by_pack_or_spread(recording: str, placement: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Ray is asked for."""
     asked: list[Any] = []
 
@@ -131,8 +124,9 @@ def test_09_learners_are_placed_by_pack_or_spread(
         raise EnoughError
 
     monkeypatch.setattr(group, "placement_group", placing)
+    compute = {"learners": 2, "cpus_per_learner": 0.5, "placement": placement}
     with pytest.raises(EnoughError):
-        train(recording, tmp_path, compute={"learners": 2, "cpus_per_learner": 0.5, "placement": placement})
+        group._learned(run(recording, compute=compute), None, start=0.0)
     assert asked == [([{"CPU": 0.5}] * 2, placement)]
 
 
@@ -198,15 +192,11 @@ def test_09_a_replay_buffer_between_the_prelearner_and_the_learner(
     assert (result.updates, result.steps) == (2 * reads, 2 * reads * 64)
 
 
-def test_09_a_replay_buffer_behind_a_pool_of_prelearners(recording: str, tmp_path: Path) -> None:
+def test_09_a_replay_buffer_behind_a_pool_of_prelearners(recording: str) -> None:
     """What it holds does not depend on who reads."""
-    found = [
-        weights(
-            train(recording, tmp_path / str(pool), data={"prelearners": pool, "cpus_per_prelearner": 0.2, "buffer": BUFFER})
-        )
-        for pool in (0, 2)
-    ]
-    assert found[0] == found[1]
+    pools = [loader(recording, streamed=True, prelearners=pool, cpus_per_prelearner=0.2, buffer=BUFFER) for pool in (0, 2)]
+    here, there = ([steps.columns["obs"].tolist() for steps in each.windows(0)] for each in pools)
+    assert here == there and len(here) > 1
 
 
 def test_09_a_buffer_class_with_its_arguments(recording: str, tmp_path: Path) -> None:
@@ -261,21 +251,6 @@ def test_09_what_is_materialised_changes_nothing_but_the_time(recording: str, tm
     window = {"window_steps": 100}
     streamed = learned(resident_bytes=0, **window)
     assert learned(resident_bytes="rows", **window) == streamed != alone
-
-
-def test_09_prelearners_take_options_of_ray(
-    recording: str, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What Ray is asked to reserve for each; and what it has, they do get."""
-    pool = {"prelearners": 1, "cpus_per_prelearner": 0.5}
-    asked: list[Any] = []
-    map_batches = ray.data.Dataset.map_batches
-    monkeypatch.setattr(ray.data.Dataset, "map_batches", lambda *a, **k: asked.append(k) or map_batches(*a, **k))
-    options = {"memory_bytes": 10**6}
-    assert weights(train(recording, tmp_path / "pool", data=pool | {"prelearner_options": options})) == alone
-    assert [each["memory"] for each in asked if "memory" in each] == [10**6]
-    options = {"resources": {"decoder": 1}, "accelerator_type": "A100"}
-    assert parse(DataConfig, {"prelearner_options": options}).prelearner_options.named == options  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.estimation.estimate import enforce, estimate_policy
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
-from offline_core.learning import evaluations
 from offline_core.policies.checkpoint import load_policy, save_policy
 from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.formats.sources.factories import SEEDS, steps, write_steps
@@ -34,21 +33,7 @@ def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("ray_up")
-def test_11_in_parallel_to_training(recording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an actor, from the first evaluation that takes long (here: at once); the results are the same."""
-    here = train(recording, tmp_path / "here")
-    started: list[object] = []
-    start = evaluations.Evaluations._start_actors
-    monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(evaluations.Evaluations, "_start_actors", lambda self: (started.append(self), start(self)))
-    beside = train(recording, tmp_path / "beside")
-    assert len(started) == 1 and beside.curve == here.curve
-    asked = train(recording, tmp_path / "process", evaluation={"location": "process"})
-    assert len(started) == 1 and asked.curve == here.curve, "in this process, however long it takes"
-
-
-@pytest.mark.usefixtures("ray_up")
-def test_11_in_parallel_from_the_start_with_an_interval_and_actors_of_its_own(recording: str, tmp_path: Path) -> None:
+def test_11_in_parallel_to_training_with_an_interval_and_actors_of_its_own(recording: str, tmp_path: Path) -> None:
     """Checkpoints come each iteration, evaluations every second one and at the end, by two actors."""
     evaluation = {"location": "actor", "actors": 2, "interval_iterations": 2, "episodes": 3}
     result = train(recording, tmp_path, optimizer={"updates_per_iteration": 20}, evaluation=evaluation)

@@ -105,7 +105,7 @@ def test_13_lambdas_and_classes_of_the_script_as_filters_rules_and_metrics(
 
 
 @pytest.mark.usefixtures("ray_up")
-def test_13_lambdas_and_classes_of_the_script_as_connectors_and_prelearners(imported: str, tmp_path: Path) -> None:
+def test_13_lambdas_and_classes_of_the_script_as_connectors_and_prelearners(recording: str, tmp_path: Path) -> None:
     """In this process, and in actors, to which they are sent."""
 
     class Counted(PreLearner):
@@ -116,7 +116,7 @@ def test_13_lambdas_and_classes_of_the_script_as_connectors_and_prelearners(impo
     for name, prelearners, factor in (("local", 0, 0.5), ("pool", 1, 0.5), ("other", 0, 0.25)):
         connector = {"path": lambda steps, factor=factor: steps | {"obs": steps["obs"] * factor}, "name": "scale"}
         data = {"prelearners": prelearners, "prelearner": Counted, "connectors": [connector]}
-        result = train(imported, tmp_path / name, data=data, evaluation={"play": False})
+        result = train(recording, tmp_path / name, data=data, evaluation={"play": False})
         losses[name] = result.losses
     assert losses["local"] == losses["pool"] != losses["other"]
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
+from ray import cloudpickle
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
@@ -19,14 +21,19 @@ from offline_core.errors import (
     OfflineError,
     SchemaError,
 )
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.group import LoaderActor
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
+from offline_core.learning.result import TrainingResult
+from offline_core.learning.run import loader_of
 from offline_core.learning.source import Source, count, make_data_loader
-from offline_core.learning.train import train_policy
+from offline_core.learning.steps import Steps
+from offline_core.learning.train import make_run, train_policy
 from offline_core.learning.user_data import UserData
 from offline_core.plans.training import plan_training
 from offline_core.policies.manifest import fingerprint_of
@@ -90,19 +97,10 @@ def training(data: DataConfig, **more: Any) -> TrainingConfig:
 
 
 KEPT = {"resident_bytes": "rows", "window_steps": 4}
+POOL = {"prelearners": 1, "cpus_per_prelearner": 0.5}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"prelearners": 1, "cpus_per_prelearner": 0.5},
-        {"window_steps": 4},
-        KEPT,
-        KEPT | {"prelearners": 1, "cpus_per_prelearner": 0.5},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{}, {"window_steps": 4}, KEPT, KEPT | POOL], ids=str)
 def test_rows_become_steps_each_once(text: str, changes: dict[str, Any]) -> None:
     config = lines(**changes)
     source = RawRows.of(text, config)
@@ -118,7 +116,7 @@ def test_rows_that_a_data_class_reads_cannot_be_kept() -> None:
 
 def test_rows_of_another_reader_than_rays(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text\n" + "\n".join(LINES) + "\n")
-    for pool in ({}, {"prelearners": 1, "cpus_per_prelearner": 0.5}):
+    for pool in ({}, POOL):
         config = lines(source={"format": "csv"}, **pool)
         assert read(RawRows.of(str(tmp_path), config), config) == OBSERVED
 
@@ -142,26 +140,28 @@ def test_connectors_run_on_what_own_code_makes(text: str, tmp_path: Path) -> Non
         assert not any(number % 2 for number in found) and len(found) in (11, 100)
 
 
-@pytest.mark.parametrize(
-    "data", [pytest.param(lines(), id="lines"), pytest.param(numbers(), id="numbers", marks=pytest.mark.slow)]
-)
-def test_learners_see_the_same_and_a_second_call_finds_the_first(text: str, tmp_path: Path, data: DataConfig) -> None:
-    alone = train_policy(training(data), dataset=text, output=str(tmp_path / "out" / "alone"))
-    both = train_policy(
-        training(data, compute={"learners": 2, "cpus_per_learner": 0.25}), dataset=text, output=str(tmp_path / "out" / "both")
-    )
-    assert both.steps == alone.steps == 2 * alone.dataset.steps
-    np.testing.assert_allclose([loss for _, loss in both.losses], [loss for _, loss in alone.losses], rtol=1e-4)
-    again = train_policy(training(data), dataset=text, output=str(tmp_path / "out" / "alone"))
-    assert again.reused and fingerprint_of(again.checkpoint) == fingerprint_of(alone.checkpoint)
+@pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])
+def test_the_reader_of_several_learners_sees_the_same(text: str, tmp_path: Path, data: DataConfig) -> None:
+    """It is an actor in another process, to which the run is sent."""
+    run = make_run(training(data), text, str(tmp_path), None)
+    feeder = LoaderActor(cloudpickle.loads(cloudpickle.dumps(run)))
+    window = feeder.window(0, 0)
+    assert window is not None and window.resident and feeder.window(0, 1) is None
+    [alone] = loader_of(run).windows(0)
+    assert ray.get(window.steps)["obs"].tolist() == alone.columns["obs"].tolist()
 
 
-def test_changed_rows_are_learned_anew(text: str, tmp_path: Path) -> None:
-    output = str(tmp_path / "out")
-    before = train_policy(training(lines()), dataset=text, output=output)
+@pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])
+def test_a_second_call_finds_the_first_unless_files_have_changed(text: str, tmp_path: Path, data: DataConfig) -> None:
+    def train() -> TrainingResult:
+        return train_policy(training(data), dataset=text, output=str(tmp_path / "out"))
+
+    first, again = train(), train()
+    assert first.steps == 2 * first.dataset.steps
+    assert again.reused and fingerprint_of(again.checkpoint) == fingerprint_of(first.checkpoint)
     Path(text, "0.txt").write_text("1 2 3\n")
-    after = train_policy(training(lines()), dataset=text, output=output)
-    assert not after.reused and after.dataset.fingerprint != before.dataset.fingerprint
+    after = train()
+    assert not after.reused and after.dataset.fingerprint != first.dataset.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,12 @@ def test_what_cannot_be_read_is_told(text: str, tmp_path: Path, data: dict, erro
     assert not (tmp_path / "out" / "best").exists()
 
 
-def test_bad_rows_are_told_from_a_pool_as_from_here(text: str, tmp_path: Path) -> None:
+def test_bad_rows_are_told_from_a_pool_as_from_here(text: str) -> None:
     Path(text, "1.txt").write_text("six 5\n")
-    for pool in ({}, {"prelearners": 1, "cpus_per_prelearner": 0.5}):
+    for pool in ({}, POOL):
+        config = lines(**pool)
         with pytest.raises(DataError, match=r"The prelearner .*own:Lines failed on [12] rows: .*could not convert"):
-            train_policy(training(lines(**pool)), dataset=text, output=str(tmp_path / "out"))
+            read(RawRows.of(text, config), config)
 
 
 @pytest.mark.parametrize(
@@ -220,19 +221,21 @@ def test_an_epoch_is_what_connectors_leave(table: str, tmp_path: Path) -> None:
     assert result.epochs == 2.0
 
 
+def whole(table: str, algorithm: type[Algorithm], data: dict[str, Any]) -> Steps:
+    source = Recorded.of(open_dataset(table), parse(DataConfig, data))
+    [steps] = make_data_loader(source, source.config, algorithm, streamed=False, seed=0).windows(0)
+    return steps
+
+
 def test_a_prelearner_makes_other_episodes_of_a_dataset(table: str) -> None:
-    config = parse(DataConfig, {"prelearner": own("Backwards")})
-    plain, backwards = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
-    there, back = (next(make_data_loader(s, s.config, MARWIL, streamed=False, seed=0).windows(0)) for s in (plain, backwards))
+    there, back = (whole(table, MARWIL, given) for given in ({}, {"prelearner": own("Backwards")}))
     assert (back.columns["obs"][0] == there.columns["obs"][there.last[0]]).all()
     assert len(back) == len(there)
 
 
 def test_next_observations_of_a_connector_do_not_stand_in_for_those_n_steps_on(table: str) -> None:
-    config = parse(DataConfig, {"connectors": [own("NextObs")]})
-    plain, other = (Recorded.of(open_dataset(table), given) for given in (DataConfig(), config))
-    found = [next(make_data_loader(s, s.config, DQN, streamed=False, seed=0).windows(0)) for s in (plain, other)]
-    assert found[0].columns.keys() == found[1].columns.keys()
+    plain, other = (whole(table, DQN, given) for given in ({}, {"connectors": [own("NextObs")]}))
+    assert plain.columns.keys() == other.columns.keys()
 
 
 def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_path: Path) -> None:
