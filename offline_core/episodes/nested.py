@@ -33,9 +33,16 @@ def leaves(tree: Nested) -> list[np.ndarray]:
 
 
 def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
-    """`{"obs/position": array, …}`: one entry a leaf, named by its path; a bare array keeps the prefix as its name."""
+    """`{"obs/position": array, …}`: one entry a leaf, named by its path; a bare array keeps the prefix as its name.
+
+    Raises:
+        EpisodeError: two leaves have one path, as those of {"a/b": …, "a": {"b": …}}.
+    """
     paths, arrays, _ = optree.tree_flatten_with_path(tree)
-    return {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
+    found = {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
+    if len(found) != len(arrays):
+        raise EpisodeError(f"Two parts of {prefix} have the same path; rename the keys that contain {PATH_SEPARATOR!r}.")
+    return found
 
 
 def unflatten(columns: dict[str, Any], prefix: str, space: gym.Space[Any]) -> Nested:

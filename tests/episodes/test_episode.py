@@ -335,6 +335,12 @@ def test_nan_is_refused_with_its_step(where: str, dtype: type) -> None:
         replace(piece, **{where: array}).validate()
 
 
+def test_parts_with_one_path_are_refused() -> None:
+    """One of them would be lost wherever columns are named by their path."""
+    with pytest.raises(EpisodeError, match="Two parts of observations have the same path; rename the keys that contain '/'"):
+        counting(6, observations={"a/b": np.zeros(7), "a": {"b": np.full(7, np.nan)}}).validate()
+
+
 def test_nan_in_a_leaf_is_named_by_its_path() -> None:
     observations = {"a": np.zeros(7), "b": (np.zeros((7, 2)),)}
     observations["b"][0][5, 1] = np.nan
