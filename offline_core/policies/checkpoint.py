@@ -85,7 +85,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
         StorageUnavailableError: the storage does not answer now.
         UnsafeDataError: its network is a user module that nothing allows.
     """
-    manifest = manifest or read_policy_manifest(uri)
+    given, manifest = manifest, manifest or read_policy_manifest(uri)
     if manifest.network.module is not None and not allow_code:
         file = Location.of(uri).child(POLICY_FILE).uri
         check_code(manifest.network.module, file=file, instead="load it with allow_code=True")
@@ -96,6 +96,8 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
     except LocationError as error:
         raise CheckpointError(f"The weights of policy {uri} are not read: {error}") from error
     except StorageError as error:
+        if given is None and read_policy_manifest(uri).weights_file != manifest.weights_file:  # it was replaced meanwhile
+            return load_policy(uri, allow_code=allow_code)
         raise CheckpointError(f"The weights of policy {uri} are missing: {error}") from error
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
         raise CheckpointError(

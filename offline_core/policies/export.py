@@ -92,7 +92,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     place = location.child(RESULT_FILE)
     if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
         return found
-    loaded = load_policy(policy)
+    loaded = load_policy(policy, manifest)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
     graph = Graph(loaded, list(batches[1])).eval().requires_grad_(False)
     timed = {size: observations_like(loaded, size, seed=config.seed) for size in TIMED_BATCHES}

@@ -94,8 +94,7 @@ def played(policy: Policy, seen: list[Any], starts: np.ndarray, *, explore: bool
     return chosen
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share_layers", [False, True])
+@pytest.mark.parametrize(("kind", "share_layers"), [*((kind, False) for kind in KINDS), ("image", True), ("lstm", True)])
 def test_every_kind_of_policy_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, share_layers: bool
 ) -> None:
@@ -222,6 +221,19 @@ def test_whoever_reads_while_it_is_replaced_finds_one_or_the_other(tmp_path: Pat
     assert torch.equal(found[1], new)
 
 
+def test_a_policy_that_is_replaced_while_it_is_read_is_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(policy_with(1), tmp_path)
+    read = checkpoint.read_policy_manifest
+
+    def replaced(uri: str) -> PolicyManifest:
+        manifest = read(uri)
+        save(policy_with(2), tmp_path)
+        return manifest
+
+    monkeypatch.setattr(checkpoint, "read_policy_manifest", replaced)
+    assert_is(tmp_path, policy_with(2))
+
+
 def assert_is(folder: Path, policy: Policy) -> None:
     found = load_policy(str(folder)).state_dict()
     assert found.keys() == policy.state_dict().keys()
@@ -318,15 +330,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def in_a_fresh_python(code: str, *arguments: str) -> list[str]:
-    code += "\nimport sys; print(*sorted({'ray', 'prefect', 'torch', 'matplotlib'} & sys.modules.keys()))"
-    command = [sys.executable, "-c", code, *arguments]
+    """What it prints, and those of the large packages that it has loaded."""
+    code += "\nprint(*sorted({'ray', 'prefect', 'torch', 'matplotlib', 'onnx', 'polars'} & sys.modules.keys()))"
+    command = [sys.executable, "-c", f"import sys, numpy\n{code}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_loading_needs_neither_ray_nor_prefect(tmp_path: Path) -> None:
-    save(policy_with(), tmp_path)
-    code = f"import sys; from {checkpoint.__name__} import load_policy; load_policy(sys.argv[1])"
-    assert in_a_fresh_python(code, str(tmp_path)) == ["torch"]
+def test_loading_and_acting_need_neither_ray_nor_prefect(tmp_path: Path) -> None:
+    policy, seen = policy_with(7).eval(), np.array([[0.5, -0.5, 1.0, 0.25]], np.float32)
+    save(policy, tmp_path)
+    code = f"from {checkpoint.__name__} import load_policy\n"
+    code += f"print(*load_policy(sys.argv[1]).act(numpy.array({seen.tolist()}, numpy.float32)))"
+    assert in_a_fresh_python(code, str(tmp_path)) == [str(policy.act(seen)[0]), "torch"]
 
 
 def test_parameters_need_not_even_torch() -> None:

@@ -26,6 +26,7 @@ from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import ExportManifest, export_policy, observations_like
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
+from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
@@ -57,6 +58,16 @@ def exported(policy: Policy, tmp_path: Path, *formats: str) -> tuple[PolicyExpor
     config = QUICK.model_copy(update={"formats": list(formats or ["onnx"])})
     result = export_policy(config, policy=saved(policy, tmp_path / "policy"), output=str(tmp_path / "out"))
     return result, ExportManifest.model_validate_json((tmp_path / "out" / "export.json").read_bytes())
+
+
+@pytest.fixture
+def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are nothing but the name of their format, for tests of what becomes of them."""
+
+    def write(format: str, graph: export_formats.Graph, example: object) -> export_formats.Written:
+        return export_formats.Written(format.encode(), lambda batch: export._decide(graph.policy, batch))
+
+    monkeypatch.setattr(export, "write", write)
 
 
 def flat(value: Any, name: str = "obs") -> dict[str, np.ndarray]:
@@ -161,6 +172,7 @@ print(*actions, *sorted({"torch", "offline_core", "gymnasium"} & set(sys.modules
     assert shown.stdout.split() == [str(action) for action in policy.act(np.full((2, 4), 0.5, np.float32))]
 
 
+@pytest.mark.usefixtures("written_at_once")
 def test_another_export_replaces_all_of_the_old_one(tmp_path: Path) -> None:
     _, first = exported(Policy(VECTOR, spaces.Discrete(3)), tmp_path, "torch_export", "onnx", "onnx")
     (tmp_path / "out" / "notes.txt").write_text("mine")
@@ -173,6 +185,7 @@ def test_another_export_replaces_all_of_the_old_one(tmp_path: Path) -> None:
 # ---- Again, and two at once --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("written_at_once")
 @pytest.mark.parametrize("name", ["policy.onnx", "export.json"])
 def test_an_export_without_one_of_its_files_as_it_was_is_made_again(tmp_path: Path, name: str) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
@@ -186,6 +199,7 @@ def test_an_export_without_one_of_its_files_as_it_was_is_made_again(tmp_path: Pa
         assert again().reused
 
 
+@pytest.mark.usefixtures("written_at_once")
 def test_a_manifest_never_describes_models_of_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
     export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
@@ -202,6 +216,24 @@ def test_a_manifest_never_describes_models_of_another_export(tmp_path: Path, mon
     assert not export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out")).reused
 
 
+def test_a_policy_that_is_replaced_meanwhile_is_not_exported_as_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
+    read = export.read_policy_manifest
+
+    def replaced(uri: str) -> PolicyManifest:
+        manifest = read(uri)
+        saved(Policy(VECTOR, spaces.Discrete(2), seed=1), tmp_path / "policy")
+        return manifest
+
+    monkeypatch.setattr(export, "read_policy_manifest", replaced)
+    with pytest.raises(CheckpointError, match=r"The weights of policy .* are missing"):
+        export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("written_at_once")
 def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one, slower, finds what the first has made, or stops at its lock; then nothing of the two is mixed."""
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
@@ -209,10 +241,10 @@ def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     load = export.load_policy
     first: list[PolicyExportResult] = []
 
-    def meanwhile(policy: str) -> Policy:
+    def meanwhile(policy: str, manifest: PolicyManifest) -> Policy:
         monkeypatch.setattr(export, "load_policy", load)
         first.append(run(QUICK))
-        return load(policy)
+        return load(policy, manifest)
 
     monkeypatch.setattr(export, "load_policy", meanwhile)
     assert run(QUICK) == first[0].model_copy(update={"reused": True})
@@ -228,9 +260,10 @@ def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # ---- What cannot be ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("written_at_once")
 def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Box(-1, 1, (2,))), tmp_path / "policy")
-    write = export_formats.write
+    write = export.write
 
     def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_formats.Written]:
         def wrong(*arguments: Any) -> export_formats.Written:
