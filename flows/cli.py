@@ -70,7 +70,16 @@ def _verb(name: str, arguments: Iterable[Argument], *options: click.Option, help
     return decorate
 
 
-def _config_options() -> tuple[click.Option, ...]:
+def _config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
+    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group."""
+
+    def show(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+        if is_wanted:
+            from flows.settings import print_parameters
+
+            print_parameters(models())
+            context.exit()
+
     return (
         click.Option(
             ["settings", "--set", "-s"],
@@ -81,19 +90,37 @@ def _config_options() -> tuple[click.Option, ...]:
         click.Option(
             ["config_files", "--config", "-c"], multiple=True, metavar="FILE", help="Parameters as YAML or JSON, in one file."
         ),
-        click.Option(["--show-config"], is_flag=True, help="Print all parameters with their descriptions, and stop."),
+        click.Option(
+            ["--show-config"],
+            is_flag=True,
+            is_eager=True,  # before required arguments are missed
+            expose_value=False,
+            callback=show,
+            help="Print all parameters with their descriptions, and stop.",
+        ),
     )
+
+
+def _models_of(chain: str) -> Any:
+    from flows.settings import models_of
+
+    return models_of(_flow(chain).fn)
 
 
 SEED = click.Option(["--seed"], type=click.IntRange(min=0), default=0, help="Seed of every stage.")
 ROOT_HELP = "Folder for everything that the run makes."
 
 
-@_verb("expert-to-policy", [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT], SEED, *_config_options())
-def expert_to_policy(root: str, env: str | None, seed: int, show_config: bool, **given: Any) -> None:
+@_verb(
+    "expert-to-policy",
+    [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT],
+    SEED,
+    *_config_options(lambda: _models_of("expert_to_policy")),
+)
+def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> None:
     """The whole chain: expert, recording, pruning, cloned policy, evaluation."""
     more = [f"expert.environment.id={env}"] if env else []
-    _run_chain("expert_to_policy", "Expert to policy", show_config, given, more, root=root, seed=seed)
+    _run_chain("expert_to_policy", given, more, root=root, seed=seed)
 
 
 @_verb(
@@ -109,32 +136,28 @@ def expert_to_policy(root: str, env: str | None, seed: int, show_config: bool, *
         default="auto",
         help="Play the policy, or estimate its return; auto plays it if an environment is known.",
     ),
-    *_config_options(),
+    *_config_options(lambda: _models_of("logs_to_policy")),
 )
-def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, show_config: bool, **given: Any) -> None:
+def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **given: Any) -> None:
     """The whole chain from logs: import or convert, check, prune, train, evaluate or estimate."""
     _refuse_credentials(source)
     one_or_more = source[0] if len(source) == 1 else list(source)
-    _run_chain("logs_to_policy", "Logs to policy", show_config, given, [], source=one_or_more, root=root, seed=seed, test=test)
+    _run_chain("logs_to_policy", given, [], source=one_or_more, root=root, seed=seed, test=test)
 
 
 def _add_stage(stage: Stage) -> None:
     """Adds the verb of a stage."""
     plan = click.Option(["--plan"], is_flag=True, help="Only say what would be read and written, and the cost on this machine.")
 
-    @_verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *_config_options(), help=stage.help)
-    def run(show_config: bool, plan: bool = False, env: str | None = None, **given: Any) -> None:
-        config_class = load(stage.config)
-        if show_config:
-            from flows.settings import print_parameters
+    options = _config_options(lambda: {"config": load(stage.config)})
 
-            print_parameters({"config": config_class})
-            return
+    @_verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help)
+    def run(plan: bool = False, env: str | None = None, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
         values = _values(given, [f"environment.id={env}"] if env else [])
         groups = {name: parse(load(path), values.pop(name)) for name, path in stage.groups.items() if name in values}
-        arguments = _checked(stage.arguments, given) | {"config": parse(config_class, values)}
+        arguments = _checked(stage.arguments, given) | {"config": parse(load(stage.config), values)}
         if plan:
             from flows.planning import print_plan
 
@@ -164,18 +187,13 @@ def verify(place: str, version: int | None) -> None:
         sys.exit(1)
 
 
-def _run_chain(
-    name: str, title: str, show_config: bool, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any
-) -> None:
+def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
     from flows.results import print_chain
-    from flows.settings import arguments_of, models_of, print_parameters
+    from flows.settings import arguments_of
 
     flow = _flow(name)
-    if show_config:
-        print_parameters(models_of(flow.fn))
-        return
     configs = arguments_of(flow.fn, _values(given, more))
-    print_chain(title, _call(flow, root=_place(root), **arguments, **configs))
+    print_chain(name.replace("_", " ").capitalize(), _call(flow, root=_place(root), **arguments, **configs))
 
 
 def _print(stage: Stage, result: Any) -> None:

@@ -19,7 +19,7 @@ from offline_core.quality.result import QualityReport
 from offline_core.recording.config import RecordingConfig
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
-from tasks.chain import ChainResult, Stages, summarize_chain
+from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.stages import (
     check_dataset,
@@ -92,27 +92,18 @@ def expert_to_policy(
                     "convert to episodes",
                     convert_table,
                     conversion,
-                    dataset=recorded.uri,
-                    version=recorded.version,
+                    **reading(recorded),
                     output=place.child("episodes").uri,
                 )
             source = recorded if converted is None else converted.dataset
-            pruned = stages.run(
-                "prune",
-                prune_dataset,
-                pruning,
-                dataset=source.uri,
-                version=source.version,
-                output=place.child("pruned").uri,
-            )
+            pruned = stages.run("prune", prune_dataset, pruning, **reading(source), output=place.child("pruned").uri)
             kept = pruned.dataset
-            checked = stages.run("check", check_dataset, quality, dataset=kept.uri, version=kept.version)
+            checked = stages.run("check", check_dataset, quality, **reading(kept))
             trained = stages.run(
                 "train policy",
                 train_policy,
                 training.model_copy(update=seeded),
-                dataset=kept.uri,
-                version=kept.version,
+                **reading(kept),
                 output=place.child("policy").uri,
             )
             evaluated = stages.run("evaluate", evaluate_policy, evaluation.model_copy(update=seeded), policy=trained.checkpoint)

@@ -14,6 +14,7 @@ from offline_core.curation.split import SplitResult
 from offline_core.datasets.dataset import Dataset, is_dataset, open_dataset
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.estimators import weighing
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
@@ -23,7 +24,7 @@ from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
-from tasks.chain import ChainResult, Stages, summarize_chain
+from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.stages import (
     check_dataset,
@@ -91,7 +92,7 @@ def logs_to_policy(
     with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
             data, imported, converted = _episodes(stages, source, importing, conversion, place)
-            checked = stages.run("check", check_dataset, quality, dataset=data.location.uri, version=data.manifest.version)
+            checked = stages.run("check", check_dataset, quality, **reading(data.ref))
             environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
             if test == "evaluate" and environment is None:
                 raise ConfigError(
@@ -103,26 +104,13 @@ def logs_to_policy(
                     "split",
                     split_dataset,
                     split.model_copy(update=seeded),
-                    dataset=data.location.uri,
-                    version=data.manifest.version,
+                    **reading(data.ref),
                     output=place.child("split").uri,
                 )
             learned_from = data.ref if sides is None else sides.train
-            pruned = stages.run(
-                "prune",
-                prune_dataset,
-                pruning,
-                dataset=learned_from.uri,
-                version=learned_from.version,
-                output=place.child("pruned").uri,
-            )
+            pruned = stages.run("prune", prune_dataset, pruning, **reading(learned_from), output=place.child("pruned").uri)
             trained = stages.run(
-                "train policy",
-                train_policy,
-                training,
-                dataset=pruned.dataset.uri,
-                version=pruned.dataset.version,
-                output=place.child("policy").uri,
+                "train policy", train_policy, training, **reading(pruned.dataset), output=place.child("policy").uri
             )
             evaluated = estimated = None
             if sides is None:
@@ -138,8 +126,7 @@ def logs_to_policy(
                     estimate_policy,
                     estimate.model_copy(update=seeded | {"behaviour": _behaviour(stages, estimate, training, sides, place)}),
                     policy=trained.checkpoint,
-                    dataset=sides.held_out.uri,
-                    version=sides.held_out.version,
+                    **reading(sides.held_out),
                 )
         result = LogsToPolicyResult(
             stages=stages.outcomes,
@@ -184,14 +171,8 @@ def _episodes(
     data = open_dataset(source)
     if data.manifest.format == "episodes":
         return data, None, None
-    converted = stages.run(
-        "convert to episodes",
-        convert_table,
-        conversion,
-        dataset=source,
-        version=data.manifest.version,
-        output=place.child("episodes").uri,
-    )
+    output = place.child("episodes").uri
+    converted = stages.run("convert to episodes", convert_table, conversion, **reading(data.ref), output=output)
     return open_dataset(converted.dataset.uri, converted.dataset.version), None, converted
 
 
@@ -201,8 +182,10 @@ def _behaviour(
     """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
     from offline_core.estimation.logged import has_probabilities
 
-    if estimate.behaviour is not None or has_probabilities(open_dataset(sides.held_out.uri, sides.held_out.version)):
+    if estimate.behaviour is not None or not weighing(estimate.methods):
         return estimate.behaviour
+    if has_probabilities(open_dataset(sides.held_out.uri, sides.held_out.version)):
+        return None
     return stages.run(
         "clone behaviour",
         train_policy,
@@ -213,8 +196,7 @@ def _behaviour(
                 "evaluation": EvaluationDuringTraining(play=False),
             }
         ),
-        dataset=sides.train.uri,
-        version=sides.train.version,
+        **reading(sides.train),
         output=place.child("behaviour").uri,
     ).checkpoint
 

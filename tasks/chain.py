@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.datasets.dataset import DatasetRef
 from offline_core.reporting.cards import chain_card
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, publish, warn_without_card
@@ -54,6 +55,11 @@ class Stages:
         result = task(*args, **kwargs)
         self.outcomes.append(StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result)))
         return result
+
+
+def reading(ref: DatasetRef) -> dict[str, Any]:
+    """The arguments of a task that reads this version of a dataset."""
+    return {"dataset": ref.uri, "version": ref.version}
 
 
 @stage("summarize-chain")

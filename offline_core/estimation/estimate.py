@@ -18,7 +18,7 @@ from offline_core.errors import ConfigError, PromotionError, StorageError
 from offline_core.estimation import diagnostics
 from offline_core.estimation.bootstrap import interval
 from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.estimators import METHODS, Estimator, unrecorded_share
+from offline_core.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
 from offline_core.estimation.horizon import cut_to, find_horizon, open_before, unrecorded_steps
 from offline_core.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts
 from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
@@ -74,7 +74,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     for each in (evaluated, *([behaviour] if behaviour else [])):
         _check_spaces(each, opened)
     _check_methods(config, evaluated)
-    weighs = any(METHODS[name].size for name in config.methods)
+    weighs = bool(weighing(config.methods))
     if weighs:
         _check_behaviour(evaluated, behaviour)
     history = lineage(opened.location.uri, opened.manifest.version)
@@ -83,7 +83,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         opened,
         evaluated,
         Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighs else None,
-        seen=any(METHODS[name].needs_model for name in config.methods),
+        seen=bool(fitting(config.methods)),
     )
     horizon = find_horizon(config.horizon, logged)
     logged = cut_to(logged, horizon)
@@ -178,16 +178,15 @@ def _check_spaces(policy: Policy, dataset: Dataset) -> None:
 
 
 def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
-    fitting = [name for name in config.methods if METHODS[name].needs_model]
-    weighing = [name for name in config.methods if METHODS[name].size is not None]
-    if policy.network.recurrent and fitting:
+    fitted, weighed = fitting(config.methods), weighing(config.methods)
+    if policy.network.recurrent and fitted:
         raise ConfigError(
-            f"{', '.join(fitting)}: a Q function sees single observations, and this policy goes by all before them, too. "
+            f"{', '.join(fitted)}: a Q function sees single observations, and this policy goes by all before them, too. "
             "Set methods to some of is, wis, pdis, wpdis."
         )
-    if not config.explore and weighing and any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space)):
+    if not config.explore and weighed and any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space)):
         raise ConfigError(
-            f"{', '.join(weighing)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
+            f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
             "true, or methods to [fqe]."
         )
 
@@ -230,11 +229,10 @@ def _trajectories(
         return make()
     is_open = open_before(logged, horizon)
     if config.gamma == 1 and horizon is None and is_open.any():
-        fitting = [name for name in config.methods if METHODS[name].needs_model]
         raise ConfigError(
-            f"{', '.join(fitting)}: {is_open.sum():,} of {len(logged.lengths):,} episodes were truncated or cut off, and "
-            "without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or to a number "
-            "of steps, or methods to some of is, wis, pdis, wpdis."
+            f"{', '.join(fitting(config.methods))}: {is_open.sum():,} of {len(logged.lengths):,} episodes were truncated or "
+            "cut off, and without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or "
+            "to a number of steps, or methods to some of is, wis, pdis, wpdis."
         )
     from offline_core.estimation.fqe import fit_model
 
@@ -268,11 +266,10 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
     with progress(len(config.methods), what="resample", unit="method") as bar:
         for name in config.methods:
             method = METHODS[name]
-            of: Estimator = method.estimate
-            low, high = bounds(functools.partial(of, episodes))
+            low, high = bounds(functools.partial(method.estimate, episodes))
             size = method.size(episodes) if method.size else None
             estimates[name] = Estimate(
-                value=float(of(episodes, once)[0]),
+                value=float(method.estimate(episodes, once)[0]),
                 low=low,
                 high=high,
                 effective_episodes=size.episodes if size else None,

@@ -14,7 +14,7 @@ ended before, without a termination. fqe, dr and wdr do, by the Q function; see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +157,16 @@ METHODS: dict[str, Method] = {
     "dr": Method(doubly_robust, size_by_time, True),
     "wdr": Method(weighted_doubly_robust, size_by_time, True),
 }
+
+
+def fitting(methods: Sequence[str]) -> list[str]:
+    """Those of the methods that fit a Q function."""
+    return [name for name in methods if METHODS[name].needs_model]
+
+
+def weighing(methods: Sequence[str]) -> list[str]:
+    """Those of the methods that weigh episodes by how probable their actions were."""
+    return [name for name in methods if METHODS[name].size is not None]
 
 
 def _model(episodes: Trajectories) -> Model:

@@ -149,7 +149,7 @@ def test_probabilities_that_cannot_be_are_told_from_others(tmp_path: Path) -> No
 
 def test_few_steps_and_rounding_are_no_proof() -> None:
     def of(ratios: list[float]) -> list[str]:
-        return about_weights(Trajectories(np.ones(len(ratios), int), np.zeros(len(ratios)), np.log(ratios), 1.0), by="it")
+        return list(about_weights(Trajectories(np.ones(len(ratios), int), np.zeros(len(ratios)), np.log(ratios), 1.0), by="it"))
 
     assert of([3.0] * 29) == [] and len(of([3.0] * 31)) == 1
     assert of([1.005] * 1_000) == [] and len(of([1.02] * 1_000)) == 1
@@ -182,7 +182,7 @@ def test_cql_in_a_box_has_a_distribution(tmp_path: Path) -> None:
     made = Operation(name="train_policy", config={"algorithm": "cql"})
     manifest = save_policy(policy, str(tmp_path), operation=made)
     assert manifest.action_space == space_to_json(policy.action_space)
-    assert about_sampling(manifest, policy) == []
+    assert list(about_sampling(manifest, policy)) == []
 
 
 # What the Q function has come to.
@@ -190,7 +190,7 @@ def test_cql_in_a_box_has_a_distribution(tmp_path: Path) -> None:
 
 def test_open_episodes_need_a_q_function_that_looks_far_enough() -> None:
     def of(open_episodes: int = 5, **config: object) -> list[str]:
-        return about_convergence(parse(OffPolicyConfig, config), open_episodes)
+        return list(about_convergence(parse(OffPolicyConfig, config), open_episodes))
 
     assert of() == [], "the defaults are enough"
     [warning] = of(gamma=0.999)

@@ -37,11 +37,3 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
         estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": 50.0}))
     card = card_of(estimate_policy, "estimate-card")
     assert "| Required | 50 by wdr |" in card and "| Reused | yes" in card
-
-
-def test_what_weighs_nothing_and_what_is_doubted_have_a_card_too(tmp_path: Path) -> None:
-    dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
-    estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"methods": ["fqe"]}))
-    assert "| Estimate fqe |" in card_of(estimate_policy, "estimate-card")
-    estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"methods": ["is"]}))
-    assert "So few episodes count" in card_of(estimate_policy, "estimate-card")

@@ -12,39 +12,17 @@ from gymnasium import spaces
 
 from flows.export_policy import export_policy
 from offline_core.datasets.manifest import Operation
-from offline_core.errors import CheckpointError
 from offline_core.policies.checkpoint import save_policy
-from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.policy import Policy
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
 
 
-@pytest.fixture
-def policy(tmp_path: Path) -> Policy:
-    made = Policy(spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (1,))).eval()
-    save_policy(made, str(tmp_path / "policy"), operation=Operation(name="made by a test"))
-    return made
-
-
-@pytest.mark.usefixtures("prefect_server", "policy")
-@pytest.mark.filterwarnings("default")
-def test_the_flow_leaves_models_and_a_card(tmp_path: Path) -> None:
-    result = export_policy(
-        policy=str(tmp_path / "policy"),
-        output=str(tmp_path / "out"),
-        config=PolicyExportConfig(formats=["torch_export"], latency_calls=5),
-    )
-    assert result.models["torch_export"].bytes == (tmp_path / "out" / "policy.pt2").stat().st_size
-    card = card_of(export_policy, "policy-export-card")
-    assert "torch_export: largest difference" in card and "policy: batch_64, µs" in card
-    with pytest.raises(CheckpointError, match="no policy at"):
-        export_policy(policy=str(tmp_path / "none"), output=str(tmp_path / "out"))
-
-
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.filterwarnings("default")
-def test_the_verb_writes_what_onnx_runtime_runs(policy: Policy, tmp_path: Path) -> None:
+def test_the_verb_writes_what_onnx_runtime_runs_and_a_card(tmp_path: Path) -> None:
+    policy = Policy(spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (1,))).eval()
+    save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="made by a test"))
     code, shown = run("export-policy", f"{tmp_path}/policy", f"{tmp_path}/out", "-s", "latency_calls=5")
     assert code == 0 and "models.onnx.max_abs_difference" in shown
     said = json.loads((tmp_path / "out" / "export.json").read_text())
@@ -52,3 +30,6 @@ def test_the_verb_writes_what_onnx_runtime_runs(policy: Policy, tmp_path: Path) 
     observations = np.full((3, 4), 0.5, np.float32)
     actions, _ = session.run(None, {said["inputs"][0]["name"]: observations})
     np.testing.assert_allclose(actions, policy.act(observations), atol=1e-6)
+    card = card_of(export_policy, "policy-export-card")
+    assert "onnx: largest difference" in card and "policy: batch_64, µs" in card
+    assert "no policy at" in run("export-policy", f"{tmp_path}/none", f"{tmp_path}/out")[1]

@@ -29,7 +29,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.recording.config import RecordingConfig
-from offline_core.runtime.config import EnvironmentSpec, parse
+from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
 from tasks.chain import summarize_chain
 from tests.learning.test_train import balancing_episodes, dataset_of
@@ -120,17 +120,6 @@ def test_two_chains_cannot_have_one_root_at_once(tmp_path: Path) -> None:
     assert {path.name for path in root.iterdir()} <= {".lock"}
 
 
-def test_a_target_that_is_never_reached_ends_with_the_best_there_was(tmp_path: Path) -> None:
-    from flows.train_expert import train_expert
-
-    config = ExpertConfig(total_steps=5_000, target_return=500, evaluation_episodes=10)
-    result = train_expert(output=str(tmp_path), config=config)
-    assert not result.reached_target and 5_000 - config.num_envs < result.env_steps <= 5_000
-    played = evaluate_policy(policy=result.checkpoint, config=EvaluationConfig(episodes=10))
-    assert len(played.returns) == 10
-    assert latest_run().state.is_completed()
-
-
 def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
     import ray
 
@@ -153,11 +142,3 @@ def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> Non
     for row in ("never played", "Effective sample size", "Normalizer", "steps/s"):
         assert row in card
     assert result.metrics == {} and result.held_out_losses
-
-
-def test_unknown_environment_writes_nothing(tmp_path: Path) -> None:
-    from flows.train_expert import train_expert
-
-    with pytest.raises(Exception, match="NoSuchEnv-v0"):
-        train_expert(output=str(tmp_path / "out"), config=ExpertConfig(environment=EnvironmentSpec(id="NoSuchEnv-v0")))
-    assert not (tmp_path / "out").exists()

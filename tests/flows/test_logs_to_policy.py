@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.logs_to_policy import logs_to_policy
+from flows.logs_to_policy import _behaviour, logs_to_policy
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.curation.split import SplitResult
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Statistics
 from offline_core.errors import PromotionError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.evaluation.config import EvaluationConfig
@@ -16,6 +19,9 @@ from offline_core.formats.sources.opening import SourceConfig
 from offline_core.learning.config import EvaluationDuringTraining, OptimizerConfig, TrainingConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.storage.location import Location
+from tasks.chain import Stages
+from tests.estimation.test_estimate import chain
 from tests.flows.test_flows import artifacts_of, latest_run
 
 pytestmark = [pytest.mark.usefixtures("prefect_server", "ray_up"), pytest.mark.filterwarnings("default")]
@@ -72,6 +78,14 @@ def test_actions_of_unknown_probability_are_weighed_by_a_clone_of_who_acted(rlli
     behaviour = read_policy_manifest(str(tmp_path / "logs/behaviour/best"))
     assert behaviour.parents[0].uri == str(tmp_path / "logs/split/train"), "of what was logged, pruned or not"
     assert latest_run().state_name == "Failed"
+
+
+def test_no_clone_is_trained_where_nothing_is_weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stages, "run", lambda *_, **__: pytest.fail("a stage runs"))
+    held_out = open_dataset(chain(tmp_path, 5, logp=False)).ref
+    sides = SplitResult(source=held_out, train=held_out, held_out=held_out, before=Statistics(), duplicates=0)
+    config = OffPolicyConfig(methods=["fqe"], gate_method="fqe")
+    assert _behaviour(Stages(), config, SHORT, sides, Location.of(str(tmp_path))) is None
 
 
 def _table(recordings: Path, folder: Path) -> str:
