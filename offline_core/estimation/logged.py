@@ -16,7 +16,7 @@ from offline_core.datasets.read_errors import not_imported, reading
 from offline_core.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
 from offline_core.episodes import EpisodeBatch, columns, decode, nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.estimation.observations import Observations, distribution_inputs, tensors_of
+from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.estimation.probabilities import log_probabilities
 from offline_core.policies.policy import Policy
 from offline_core.prelearner.mapper import Mapper
@@ -121,7 +121,7 @@ def _weighed(batch: EpisodeBatch, policy: Policy, weighing: Weighing | None, see
     rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
     found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool), LOG_RATIOS: ratios}
     if seen:
-        found |= {path: leaf for path, leaf in batch.columns.items() if _is_of(path, columns.OBS, columns.ACTIONS)}
+        found |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
         found[INPUTS] = inputs.numpy()
     return replace(batch, columns=found)
 
@@ -137,10 +137,6 @@ def _recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
             column=columns.ACTION_LOGP,
         )
     return logs.reshape(len(logs)).astype(np.float64)  # type: ignore[no-any-return]
-
-
-def _is_of(path: str, *names: str) -> bool:
-    return path.partition(nested.PATH_SEPARATOR)[0] in names
 
 
 def has_probabilities(dataset: Dataset) -> bool:

@@ -50,10 +50,14 @@ class Observations:
         return nested.unflatten(taken, columns.OBS, self.space)
 
 
-def tensors_of(batch: EpisodeBatch, name: str) -> dict[str, Tensor]:
+def leaves_of(batch: EpisodeBatch, name: str) -> dict[str, np.ndarray]:
     """The leaves of a column by path."""
-    leaves = {path: leaf for path, leaf in batch.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] == name}
-    return as_tensors(leaves)  # type: ignore[no-any-return]
+    return {path: leaf for path, leaf in batch.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] == name}
+
+
+def tensors_of(batch: EpisodeBatch, name: str) -> dict[str, Tensor]:
+    """The leaves of a column by path, as tensors."""
+    return as_tensors(leaves_of(batch, name))  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from offline_core.runtime.config import Config
 
@@ -16,7 +16,7 @@ ImageLayout = Literal["auto", "channels_last", "channels_first"]
 class NetworkConfig(Config):
     """From an observation to features: convolutions for images, a multi-layer perceptron, a memory; then the action head."""
 
-    hidden_sizes: list[int] = Field([64, 64], description="Units of each hidden layer, first to last.", max_length=10)
+    hidden_sizes: list[Size] = Field([64, 64], description="Units of each hidden layer, first to last.", max_length=10)
     activation: Activation = Field("tanh", description="Non-linearity after each hidden layer and each convolution.")
     share_layers: bool = Field(False, description="Policy and value function share all layers but the last.")
     normalize_observations: bool = Field(
@@ -51,13 +51,6 @@ class NetworkConfig(Config):
     squash: bool = Field(
         False, description="Keep actions of bounded Box spaces within their bounds by tanh; otherwise they are clipped."
     )
-
-    @field_validator("hidden_sizes")
-    @classmethod
-    def _positive(cls, sizes: list[int]) -> list[int]:
-        if any(not 1 <= size <= 65_536 for size in sizes):
-            raise ValueError("every hidden layer needs between 1 and 65,536 units")
-        return sizes
 
     @model_validator(mode="after")
     def _one_way_to_remember(self) -> NetworkConfig:

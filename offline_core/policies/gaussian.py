@@ -53,12 +53,12 @@ class GaussianHead(BoxHead):
     the state. Without both bounds, the units are the environment's.
     """
 
-    def __init__(self, space: gym.spaces.Box, features: int, *, initial_log_std: float = 0.0) -> None:
+    def __init__(self, space: gym.spaces.Box, features: int) -> None:
         super().__init__(space)
         self.mean = nn.Linear(features, self.size)
         nn.init.orthogonal_(self.mean.weight, gain=0.01)
         nn.init.zeros_(self.mean.bias)
-        self.log_std = nn.Parameter(torch.full((self.size,), initial_log_std))
+        self.log_std = nn.Parameter(torch.zeros(self.size))
 
     def forward(self, features: Tensor) -> Tensor:
         mean = self.center + self.half_range * self.mean(features)

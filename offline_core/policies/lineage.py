@@ -21,6 +21,8 @@ State = Literal["found", "missing", "replaced", "imported", "unreachable"]
 
 MAX_NODES = 40
 MAX_NAME = 48
+_ANY = ""
+"""The fingerprint of the requested node: that of whatever its URI holds."""
 _STATES = {
     "missing": "missing",
     "replaced": "replaced since",
@@ -58,16 +60,6 @@ class Lineage:
     """False: the graph has more than `MAX_NODES` nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A node as its child names it; without a fingerprint, whatever the URI holds."""
-
-    kind: Kind
-    uri: str
-    version: int | None
-    fingerprint: str | None
-
-
 def lineage(uri: str, version: int | None = None) -> Lineage:
     """The ancestors of `uri`: a checkpoint, a dataset (its latest version if None), or else files.
 
@@ -76,10 +68,11 @@ def lineage(uri: str, version: int | None = None) -> Lineage:
     location = Location.of(uri)
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
-    numbers: dict[tuple[str, int | None, str | None], int] = {}
+    numbers: dict[tuple[str, int | None, str], int] = {}
     is_whole = True
     kind: Kind = "checkpoint" if location.child(POLICY_FILE).is_file() else "dataset"
-    waiting: deque[tuple[_Named, int | None]] = deque([(_Named(kind, location.uri, version, None), None)])
+    first = Parent(kind=kind, uri=location.uri, version=version, fingerprint=_ANY)
+    waiting: deque[tuple[Parent, int | None]] = deque([(first, None)])
     while waiting:
         named, child = waiting.popleft()
         key = (named.uri, named.version, named.fingerprint)
@@ -90,7 +83,7 @@ def lineage(uri: str, version: int | None = None) -> Lineage:
             numbers[key] = len(nodes)
             node, parents = _look_up(named)
             nodes.append(node)
-            waiting.extend((_Named(p.kind, p.uri, p.version, p.fingerprint), numbers[key]) for p in parents)
+            waiting.extend((parent, numbers[key]) for parent in parents)
         if child is not None and (edge := (numbers[key], child)) not in edges:
             edges.append(edge)
     return Lineage(nodes, edges, is_whole)
@@ -134,9 +127,9 @@ def mermaid(graph: Lineage) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
+def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
     def without_parents(state: State, version: int | None = named.version) -> tuple[Node, list[Parent]]:
-        return Node(named.kind, named.uri, version, state, fingerprint=named.fingerprint), []
+        return Node(named.kind, named.uri, version, state, fingerprint=named.fingerprint or None), []
 
     try:
         manifest = _manifest(named)
@@ -148,7 +141,7 @@ def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
         return without_parents("imported")
     dataset = manifest if isinstance(manifest, Manifest) else None
     version = dataset.version if dataset else None
-    if named.fingerprint not in (None, manifest.fingerprint):
+    if named.fingerprint not in (_ANY, manifest.fingerprint):
         return without_parents("replaced", version)
     node = Node(
         named.kind,
@@ -166,7 +159,7 @@ def _look_up(named: _Named) -> tuple[Node, list[Parent]]:
     return node, list(manifest.parents)
 
 
-def _manifest(named: _Named) -> Manifest | PolicyManifest | None:
+def _manifest(named: Parent) -> Manifest | PolicyManifest | None:
     """The manifest at the URI; None: files, which have none."""
     if named.kind == "checkpoint":
         return read_policy_manifest(named.uri)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from offline_core.datasets.commit import commit, find_version
 from offline_core.datasets.dataset import Dataset, open_committed
@@ -15,16 +15,19 @@ from offline_core.datasets.reader import episodes
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
-from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import PolicyManifest, environment_for, read_policy_manifest
 from offline_core.recording.config import MixtureConfig
+from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.recording.result import MixtureResult
-from offline_core.recording.sampler import sample_episodes
 from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
 
 EPISODES_AT_A_TIME = 256
+EPISODES_PER_ROUND = 16
 
 
 def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
@@ -52,7 +55,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
     streams |= {
-        uri: (weight, sample_episodes(uri, environment=config.environment, seed=config.seed, manifest=policies[uri]))
+        uri: (weight, sample_episodes(uri, policies[uri], environment=config.environment, seed=config.seed))
         for uri, weight in config.policies.items()
     }
     steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()
@@ -100,6 +103,28 @@ def _result(dataset: Dataset, config: MixtureConfig, *, reused: bool = False) ->
     steps: dict[str, int] = dataset.manifest.report["steps"]
     is_complete = sum(steps.values()) >= config.steps
     return MixtureResult(dataset=dataset.ref, steps=steps, is_complete=is_complete, reused=reused)
+
+
+def sample_episodes(
+    policy: str, manifest: PolicyManifest, *, environment: EnvironmentSpec | None, seed: int
+) -> Generator[Episode]:
+    """Play complete episodes of the checkpoint `policy` without end, in this process and with exploration.
+
+    Arguments:
+        manifest: the weights have to be the ones it names.
+        environment: None: the one it was trained in.
+
+    Raises:
+        CheckpointError: the weights are other ones.
+        ConfigError: the environment cannot be made.
+    """
+    player = load_policy(policy, manifest)
+    environment = environment_for(policy, manifest, environment)
+    for number in itertools.count():
+        task = EpisodesToPlay(round=number, recorder=0, episodes=EPISODES_PER_ROUND)
+        identity, num_envs = manifest.fingerprint, EPISODES_PER_ROUND
+        for chunk in play(player, environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=True):
+            yield from chunk
 
 
 def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:

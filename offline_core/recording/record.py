@@ -24,7 +24,6 @@ from offline_core.recording.recorder import Recorder, Written
 from offline_core.recording.result import RecorderShare, RecordingResult
 from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
-from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_is_up, ray_session
 from offline_core.runtime.torch_threads import torch_threads
@@ -62,10 +61,10 @@ def record_episodes(
         RecorderError: a task lost its recorder more often than `max_recorder_restarts`, or no node is left.
     """
     start = time.perf_counter()
-    seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
     remember_code(config)
     manifest = read_policy_manifest(policy)
     environment = environment_for(policy, manifest, config.environment)
+    seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
     config = config.model_copy(update={"seed": seed, "environment": environment})
     if export is not None:
         remember_code(export)
@@ -80,7 +79,7 @@ def record_episodes(
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
     with prepared(output):
-        written, shares = _play_all(config, seed, player, manifest.fingerprint, environment, Location.of(output).uri)
+        written, shares = _play_all(config, player, manifest.fingerprint, Location.of(output).uri)
     dataset = commit(
         output,
         [file for part in written for file in part.files],
@@ -119,19 +118,16 @@ def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:
     )
 
 
-def _play_all(
-    config: RecordingConfig, seed: int, policy: Policy, identity: str, environment: EnvironmentSpec, output: str
-) -> tuple[list[Written], list[RecorderShare]]:
+def _play_all(config: RecordingConfig, policy: Policy, identity: str, output: str) -> tuple[list[Written], list[RecorderShare]]:
     """Send the policy itself to the recorders: they play the same one even if its checkpoint is replaced meanwhile."""
     tasks = episodes_to_play(rounds=config.rounds, episodes=config.episodes, num_recorders=config.recorders)
     played: dict[EpisodesToPlay, Written] = {}
     if config.num_recorders == "auto" and not ray_is_up() and not os.environ.get("RAY_ADDRESS"):
-        played = _play_here(Recorder(policy, identity, environment, config, seed, output), tasks)
+        played = _play_here(Recorder(policy, identity, config, output), tasks)
         if len(played) == len(tasks):
             return [played[task] for task in tasks], [RecorderShare.of("here", list(played.values()))]
     with ray_session():
-        arguments = (identity, environment, config, seed, output)
-        rest, shares = _play_by_actors(config, policy, arguments, [task for task in tasks if task not in played])
+        rest, shares = _play_by_actors(config, policy, identity, output, [task for task in tasks if task not in played])
     shares = [RecorderShare.of("here", list(played.values())), *shares] if played else shares
     return [(played | rest)[task] for task in tasks], shares
 
@@ -151,7 +147,7 @@ def _play_here(recorder: Recorder, tasks: Sequence[EpisodesToPlay]) -> dict[Epis
 
 
 def _play_by_actors(
-    config: RecordingConfig, policy: Policy, arguments: tuple[object, ...], tasks: Sequence[EpisodesToPlay]
+    config: RecordingConfig, policy: Policy, identity: str, output: str, tasks: Sequence[EpisodesToPlay]
 ) -> tuple[dict[EpisodesToPlay, Written], list[RecorderShare]]:
     import ray
 
@@ -162,7 +158,7 @@ def _play_by_actors(
         most = max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
         raise ConfigError(f"A recorder needs {cpus:g} CPUs and no node of Ray has more than {most:g}; lower cpus_per_recorder.")
     pool = WorkerPool(
-        (ray.put(policy), *arguments),
+        (ray.put(policy), identity, config, output),
         count=min(config.recorders, len(tasks), room),
         cpus=cpus,
         max_losses=config.max_recorder_restarts,

@@ -11,7 +11,6 @@ from offline_core.datasets.writer import EpisodeWriter
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
 
 
@@ -29,22 +28,16 @@ class Recorder:
 
     The files of a task depend on the task and the parameters alone, and so do their names. A recorder that repeats the task
     of a lost one writes the same files again, and no episode exists twice.
+
+    Arguments:
+        identity: of the policy.
+        config: with its environment and seed.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        identity: str,
-        environment: EnvironmentSpec,
-        config: RecordingConfig,
-        seed: int,
-        root_uri: str,
-    ) -> None:
+    def __init__(self, policy: Policy, identity: str, config: RecordingConfig, root_uri: str) -> None:
         self._policy = policy.eval()
         self._identity = identity
-        self._environment = environment
         self._config = config
-        self._seed = seed
         self._root = Location.of(root_uri)
         self._episodes = 0
 
@@ -60,16 +53,17 @@ class Recorder:
         """
         start = time.perf_counter()
         config, self._episodes = self._config, 0
-        folder = self._environment.id.rpartition(":")[2].replace("/", "-").lower()
+        assert config.environment is not None and config.seed is not None
+        folder = config.environment.id.rpartition(":")[2].replace("/", "-").lower()
         prefix = f"{folder}/run-{task.recorder + 1:06d}-{task.round + 1:05d}/part"
         with EpisodeWriter(self._root, prefix, format=config.format, config=config.files) as writer:
             for episodes in play(
                 self._policy,
-                self._environment,
+                config.environment,
                 task,
                 identity=self._identity,
                 num_envs=config.envs_per_recorder,
-                seed=self._seed,
+                seed=config.seed,
                 explore=config.explore,
                 keep_action_distribution=config.keep_action_distribution,
                 deadline=start + limit_seconds,
