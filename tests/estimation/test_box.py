@@ -65,8 +65,10 @@ def bandit(place: Path, policy: Policy, episodes: int) -> str:
     return dataset_of(place, made, spaces=(SEES, BOX), environment=None)
 
 
-@pytest.mark.parametrize(("acts_squashed", "squash"), [(False, False), (True, True), (False, True)])
-@pytest.mark.parametrize("behaviour", [False, True])
+@pytest.mark.parametrize(
+    ("acts_squashed", "squash", "behaviour"),
+    [(False, False, False), (True, True, True), (False, True, False), (False, True, True)],
+)
 def test_of_another_policy_it_is_what_that_is_paid(tmp_path: Path, acts_squashed: bool, squash: bool, behaviour: bool) -> None:
     """A third of what is clipped lies at a bound, and weighs by how probable that is; a squashed policy is never there."""
     acted, evaluated = gaussian(0, 1, squash=acts_squashed), gaussian(0.5, 0.8, squash=squash)
@@ -77,6 +79,15 @@ def test_of_another_policy_it_is_what_that_is_paid(tmp_path: Path, acts_squashed
     assert result.warnings == [] and abs(value(0, 1, squash=acts_squashed)) < 1e-9
     for name, found in result.estimates.items():
         assert found.low < truth < found.high < 2 * truth and found.low > truth / 2, name
+
+
+def test_the_greedy_policy_of_a_box_is_told_by_fqe_alone(tmp_path: Path) -> None:
+    data, policy = bandit(tmp_path / "data", gaussian(0, 1, squash=False), 50), gaussian(0.5, 0.8, squash=False)
+    place = saved(policy, tmp_path / "policy")
+    with pytest.raises(ConfigError, match=r"is: no recorded action is ever the most likely one of Box.* or methods to \[fqe\]"):
+        estimate(place, data, methods=["is", "fqe"], explore=False)
+    assert np.isfinite(estimate(place, data, methods=["fqe"], explore=False).estimates["fqe"].value)
+    assert np.isfinite(estimate(place, data, methods=["wdr"]).estimates["wdr"].value)
 
 
 def test_who_clips_cannot_be_weighed_by_who_squashes(tmp_path: Path) -> None:

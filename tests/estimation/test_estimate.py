@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig, PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import Operation
 from offline_core.episodes import Episode
@@ -172,15 +167,14 @@ def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> 
         estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
-def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path, format: str) -> None:
+def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path) -> None:
     """After two steps. What would have followed is in fqe, dr and wdr; what was recorded is all that the others tell of.
 
     Unless these two steps are the horizon, as is taken for granted: then all tell of the same.
     """
     whole = recorded(played(3_000, seed=12))
     made = [each if len(each) <= 2 else replace(each.slice(0, 2), truncated=True) for each in whole]
-    dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None, format=format, rows=500)
+    dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None, rows=500)
     table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
     policy, config = saved(policy_of(TARGET), tmp_path / "policy"), {"resamples": 200, "confidence": 0.99, "fqe": table}
     result = estimate(policy, dataset, horizon="continuing", **config)
@@ -219,36 +213,6 @@ def test_policies_that_remember(tmp_path: Path, kind: str) -> None:
     else:
         with pytest.raises(ConfigError, match=r"fqe, dr, wdr: a Q function sees single observations, and this policy"):
             estimate(place, dataset)
-
-
-def test_a_policy_of_a_box(tmp_path: Path) -> None:
-    box = spaces.Box(-1, 1, (2,), np.float64)
-    sees = spaces.Box(-1, 1, (3,), np.float32)
-    policy = Policy(sees, box, NetworkConfig(hidden_sizes=[4])).eval()
-    rng = np.random.default_rng(0)
-    made = []
-    for number in range(30):
-        observations = rng.uniform(-1, 1, (4, 3)).astype(np.float32)
-        chosen = policy.choose(observations[:-1], explore=True, generator=torch.Generator().manual_seed(number))
-        made.append(
-            Episode(
-                eps_id=f"{number:032x}",
-                observations=observations,
-                actions=chosen.actions,
-                rewards=rng.normal(size=3),
-                terminated=True,
-                extras={"action_logp": chosen.extras["action_logp"]},
-                observation_space=sees,
-                action_space=box,
-            )
-        )
-    dataset, place = dataset_of(tmp_path / "data", made, spaces=(sees, box), environment=None), saved(policy, tmp_path / "p")
-    result = estimate(place, dataset)
-    assert all(result.estimates[name].value == pytest.approx(result.recorded.value, rel=1e-4) for name in QUICK)
-    assert all(np.isfinite(found.value) for found in result.estimates.values())
-    with pytest.raises(ConfigError, match=r"is: no recorded action is ever the most likely one of Box.* or methods to \[fqe\]"):
-        estimate(place, dataset, methods=["is", "fqe"], explore=False)
-    assert np.isfinite(estimate(place, dataset, methods=["fqe"], explore=False).estimates["fqe"].value)
 
 
 # What is kept.
@@ -346,31 +310,6 @@ def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.Log
         [warning] = result.warnings
         assert "So few episodes count that these estimates mean nothing (effective episodes: is " in warning
         assert result.reused == reused and warning in caplog.text
-
-
-def test_a_choice_of_episodes_is_doubted(tmp_path: Path) -> None:
-    prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=chain(tmp_path), output=str(tmp_path / "pruned"))
-    result = estimate(saved(policy_of(TARGET), tmp_path / "p"), str(tmp_path / "pruned"), methods=["is"])
-    assert any("pruned were selected (prune_dataset)" in warning for warning in result.warnings)
-
-
-def test_a_recording_that_did_not_explore_is_doubted(tmp_path: Path) -> None:
-    dataset = open_dataset(chain(tmp_path))
-    commit(
-        dataset.location.uri,
-        dataset.manifest.files,
-        format="episodes",
-        operation=Operation(name="record_episodes", config={"explore": False}),
-        statistics=dataset.manifest.statistics,
-        observation_space=SPACES[0],
-        action_space=SPACES[1],
-    )
-    policy = saved(policy_of(TARGET), tmp_path / "p")
-    [warning] = estimate(policy, dataset.location.uri, methods=["is"]).warnings
-    assert "data was recorded without exploration" in warning
-    compact_dataset(CompactionConfig(), dataset=dataset.location.uri, output=str(tmp_path / "compacted"))
-    [again] = estimate(policy, str(tmp_path / "compacted"), methods=["is"]).warnings
-    assert again == warning, "whatever was made of it since"
 
 
 # The gate.

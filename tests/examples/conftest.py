@@ -13,6 +13,12 @@ from tests.learning.datasets import dataset_of
 CARTPOLE = gym.make("CartPole-v1")
 
 
+@pytest.fixture
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards are written beside the data, and not sent to Prefect: tasks can be called as functions."""
+    monkeypatch.setattr("tasks.artifacts.create_markdown_artifact", lambda *_, **__: None)
+
+
 @pytest.fixture(scope="session")
 def balancing(tmp_path_factory: pytest.TempPathFactory) -> str:
     """40 episodes of CartPole, played by a simple good controller whose every tenth action is random; 200 steps at most."""

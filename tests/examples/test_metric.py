@@ -13,6 +13,7 @@ import offline_core as offline
 from offline_core.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.rollouts.environments import spaces_of
+from tasks.stages import evaluate_policy
 
 STEPS = 500
 TRACK = 2.4
@@ -52,10 +53,8 @@ def test_the_wider_the_middle_the_more_episodes_stay_in_it(balancing: str) -> No
     assert all((share * 40).is_integer() for share in shares)
 
 
-@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.usefixtures("unpublished")
 def test_the_card_shows_it(balancing: str, tmp_path: Path) -> None:
-    from flows.evaluate_policy import evaluate_policy as flow
-
     shutil.copytree(balancing, tmp_path / "policy", ignore=shutil.ignore_patterns("_evaluations"))
-    result = flow(policy=f"{tmp_path}/policy", config=config(3.0))
+    result = evaluate_policy.fn(config(3.0), policy=f"{tmp_path}/policy")
     assert "| Metric centred | 1" in Path(result.uri).with_suffix(".md").read_text()

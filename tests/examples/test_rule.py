@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import offline_core as offline
+from tasks.stages import check_dataset
 from tests.examples.recordings import record
 
 
-@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.usefixtures("unpublished")
 def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> None:
-    from flows.check_dataset import check_dataset as flow
-
     recorded = record(cartpole_policy, tmp_path)
     jumps = [
         (episode.eps_id, t)
@@ -28,8 +27,8 @@ def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> N
     finding = offline.check(tmp_path, config=config).findings[-1]
     assert (finding.rule, finding.verdict, finding.count, finding.of) == ("jumps", "warn", len(jumps), sum(map(len, recorded)))
     assert [(example.eps_id, example.t) for example in finding.examples] == jumps[:5]
-    shutil.rmtree(tmp_path / "_checks")  # lest the flow finds that report
-    again = flow(dataset=str(tmp_path), config=config)
+    shutil.rmtree(tmp_path / "_checks")  # lest the task finds that report
+    again = check_dataset.fn(config, dataset=str(tmp_path))
     assert not again.reused and again.findings[-1] == finding
     assert f"| ⚠ warn: jumps | {finding.message} |" in (tmp_path / "_checks" / "000001.md").read_text()
 

@@ -12,10 +12,8 @@ from gymnasium import spaces
 
 from offline_core.errors import ConfigError
 from offline_core.policies.composite import CompositeHead
-from offline_core.policies.config import NetworkConfig
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
-from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
 
 VECTOR = spaces.Box(-1, 1, (4,))
@@ -76,18 +74,3 @@ def test_boxes_inside_are_squashed_too() -> None:
 def test_an_unsupported_part_is_named(space: gym.Space[Any]) -> None:
     with pytest.raises(ConfigError, match=r"in the space (Box\(0, 9, \(2,\), int32\)|Dict\(\))"):
         make_head(space, 3)
-
-
-def test_all_parts_learn() -> None:
-    """Cloning one rule for each part from the same observations."""
-    policy = Policy(VECTOR, DICT, NetworkConfig(hidden_sizes=[32]))
-    seen = torch.rand(256, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    actions = {"steer": seen[:, :2] * 1.5, "gear": (seen[:, 2] > 0) * 2 + (seen[:, 3] > 0) + 1}
-    optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
-    for _ in range(150):
-        optimizer.zero_grad()
-        (-policy.head.log_prob(policy(seen), actions).mean()).backward()
-        optimizer.step()
-    chosen = policy.act(seen.numpy())
-    np.testing.assert_allclose(chosen["steer"], actions["steer"].numpy(), atol=0.4)
-    assert (chosen["gear"] == actions["gear"].numpy()).mean() > 0.95

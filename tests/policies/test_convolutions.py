@@ -196,18 +196,3 @@ def test_a_kernel_larger_than_what_is_left_is_named() -> None:
 def test_layers_for_images_without_an_image_are_refused() -> None:
     with pytest.raises(ConfigError, match="have no image"):
         Policy(spaces.Box(-1, 1, (4,)), spaces.Discrete(2), NetworkConfig(convolutions=[(8, 3, 2)]))
-
-
-def test_where_something_is_can_be_learned() -> None:
-    """A bright pixel in one half or the other."""
-    generator = torch.Generator().manual_seed(0)
-    where = torch.randint(0, 64, (256,), generator=generator)
-    seen = torch.zeros(256, 64, dtype=torch.uint8).scatter(1, where[:, None], 255).reshape(256, 8, 8, 1)
-    side = (where % 8 >= 4).long()
-    policy = Policy(pictures(8, 8, 1), spaces.Discrete(2), NetworkConfig(hidden_sizes=[32], activation="relu"))
-    optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
-    for _ in range(30):
-        optimizer.zero_grad()
-        (-policy.head.log_prob(policy(seen), side).mean()).backward()
-        optimizer.step()
-    np.testing.assert_array_equal(policy.act(seen.numpy()), side.numpy())

@@ -90,18 +90,6 @@ def test_at_nothing_it_is_as_steep_as_tanh() -> None:
     assert inputs.grad is not None and inputs.grad[0, 0] == 2
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.1, 0.7), (-300.0, 5.0)])
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 0.3), (0.9, 0.5), (-1.5, 1.0), (0.2, 2.0)])
-def test_the_whole_probability_is_one(low: float, high: float, mean: float, std: float) -> None:
-    """Over the actions, evenly spaced before tanh, where most of them are."""
-    head, inputs = head_of(between((low, high))), inputs_of((mean, std))
-    center, half = (low + high) / 2, (high - low) / 2
-    actions = center + half * torch.tanh(torch.linspace(-6.5, 6.5, 40_001, dtype=torch.float64))
-    density = head.log_prob(inputs.expand(len(actions), -1), actions[:, None]).exp()
-    outside = 1 - Normal(mean, std).cdf(torch.tensor(6.5)).item() + Normal(mean, std).cdf(torch.tensor(-6.5)).item()
-    assert torch.trapezoid(density, actions).item() == pytest.approx(1 - outside, abs=1e-4)
-
-
 def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
     head, draws = head_of(between((-1, 3))), 20_000
     sampled = head.sample(inputs_of((0.4, 0.8)).expand(draws, -1), torch.Generator().manual_seed(3))[:, 0]
@@ -160,18 +148,6 @@ def test_drawing_by_reparametrisation_gives_the_same_actions_and_gradients() -> 
     torch.testing.assert_close(log_probs, head.log_prob(inputs, actions), rtol=1e-6, atol=1e-5)
     few = inputs[:3].detach().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: head.rsample(x, torch.Generator().manual_seed(4)), (few,))
-
-
-def test_a_gradient_along_the_samples_finds_the_best_action() -> None:
-    """What an actor learns from a critic, here with the critic -(a - 1.5)²."""
-    head, features = head_of(between((-2, 2))), torch.ones(256, 3)
-    optimizer, generator = torch.optim.Adam(head.parameters(), lr=0.02), torch.Generator().manual_seed(0)
-    for _ in range(150):
-        optimizer.zero_grad()
-        actions, _ = head.rsample(head(features), generator)
-        (actions - 1.5).square().mean().backward()
-        optimizer.step()
-    assert head.mode(head(features))[0].item() == pytest.approx(1.5, abs=0.05)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 0.1), (0.3, 0.7), (-2.0, 1.0), (1.0, 3.0)])

@@ -95,18 +95,6 @@ def test_act_gives_the_actions_of_choose_and_the_next_state(network: NetworkConf
         np.testing.assert_array_equal(actions, chosen.actions)
 
 
-@every_kind
-def test_exploring_follows_its_generator(network: NetworkConfig) -> None:
-    policy = Policy(SPACE, spaces.Discrete(5), network)
-
-    def actions(seed: int) -> list[Any]:
-        generator = torch.Generator().manual_seed(seed)
-        return [each.actions for each in played(policy, drawn(4, 40), FOUR_STEPS, explore=True, generator=generator)]
-
-    np.testing.assert_array_equal(actions(1), actions(1))
-    assert not np.array_equal(actions(1), actions(2))
-
-
 @every_memory
 def test_a_state_stays_as_it_is(network: NetworkConfig) -> None:
     """So that several continuations can be tried from one."""
@@ -116,14 +104,6 @@ def test_a_state_stays_as_it_is(network: NetworkConfig) -> None:
     first, _ = policy.act(seen[1], state)
     policy.act(seen[2], state.reset(np.array([True, False])))
     np.testing.assert_array_equal(policy.act(seen[1], state)[0], first)
-
-
-@every_kind
-def test_what_is_looked_at_stays_as_it_is(network: NetworkConfig) -> None:
-    policy, seen = policy_of(network), drawn(3, 2)
-    before = [nested.map_leaves(np.copy, observations) for observations in seen]
-    inputs_of(policy, seen, np.array([[1, 1], [0, 0], [1, 0]], bool))
-    assert all(nested.equal(a, b) for a, b in zip(seen, before, strict=True))
 
 
 @every_memory

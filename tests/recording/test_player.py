@@ -63,14 +63,6 @@ def test_recorded_steps_replay_in_a_fresh_environment() -> None:
             assert terminated == (episode.terminated and t == len(episode) - 1)
 
 
-def test_short_episodes_are_not_preferred() -> None:
-    """With far more copies than needed at a time, the lengths still have the distribution of episodes played one by one."""
-    together = np.array([len(e) for e in recorded(CARTPOLE, episodes=400, num_envs=200)])
-    alone = np.array([len(e) for e in recorded(CARTPOLE, episodes=400, num_envs=1, seed=1)])
-    standard_error = np.sqrt(together.var() / len(together) + alone.var() / len(alone))
-    assert abs(together.mean() - alone.mean()) < 4 * standard_error
-
-
 def test_same_seed_same_episodes_another_seed_others() -> None:
     first, again, other = (recorded(CARTPOLE, episodes=6, num_envs=3, seed=seed) for seed in (5, 5, 6))
     assert first == again

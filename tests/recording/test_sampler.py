@@ -12,20 +12,24 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
+from offline_core.episodes import Episode
 from offline_core.errors import CheckpointError, ConfigError
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
-from offline_core.recording.sampler import EPISODES_PER_ROUND, sample_episodes
+from offline_core.recording.mixing import EPISODES_PER_ROUND, mix_datasets, sample_episodes
 from offline_core.runtime.config import EnvironmentSpec
 
 
 def test_episodes_without_end_each_complete_and_another(cartpole_policy: str) -> None:
-    found = list(itertools.islice(sample_episodes(cartpole_policy, seed=1), 2 * EPISODES_PER_ROUND + 3))
+    def played(seed: int, count: int) -> list[Episode]:
+        stream = sample_episodes(cartpole_policy, read_policy_manifest(cartpole_policy), environment=None, seed=seed)
+        return list(itertools.islice(stream, count))
+
+    found = played(1, 2 * EPISODES_PER_ROUND + 3)
     assert len({e.eps_id for e in found}) == len(found)
     assert all(e.is_done and e.validate() for e in found)
-    again = list(itertools.islice(sample_episodes(cartpole_policy, seed=1), 5))
-    assert again == found[:5]
-    assert next(sample_episodes(cartpole_policy, seed=2)) != found[0]
+    assert played(1, 5) == found[:5]
+    assert played(2, 1) != found[:1]
 
 
 def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:

@@ -162,22 +162,19 @@ def pairs(played: Rollouts) -> list[tuple[float, int]]:
     return sorted(zip(played.returns.tolist(), played.lengths.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 8), (5, 8), (8, 8), (9, 8), (30, 8), (24, 8), (6, 1)])
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "SyncCartPole-v0", "Scripted-v0"])
-def test_exactly_as_many_as_asked(env_id: str, episodes: int, num_envs: int) -> None:
-    environment = EnvironmentSpec(id=env_id)
-    played = rollouts(policy_for(environment), environment, episodes=episodes, seed=0, num_envs=num_envs)
+@pytest.mark.parametrize(("episodes", "num_envs"), [(5, 8), (8, 8), (9, 8), (30, 8), (6, 1)])
+def test_exactly_as_many_as_asked(episodes: int, num_envs: int) -> None:
+    played = rollouts(policy_for(CARTPOLE), CARTPOLE, episodes=episodes, seed=0, num_envs=num_envs)
     assert played.returns.shape == played.lengths.shape == (episodes,)
     assert (played.lengths >= 1).all()
 
 
-@pytest.mark.parametrize(("episodes", "num_envs"), [(3, 3), (7, 3), (12, 4), (3, 1)])
+@pytest.mark.parametrize(("episodes", "num_envs"), [(7, 3), (3, 1)])
 @pytest.mark.parametrize(
     "environment",
     [
         scripted(drawn=True),
         scripted("CutOff-v0", drawn=True),
-        EnvironmentSpec(id="SyncCartPole-v0"),
         EnvironmentSpec(id="SyncCartPole-v0", kwargs={"max_episode_steps": 9}),
         EnvironmentSpec(id="Pendulum-v1", kwargs={"max_episode_steps": 12}),
     ],
@@ -242,24 +239,15 @@ def test_short_episodes_are_not_preferred(episodes: int) -> None:
     assert Counter(played.lengths.tolist()) == {LONG: sum(quota[::2]), 1: sum(quota[1::2])}
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "SyncCartPole-v0"])
-def test_time_limits_end_episodes_too(env_id: str) -> None:
-    environment = EnvironmentSpec(id=env_id, kwargs={"max_episode_steps": 4})
+def test_time_limits_end_episodes_too() -> None:
+    environment = EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 4})
     played = rollouts(policy_for(environment), environment, episodes=30, seed=0, num_envs=7)
     assert pairs(played) == [(4.0, 4)] * 30
 
 
-def test_cut_off_and_finished_episodes_both_count() -> None:
-    environment = scripted("CutOff-v0", drawn=True)
-    played = rollouts(policy_for(environment), environment, episodes=60, seed=0, num_envs=9)
-    counted = Counter(played.lengths.tolist())
-    assert set(counted) <= set(range(1, 8))
-    assert counted[7] > 30, "at most 7 of 29 lengths are below the limit"
-    assert len(counted) > 2
-
-
-@pytest.mark.parametrize("explore", [False, True])
-@pytest.mark.parametrize("environment", [CARTPOLE, scripted(drawn=True)], ids=lambda e: e.id)
+@pytest.mark.parametrize(
+    ("environment", "explore"), [(CARTPOLE, False), (scripted(drawn=True), True)], ids=["greedy", "explore"]
+)
 def test_the_same_again_with_the_same_seed_and_something_else_with_another(environment: EnvironmentSpec, explore: bool) -> None:
     policy = policy_for(environment)
     torch.manual_seed(1)
@@ -285,17 +273,15 @@ def test_exploring_samples_actions() -> None:
 
 
 @pytest.mark.parametrize("how", ["bool", "number", "array", "where so"])
-@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (40, 7)])
-def test_an_episode_whose_last_step_says_so_is_a_success(how: str, episodes: int, num_envs: int) -> None:
+def test_an_episode_whose_last_step_says_so_is_a_success(how: str) -> None:
     environment = scripted("Telling-v0", how=how)
-    played = rollouts(policy_for(environment), environment, episodes=episodes, seed=0, num_envs=num_envs)
+    one = rollouts(policy_for(environment), environment, episodes=1, seed=0, num_envs=1)
+    assert (one.successes is None) == (how == "where so"), "nobody can know that it is none"
+    played = rollouts(policy_for(environment), environment, episodes=40, seed=0, num_envs=7)
     successes = played.lengths % 3 == 0
-    if how == "where so" and episodes == 1:
-        assert played.successes is None, "nobody can know that it is none"
-        return
     assert played.successes is not None and played.successes.tolist() == successes.tolist()
     assert played.metrics["success_rate"] == successes.mean()
-    assert episodes == 1 or 0 < successes.mean() < 1
+    assert 0 < successes.mean() < 1
 
 
 def test_other_infos_are_left_alone() -> None:
