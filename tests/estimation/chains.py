@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -72,18 +74,39 @@ def trajectories(
     return Trajectories(lengths, REWARDS[states, actions], log_ratios, GAMMA, model)
 
 
+def episode_of(
+    number: int,
+    observations: Any,
+    actions: Any,
+    rewards: Any,
+    *,
+    logp: np.ndarray | None = None,
+    terminated: bool = True,
+    of: tuple[spaces.Space, spaces.Space] = SPACES,
+) -> Episode:
+    """An episode that terminates, or else is truncated."""
+    return Episode(
+        eps_id=f"{number:032x}",
+        observations=np.asarray(observations),
+        actions=np.asarray(actions),
+        rewards=np.asarray(rewards, np.float64),
+        terminated=terminated,
+        truncated=not terminated,
+        extras={} if logp is None else {"action_logp": logp.astype(np.float32)},
+        observation_space=of[0],
+        action_space=of[1],
+    )
+
+
 def recorded(episodes: list[tuple[np.ndarray, np.ndarray]], *, logp: bool = True) -> list[Episode]:
     """As episodes to be stored."""
     return [
-        Episode(
-            eps_id=f"{number:032x}",
-            observations=np.append(states, 0),
-            actions=actions,
-            rewards=REWARDS[states, actions],
-            terminated=True,
-            extras={"action_logp": np.log(BEHAVIOUR[states, actions]).astype(np.float32)} if logp else {},
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
+        episode_of(
+            number,
+            np.append(states, 0),
+            actions,
+            REWARDS[states, actions],
+            logp=np.log(BEHAVIOUR[states, actions]) if logp else None,
         )
         for number, (states, actions) in enumerate(episodes)
     ]

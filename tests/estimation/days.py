@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offline_core.episodes import Episode
+from tests.estimation.chains import episode_of
 
 SPACES = spaces.Discrete(4), spaces.Discrete(2)
 STEPS, GAMMA = 24, 0.99
@@ -43,16 +44,6 @@ def logged(days: int, *, seed: int, steps: int = STEPS) -> list[Episode]:
     rewards = REWARDS[states[:, :-1], actions] + 0.1 * rng.normal(size=actions.shape)
     logp = np.log(BEHAVIOUR[states[:, :-1], actions]).astype(np.float32)
     return [
-        Episode(
-            eps_id=f"{day:032x}",
-            observations=states[day],
-            actions=actions[day],
-            rewards=rewards[day],
-            terminated=False,
-            truncated=True,
-            extras={"action_logp": logp[day]},
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
-        )
+        episode_of(day, states[day], actions[day], rewards[day], logp=logp[day], terminated=False, of=SPACES)
         for day in range(days)
     ]

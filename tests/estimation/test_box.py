@@ -10,12 +10,12 @@ import torch
 from gymnasium import spaces
 
 from offline_core.datasets.manifest import Operation
-from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
+from tests.estimation.chains import episode_of
 from tests.estimation.test_diagnostics import again
 from tests.estimation.test_estimate import QUICK, estimate, saved
 from tests.learning.datasets import dataset_of
@@ -49,18 +49,10 @@ def bandit(place: Path, policy: Policy, episodes: int) -> str:
     rng = np.random.default_rng(0)
     observations = rng.uniform(-1, 1, (episodes, 2, 2)).astype(np.float32)
     chosen = policy.choose(observations[:, 0], explore=True, generator=torch.Generator().manual_seed(0))
+    logp = chosen.extras["action_logp"][:, None]
     made = [
-        Episode(
-            eps_id=f"{number:032x}",
-            observations=observations[number],
-            actions=chosen.actions[number, None],
-            rewards=chosen.actions[number].astype(np.float64),
-            terminated=True,
-            extras={"action_logp": chosen.extras["action_logp"][number, None]},
-            observation_space=SEES,
-            action_space=BOX,
-        )
-        for number in range(episodes)
+        episode_of(number, seen, action[None], action, logp=logp[number], of=(SEES, BOX))
+        for number, (seen, action) in enumerate(zip(observations, chosen.actions, strict=True))
     ]
     return dataset_of(place, made, spaces=(SEES, BOX), environment=None)
 

@@ -27,6 +27,7 @@ from tests.estimation.chains import (
     REWARDS,
     SPACES,
     TARGET,
+    episode_of,
     moves_of,
     played,
     policy_of,
@@ -130,16 +131,7 @@ def test_a_truncation_is_no_end(tmp_path: Path, terminated: bool, value: float) 
 
 
 def one_step(number: int, reward: float, *, terminated: bool) -> Episode:
-    return Episode(
-        eps_id=f"{number:032x}",
-        observations=np.zeros(2, np.int64),
-        actions=np.array([number % 2]),
-        rewards=np.array([reward]),
-        terminated=terminated,
-        truncated=not terminated,
-        observation_space=SPACES[0],
-        action_space=SPACES[1],
-    )
+    return episode_of(number, np.zeros(2, np.int64), [number % 2], [reward], terminated=terminated)
 
 
 BOX = spaces.Box(-4, 4, (1,), np.float32)
@@ -157,16 +149,9 @@ def test_other_actions_than_listed_ones_are_sampled(tmp_path: Path, explore: boo
         head.log_std.fill_(np.log(0.5 / 4))
     rng = np.random.default_rng(0)
     actions = rng.uniform(-2, 2, size=(400, 1)).astype(np.float32)
+    seen = rng.uniform(-1, 1, size=(400, 2, 2)).astype(np.float32)
     episodes = [
-        Episode(
-            eps_id=f"{number:032x}",
-            observations=rng.uniform(-1, 1, size=(2, 2)).astype(np.float32),
-            actions=action[None],
-            rewards=np.array([-(float(action[0]) ** 2)]),
-            terminated=True,
-            observation_space=SEES,
-            action_space=BOX,
-        )
+        episode_of(number, seen[number], action[None], [-(float(action[0]) ** 2)], of=(SEES, BOX))
         for number, action in enumerate(actions)
     ]
     network = NetworkConfig(hidden_sizes=[32], activation="relu", normalize_observations=True)
@@ -187,15 +172,7 @@ def test_it_sees_as_many_frames_as_the_policy(tmp_path: Path) -> None:
     """What the first observation was decides what the second action is worth."""
     policy = Policy(*SPACES, NetworkConfig(hidden_sizes=[], frames=2)).eval()
     episodes = [
-        Episode(
-            eps_id=f"{number:032x}",
-            observations=np.array([number % 2, 2, 0]),
-            actions=np.array([number // 2 % 2, number // 4 % 2]),
-            rewards=np.array([0.0, 10.0 * (number % 2)]),
-            terminated=True,
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
-        )
+        episode_of(number, [number % 2, 2, 0], [number // 2 % 2, number // 4 % 2], [0, 10 * (number % 2)])
         for number in range(40)
     ]
     model, of = fitted(tmp_path, episodes, policy, gamma=1.0)
@@ -212,18 +189,9 @@ def test_numbers_that_run_away_are_an_error(tmp_path: Path) -> None:
 
 def test_rewards_far_larger_than_returns_are_no_trouble(tmp_path: Path) -> None:
     """1,000 and then -1,000, or the other way round: each comes to 0, and the second step is worth what it pays."""
-    signs = np.array([1.0, -1.0] * 10)
     episodes = [
-        Episode(
-            eps_id=f"{number:032x}",
-            observations=np.array([0, 1 if sign > 0 else 2, 0]),
-            actions=np.array([0, 0]),
-            rewards=1_000 * np.array([sign, -sign]),
-            terminated=True,
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
-        )
-        for number, sign in enumerate(signs.tolist())
+        episode_of(number, [0, 1 if sign > 0 else 2, 0], [0, 0], [1_000 * sign, -1_000 * sign])
+        for number, sign in enumerate([1, -1] * 10)
     ]
     model, of = fitted(tmp_path, episodes, policy_of(np.array([[1, 1e-9]] * 3)), gamma=1.0)
     np.testing.assert_allclose(model.start_values, 0, atol=10)

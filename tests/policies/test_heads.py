@@ -33,8 +33,8 @@ CATEGORICAL: list[gym.Space[Any]] = [
 every_categorical = pytest.mark.parametrize("space", CATEGORICAL, ids=str)
 
 
-def head_of(space: gym.Space[Any], features: int = 3) -> Head:
-    return cast(Head, make_head(space, features))
+def head_of(space: gym.Space[Any], *, squash: bool = False) -> Head:
+    return cast(Head, make_head(space, 3, squash=squash))
 
 
 def sizes_and_starts(space: gym.Space[Any]) -> tuple[list[int], np.ndarray]:
@@ -205,18 +205,22 @@ def test_actions_are_drawn_as_often_as_their_probability_says_clipped_or_not() -
     assert_frequencies(counts, np.diff(below))
 
 
+FINITE = [(-1.0, 1.0), (0.1, 0.7), (-200.0, 300.0)]
+OTHERS = [(-math.inf, 0.3), (5.0, math.inf), (-math.inf, math.inf), (-2e38, 3e38)]
+
+
 @pytest.mark.parametrize(
-    "bounds", [(-1.0, 1.0), (0.0, 300.0), (0.1, 0.7), (-math.inf, 0.3), (5.0, math.inf), (-math.inf, math.inf), (-2e38, 3e38)]
+    ("bounds", "squash"), [(b, squash) for squash in (False, True) for b in FINITE + (OTHERS * (not squash))]
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")  # of the test's own bounds, to float16
 def test_what_is_drawn_lies_in_the_space_and_has_the_probability_it_was_drawn_with(
-    bounds: tuple[float, float], dtype: Any
+    bounds: tuple[float, float], squash: bool, dtype: Any
 ) -> None:
     """Bounds that float32 does not hold exactly, of float64, and values that the environment rounds, to float16, included."""
     low, high = np.array(bounds).astype(dtype)
     space = spaces.Box(low, high, (2, 3), dtype)
-    head = head_of(space)
+    head = head_of(space, squash=squash)
     features = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) * 50
     inputs = head(features).detach()
     assert inputs.isfinite().all()

@@ -101,23 +101,6 @@ def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
     assert ((counts - expected) ** 2 / expected).sum() < len(counts) + 5 * math.sqrt(2 * len(counts))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (0.1, 0.7), (-200.0, 300.0)])
-def test_what_is_drawn_lies_in_the_space_and_has_the_probability_it_was_drawn_with(
-    bounds: tuple[float, float], dtype: Any
-) -> None:
-    space = spaces.Box(*np.array(bounds).astype(dtype), (2, 3), dtype)
-    head = head_of(space)
-    inputs = head(torch.randn(300, 3, generator=torch.Generator().manual_seed(0)) * 100).detach()
-    for actions in (head.sample(inputs, torch.Generator().manual_seed(1)), head.mode(inputs)):
-        sent = head.to_env(actions)
-        assert sent.dtype == dtype
-        assert all(space.contains(action) for action in sent)
-        log_probs = head.log_prob(inputs, actions)
-        assert log_probs.isfinite().all()
-        torch.testing.assert_close(head.log_prob(inputs, torch.from_numpy(sent)).float(), log_probs)
-
-
 @pytest.mark.parametrize("action", [-1.0, 1.0, -7.0, 7.0, 1 - 1e-9])
 def test_at_a_bound_nothing_is_infinite(action: float) -> None:
     """Foreign data is full of such actions: they count as a little inside."""
