@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +15,9 @@ from offline_core.learning.data_loader import DataLoader, batches
 from offline_core.learning.learner import Learner
 from offline_core.learning.state import Position
 from offline_core.learning.steps import Steps
+
+if TYPE_CHECKING:
+    from offline_core.learning.monitor import TrainingMonitor
 
 
 @dataclass(slots=True)
@@ -42,19 +45,6 @@ class OtherLearnerError(LearningError):
     """Another learner stopped; its own error says why."""
 
 
-class Monitor(Protocol):
-    """What the loop asks of the first learner."""
-
-    ended: bool
-    """The run is over: an evaluation reached the target, or patience ran out."""
-
-    def pause(self, position: Position, metrics: dict[str, float]) -> bool:
-        """Report, evaluate and save after each iteration; True ends the run."""
-
-    def on_non_finite_loss(self, metrics: dict[str, float], batch: dict[str, torch.Tensor]) -> None:
-        """Raise an error for a NaN or infinite loss, unless the run reached its target before."""
-
-
 class TrainingLoop:
     """Runs until the monitor ends it or the epochs are over.
 
@@ -68,7 +58,7 @@ class TrainingLoop:
         config: TrainingConfig,
         learner: Learner,
         loader: DataLoader,
-        monitor: Monitor | None,
+        monitor: TrainingMonitor | None,
         *,
         seconds: Seconds,
         start: Position = Position(),
@@ -144,13 +134,13 @@ class TrainingLoop:
         """End all learners after a NaN or infinite loss."""
         metrics, batch = self.learner.take_metrics(), self.learner.last_batch()
 
-        def stop(monitor: Monitor) -> bool:
+        def stop(monitor: TrainingMonitor) -> bool:
             monitor.on_non_finite_loss(metrics, batch)
             return True
 
         self._agreed(stop)
 
-    def _agreed(self, decide: Callable[[Monitor], bool]) -> bool:
+    def _agreed(self, decide: Callable[[TrainingMonitor], bool]) -> bool:
         """Return what the monitor decides, on all learners; if it raises, the others stop as well."""
         if self.learner.world == 1:
             return self.monitor is not None and decide(self.monitor)

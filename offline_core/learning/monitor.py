@@ -78,6 +78,7 @@ class TrainingMonitor:
         self.updates, self.steps = state.updates, state.steps
         """Of the run's result: of the last report, or of the evaluation that ended the run."""
         self.ended = evaluations is None and self._out_of_patience()
+        """The run is over: an evaluation reached the target, or patience ran out."""
         self.loader = loader
         self.seconds = seconds
         self._before = Seconds()
@@ -86,7 +87,7 @@ class TrainingMonitor:
         self._bar = progress(run.total_updates, what="train", unit="update", began=state.updates)
 
     def pause(self, position: Position, metrics: Metrics) -> bool:
-        """Implement `Monitor`."""
+        """Report, evaluate and save after each iteration; True ends the run."""
         self._bar.to(self.learner.updates)
         if any(not math.isfinite(value) for value in metrics.values()):
             self.on_non_finite_loss(metrics, self.learner.last_batch())
@@ -107,7 +108,7 @@ class TrainingMonitor:
         return self.ended
 
     def on_non_finite_loss(self, metrics: Metrics, batch: dict[str, torch.Tensor]) -> None:
-        """Implement `Monitor`."""
+        """Raise an error for a NaN or infinite loss, unless the run reached its target before."""
         self._collect(wait=True)
         if self.ended:
             return  # the policy reached the target before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 
 import numpy as np
@@ -21,7 +20,6 @@ from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
 from offline_core.runtime.ray_session import local_cpus
-from offline_core.storage.location import Location
 
 SAMPLE_SECONDS = 1.0
 
@@ -54,25 +52,22 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
 
 def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> Sample:
     """The first row group, and others for so long."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = EpisodeWriter(Location.of(folder), "part", format=config.format, config=config.files)
-        begin = time.perf_counter()
-        with writer:
-            for group in row_groups(source):
-                writer.write(group.episodes())
-                if time.perf_counter() - begin >= seconds:
-                    break
-        return Sample.of(writer, time.perf_counter() - begin)
+    begin = time.perf_counter()
+
+    def write(writer: EpisodeWriter) -> None:
+        for group in row_groups(source):
+            writer.write(group.episodes())
+            if time.perf_counter() - begin >= seconds:
+                return
+
+    return Sample.of(write, config.format, config.files)
 
 
 def _copied(source: Dataset, index: pl.DataFrame, config: CompactionConfig, *, episodes: int) -> Sample:
     to = np.where(np.arange(len(index)) < episodes, 0, NOWHERE)
-    with tempfile.TemporaryDirectory() as folder:
-        writer = EpisodeWriter(Location.of(folder), "part", format=source.manifest.format, config=config.files)
-        begin = time.perf_counter()
-        with writer:
-            copy_episodes(source, index, to, [writer], what="sample")
-        return Sample.of(writer, time.perf_counter() - begin)
+    return Sample.of(
+        lambda writer: copy_episodes(source, index, to, [writer], what="sample"), source.manifest.format, config.files
+    )
 
 
 def _scaled(source: Dataset, sample: Sample, operation: Operation, output: str, file_bytes: int, *, lanes: int = 1) -> Plan:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.manifest import Format
 from offline_core.datasets.writer import EpisodeWriter
+from offline_core.storage.location import Location
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
 
@@ -40,8 +46,15 @@ class Sample(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, writer: EpisodeWriter, seconds: float) -> Sample:
-        return cls(writer.statistics.steps, sum(file.bytes for file in writer.files), seconds)
+    def of(cls, write: Callable[[EpisodeWriter], object], format: Format, files: FilesConfig) -> Sample:
+        """What `write` writes to a temporary folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            writer = EpisodeWriter(Location.of(folder), "part", format=format, config=files)
+            begin = time.perf_counter()
+            with writer:
+                write(writer)
+            seconds = time.perf_counter() - begin
+            return cls(writer.statistics.steps, sum(file.bytes for file in writer.files), seconds)
 
 
 class Plan(BaseModel):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
-
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
 from offline_core.policies.checkpoint import load_policy
@@ -18,7 +15,6 @@ from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import local_cpus
 from offline_core.runtime.torch_threads import torch_threads
-from offline_core.storage.location import Location
 
 SAMPLE_EPISODES = 16
 
@@ -68,19 +64,18 @@ def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan
 
 
 def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfig, *, episodes: int) -> Sample:
-    with tempfile.TemporaryDirectory() as folder:
-        writer = EpisodeWriter(Location.of(folder), "part", format=config.format, config=config.files)
-        begin = time.perf_counter()
-        with writer, torch_threads(1):  # as a recorder does it
-            for played in play(
-                policy,
-                environment,
-                EpisodesToPlay(round=0, recorder=0, episodes=episodes),
-                identity="sample",
-                num_envs=config.envs_per_recorder,
-                seed=config.seed or 0,
-                explore=config.explore,
-                keep_action_distribution=config.keep_action_distribution,
-            ):
-                writer.write(played)
-        return Sample.of(writer, time.perf_counter() - begin)
+    def write(writer: EpisodeWriter) -> None:
+        for played in play(
+            policy,
+            environment,
+            EpisodesToPlay(round=0, recorder=0, episodes=episodes),
+            identity="sample",
+            num_envs=config.envs_per_recorder,
+            seed=config.seed or 0,
+            explore=config.explore,
+            keep_action_distribution=config.keep_action_distribution,
+        ):
+            writer.write(played)
+
+    with torch_threads(1):  # as a recorder does it
+        return Sample.of(write, config.format, config.files)
