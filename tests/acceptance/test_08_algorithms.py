@@ -108,8 +108,7 @@ def test_08_learning_of_values_with_continuous_actions(continuous: str, tmp_path
 ACTIVATIONS: dict[str, Any] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU}
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("sizes", [[32], [8, 16]], ids=str)
+@pytest.mark.parametrize(("sizes", "activation"), [([32], "tanh"), ([8, 16], "relu"), ([16], "silu")], ids=str)
 def test_08_networks_by_size_and_activation(discrete: str, tmp_path: Path, sizes: list[int], activation: str) -> None:
     result = train(discrete, tmp_path, network={"hidden_sizes": sizes, "activation": activation}, optimizer={"max_epochs": 1})
     modules = [*load_policy(result.checkpoint).modules()]

@@ -50,17 +50,6 @@ def test_13_a_prelearner_makes_episodes_of_text(tmp_path: Path) -> None:
     assert load_policy(result.checkpoint).action_space.n == len(VOCABULARY)  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("ray_up")
-def test_13_a_prelearner_stacks_frames_of_tokens(tmp_path: Path) -> None:
-    from examples.text import VOCABULARY, write_sentences
-
-    text = write_sentences(tmp_path / "in" / "text.txt", count=50, seed=0)
-    prelearner = own("examples.text:StackedTextPreLearner", vocabulary=VOCABULARY, frames=3)
-    data = {"source": {"format": "read_text"}, "prelearner": prelearner}
-    result = train(text, tmp_path / "out", data=data, evaluation={"target_return": None})
-    assert load_policy(result.checkpoint).observation_space.shape == (3 * len(VOCABULARY),)
-
-
 @pytest.fixture(scope="module")
 def imported(rllib_recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """RLlib's own episodes of CartPole."""

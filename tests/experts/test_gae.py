@@ -61,19 +61,3 @@ def test_a_plain_loop_says_the_same_for_each_copy_by_itself(gae_lambda: float) -
                 weight *= gamma * gae_lambda
     found = gae(rewards, values, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_lambda_0_is_the_error_of_one_step() -> None:
-    found = gae([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0], [False] * 3, [False] * 3, gamma=0.5, gae_lambda=0.0)
-    np.testing.assert_allclose(found.ravel(), [1 + 2.5 - 4, 2 + 3 - 5, 3 + 3.5 - 6])
-
-
-def test_lambda_1_is_the_discounted_return_beyond_the_value() -> None:
-    found = gae([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 8.0], [False] * 3, [False] * 3, gamma=0.5, gae_lambda=1.0)
-    # Returns: 1 + 2/2 + 3/4 + 8/8; 2 + 3/2 + 8/4; 3 + 8/2
-    np.testing.assert_allclose(found.ravel(), [3.75 - 4, 5.5 - 5, 7 - 6])
-
-
-def test_terminated_and_truncated_at_once_is_terminated() -> None:
-    found = gae([1.0, 1.0], [5.0, 7.0, 100.0], [False, True], [False, True], gamma=0.5, gae_lambda=1.0)
-    np.testing.assert_allclose(found.ravel(), [-3.5, -6.0])

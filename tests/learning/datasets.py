@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from offline_core.datasets.commit import commit
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.datasets.manifest import Format, Operation
+from offline_core.datasets.writer import statistics_of
 from offline_core.episodes import Episode
 from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
+from tests.datasets.factories import write_files
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 SPACES = spaces_of(CARTPOLE)
@@ -21,13 +20,12 @@ def dataset_of(
     uri: Path,
     episodes: list[Episode],
     *,
-    format: str = "episodes",
+    format: Format = "episodes",
     spaces=SPACES,
     environment=CARTPOLE,
     rows: int | None = None,
 ) -> str:
-    with EpisodeWriter(Location.of(str(uri)), "part", format=format, config=FilesConfig(max_rows_per_file=rows)) as writer:
-        writer.write(episodes)
+    writer = write_files(uri, episodes, format, batch=max(1, len(episodes)), max_rows_per_file=rows)
     commit(
         str(uri),
         writer.files,

@@ -265,6 +265,22 @@ def test_too_many_deaths_end_the_run(tmp_path: Path, dataset: str, monkeypatch: 
     assert raised.value.may_pass and len(attempts) == 3
 
 
+@pytest.mark.parametrize("own", [NonFiniteError, ray.exceptions.RayActorError])
+def test_the_error_of_a_learner_itself_is_raised(monkeypatch: pytest.MonkeyPatch, own: type[Exception]) -> None:
+    """And not that of another one, which stopped for its sake and ended before it."""
+    errors = {"first": OtherLearnerError(), "second": OtherLearnerError(), "third": own()}
+
+    def fetch(learned: str) -> None:
+        raise errors[learned]
+
+    monkeypatch.setattr(group, "fetch", fetch)
+    monkeypatch.setattr(ray, "wait", lambda learned: (learned[:1], learned[1:]))
+    with pytest.raises(own):
+        group._awaited([*errors])
+    with pytest.raises(OtherLearnerError):
+        group._awaited(["first", "second"])
+
+
 def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:
     with pytest.raises(ConfigError, match=r"1000 learners want 500 CPUs, but Ray has \d+: they would never start"):
         train(dataset, tmp_path / "out", learners=1000)

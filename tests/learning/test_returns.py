@@ -67,30 +67,14 @@ def test_value_targets_are_the_advantages_of_the_paper_plus_the_value(
     np.testing.assert_allclose(found[steps.rows].numpy(), expected[steps.rows], rtol=1e-10, atol=1e-10)
 
 
-def targets(rewards: list[float], values: list[float], *, ended: bool, gae_lambda: float) -> list[float]:
-    steps = made_steps([len(rewards)], [ended])
-    found = value_targets(
-        torch.tensor([*rewards, 99.0]),
-        torch.tensor(values),
-        steps_left(steps),
-        terminated=steps.columns["terminateds"],
-        gamma=0.5,
-        gae_lambda=gae_lambda,
-    )
-    return found[steps.rows].tolist()
-
-
-def test_a_terminated_episode_is_worth_its_rewards() -> None:
-    assert targets([1, 2, 3], [7, 7, 7, 1000], ended=True, gae_lambda=1.0) == [1 + 1 + 0.75, 2 + 1.5, 3]
-
-
-def test_one_that_was_cut_is_worth_what_its_last_observation_is_too() -> None:
-    assert targets([1, 2, 3], [7, 7, 7, 8], ended=False, gae_lambda=1.0) == [2.75 + 1, 3.5 + 2, 3 + 4]
-
-
-def test_lambda_0_trusts_the_next_value() -> None:
-    assert targets([1, 2, 3], [4, 6, 10, 8], ended=False, gae_lambda=0.0) == [1 + 3, 2 + 5, 3 + 4]
-    assert targets([1, 2, 3], [4, 6, 10, 8], ended=True, gae_lambda=0.0) == [1 + 3, 2 + 5, 3]
+def test_the_rest_of_an_episode_by_hand() -> None:
+    """A terminated one is worth its rewards; one that was cut, also what its last observation is."""
+    for ended, expected in ((True, [1 + 1 + 0.75, 2 + 1.5, 3]), (False, [2.75 + 1, 3.5 + 2, 3 + 4])):
+        steps = made_steps([3], [ended])
+        rewards, values = torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([7.0, 7.0, 7.0, 8.0])
+        terminated = steps.columns["terminateds"]
+        found = value_targets(rewards, values, steps_left(steps), terminated=terminated, gamma=0.5, gae_lambda=1.0)
+        assert found[steps.rows].tolist() == expected
 
 
 def test_long_episodes_lose_no_precision() -> None:

@@ -22,7 +22,6 @@ from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
 from offline_core.learning.algorithms.cql_config import CQLConfig, DiscreteCQLConfig
 from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
 from offline_core.learning.algorithms.dqn_config import DQNConfig
-from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
@@ -333,26 +332,3 @@ def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
         make_algorithm("marwil", VECTOR, TWO, config=DQNConfig())
     with pytest.raises(ConfigError, match="dqn takes a DQNConfig, not a DiscreteCQLConfig"):
         make_algorithm("dqn", VECTOR, TWO, config=DiscreteCQLConfig())
-
-
-@pytest.mark.parametrize(
-    ("model", "values"),
-    [
-        (MARWILConfig, {"beta": -0.1}),
-        (MARWILConfig, {"max_weight": 0.0}),
-        (MARWILConfig, {"gamma": 1.01}),
-        (MARWILConfig, {"gae_lambda": -0.1}),
-        (MARWILConfig, {"normalizer_rate": 0.0}),
-        (MARWILConfig, {"normalizer_start": 0.0}),
-        (DQNConfig, {"n_step": 0}),
-        (DQNConfig, {"target_network_interval_updates": 0}),
-        (CQLConfig, {"alpha": -1.0}),
-        (IQLConfig, {"expectile": 1.0}),
-        (IQLConfig, {"target_rate": 0.0}),
-        (IQLConfig, {"beta": -1.0}),
-        (IQLConfig, {"max_weight": -2.0}),
-    ],
-)
-def test_parameters_out_of_bounds_are_named(model: Any, values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(values))):
-        parse(model, values)
