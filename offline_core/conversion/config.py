@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -126,8 +127,8 @@ class ImportConfig(Config):
     @field_validator("recorded_action_range")
     @classmethod
     def _ascending(cls, recorded: tuple[float, float] | None) -> tuple[float, float] | None:
-        if recorded is not None and not recorded[0] < recorded[1]:
-            raise ConfigError(f"recorded_action_range has to ascend, as (-1, 1) does; it is {recorded}.")
+        if recorded is not None and not -inf < recorded[0] < recorded[1] < inf:
+            raise ConfigError(f"recorded_action_range has to be finite and ascend, as (-1, 1) does; it is {recorded}.")
         return recorded
 
     def spaces(self) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:

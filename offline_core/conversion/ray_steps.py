@@ -38,7 +38,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
         for batch in readers[number].batches():
             table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
             for each in bad:
-                raise type(each.error)(str(each))
+                raise each.located_error
             first_row += batch.num_rows
             if table is not None:
                 yield table

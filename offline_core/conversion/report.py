@@ -28,7 +28,9 @@ def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[
     if rule == "fail":
         is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
         advice = " With unreadable: quarantine, such rows are listed and the rest goes on." if is_one_of_many else ""
-        raise type(found.error)(f"{found}{advice}")
+        error = found.located_error
+        error.args = (f"{error}{advice}",)
+        raise error
     listed.append(found)
 
 

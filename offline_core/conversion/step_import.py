@@ -55,7 +55,7 @@ class Lost:
 
     unreadable: list[Unreadable] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
-    """(file, row), ascending, of what could not be read."""
+    """(file, row) of what could not be read."""
     clipped_actions: int = 0
     """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
 

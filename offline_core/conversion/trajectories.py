@@ -92,7 +92,7 @@ def assemble(
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
         refuse: is given the rows of episodes in which different rows claim the same place, or one a place before the
             first, and may raise; they are not counted.
-        lost: (file, row) of what could not be read, ascending.
+        lost: (file, row) of what could not be read.
 
     Raises:
         EpisodeError: the steps cannot be put in order.
@@ -161,7 +161,7 @@ def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: S
     taken = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, SOURCE_FILE, SOURCE_ROW}
     empty = {name for name in (columns.INFOS,) if name in table.column_names and table[name].null_count == count}
     rest = table.drop_columns([name for name in table.column_names if name in taken | empty])
-    before = np.searchsorted([_place(*each) for each in lost], _place(file, row))
+    before = np.searchsorted(np.sort([_place(*each) for each in lost]), _place(file, row))
     return SourceRows(rest, ids, group, t, terminated, truncated, file, row, before)
 
 

@@ -54,6 +54,15 @@ def test_what_cannot_be_read_is_no_bridge(tmp_path: Path, order: str, partitions
         assert e.observations[-1].tolist() == e.observations[-2].tolist(), "the obs of another step stands nowhere"
 
 
+def test_lines_that_are_no_rows_and_rows_that_do_not_convert_are_no_bridges(tmp_path: Path) -> None:
+    """Lines are found before the rows above them are converted."""
+    lines = [f"a,{t}.5,0,{'NaN' if t == 2 else '1.0'},false{',5' * (t == 7)}" for t in range(10)]
+    (tmp_path / "x.csv").write_text("\n".join(["eps_id,obs,actions,rewards,terminateds", *lines, ""]))
+    rules = {"order": "stored", "last_new_obs": "repeat"}
+    _, found = run_import(tmp_path / "x.csv", tmp_path / "out", unreadable="quarantine", episodes=rules)
+    assert [e.observations.tolist() for e in found] == [[0.5, 1.5, 1.5], [3.5, 4.5, 5.5, 6.5, 6.5], [8.5, 9.5, 9.5]]
+
+
 def test_where_nothing_tells_what_a_lost_row_belongs_to(tmp_path: Path) -> None:
     rows = [row | {"rewards": float("nan")} if row["tag"] == "b1" else row for row in without(ROWS, "new_obs")]
     source = scattered(tmp_path / "in", rows, 2, seed=0)

@@ -8,6 +8,7 @@ cannot hold the infos of the reset and custom data.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,6 +72,10 @@ class D4rlSink(FolderSink):
     def _append(self, path: str, array: np.ndarray, eps_id: str) -> None:
         """Appends rows to a column; earlier rows that it lacks are zeros, and false in a mask."""
         text = array.dtype.kind == "U"
+        if self._is_other_kind(path):
+            raise EpisodeError(
+                f"Episode {eps_id} and earlier ones differ in {path}: only some hold a dict there; D4RL has one form."
+            )
         if path not in self._file:
             row = max(1, array[:1].nbytes)
             self._file.create_dataset(
@@ -91,6 +96,12 @@ class D4rlSink(FolderSink):
             )
         stored.resize(self._rows + len(array), axis=0)
         stored[self._rows :] = array.astype(object) if text else array
+
+    def _is_other_kind(self, path: str) -> bool:
+        """Whether the file has a group at `path`, or an array at a folder of it."""
+        folders = itertools.accumulate(path.split("/")[:-1], "{}/{}".format)
+        arrays = (isinstance(self._file.get(folder), self._h5py.Dataset) for folder in folders)
+        return any(arrays) or isinstance(self._file.get(path), self._h5py.Group)
 
     def _finish(self) -> None:
         if not self._rows:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,12 @@ class FolderSink:
 
     def __enter__(self) -> Self:
         self.root = self._folder.__enter__()
-        with self._writing():
-            self._begin()
+        try:
+            with self._writing():
+                self._begin()
+        except BaseException:
+            self._folder.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -15,7 +15,7 @@ def raise_if_out_of_reach(error: BaseException, uri: str) -> None:
     Raises:
         StorageError: a server or a disk does not answer, or denies access.
     """
-    for each in _chain(error):
+    for each in list(_chain(error)):  # raising one of them below changes its context
         known = as_os_error(each) if isinstance(each, Exception) else None
         if known is None or known.errno is None:  # decoders raise OSError, too, but without errno
             continue
@@ -29,7 +29,9 @@ def raise_if_out_of_reach(error: BaseException, uri: str) -> None:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error and its causes: HTTP clients wrap network errors."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:  # an error may be its own cause
+        yield each
+        seen.add(id(each))
+        each = each.__cause__ or each.__context__

@@ -76,7 +76,7 @@ class LeRobotDataset(LocatedReader):
         rest: pa.Table | None = None
         for batch in ScannedFile(file, "parquet", tuple(names), max_expansion=self.max_expansion).batches():
             if isinstance(batch, Unreadable):
-                raise type(batch.error)(str(batch))
+                raise batch.located_error
             rows = batch.drop_columns([SOURCE_ROW])
             rows = rows if rest is None else pa.concat_tables([rest, rows])
             numbers = rows["episode_index"].to_numpy()

@@ -52,7 +52,8 @@ class Listing:
             base = folder.path.strip("/")
             named = {info.path.strip("/").removeprefix(base).lstrip("/"): info for info in found}
             self._below[key] = dict(sorted(named.items()))
-            self._infos = {folder.child(name).uri: info for name, info in named.items()} | self._infos
+            for name, info in named.items():
+                self._infos.setdefault(folder.child(name).uri, info)
         return self._below[key]
 
     def matches(self, folder: Location, pattern: Sequence[str]) -> Iterator[Location]:

@@ -23,12 +23,17 @@ class Unreadable(NamedTuple):
     """How many of them terminate an episode, as far as can be read."""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.error}"
+        return str(self.located_error)
 
     @property
     def place(self) -> str:
         """The file, and the row if it is a single one."""
         return self.uri if self.row is None else f"{self.uri}, row {self.row:,}"
+
+    @property
+    def located_error(self) -> OfflineError:
+        """The error with its place, to be raised."""
+        return self.error.within(self.place, uri=self.uri)
 
     @property
     def num_rows(self) -> int:

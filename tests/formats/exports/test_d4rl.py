@@ -61,6 +61,13 @@ def test_infos_come_back_as_infos(tmp_path: Path) -> None:
     assert not any(found[episode(2).eps_id].get_infos())
 
 
+@pytest.mark.parametrize("values", [(1, {"b": 1}), ({"b": 1}, 1)])
+def test_a_key_with_a_dict_in_some_episodes_is_refused(tmp_path: Path, values: tuple[Any, Any]) -> None:
+    given = [replace(episode(i), infos=[{}, *[{"a": value}] * 7]) for i, value in enumerate(values)]
+    with pytest.raises(EpisodeError, match=r"episode-0001 has infos/a.* in another form than earlier ones"):
+        written(tmp_path / "out", given)
+
+
 def test_observations_by_name_are_a_group(tmp_path: Path) -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(9)})
     obs = {"a": np.linspace(-1, 1, 16, dtype=np.float32).reshape(8, 2), "b": np.arange(8)}

@@ -49,6 +49,13 @@ def test_an_error_of_the_caller_leaves_no_file(tmp_path: Path, make: Callable[[]
     assert found(tmp_path) == []
 
 
+def test_an_error_at_the_beginning_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(D4rlSink, "_begin", lambda _: (tmp_path / "missing").read_bytes())
+    with pytest.raises(StorageError), D4rlSink(str(tmp_path / "out")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_export_without_episodes_is_refused(tmp_path: Path, make: Callable[[], Any]) -> None:
     with pytest.raises(EmptyDatasetError, match="out"), make() as sink:
         sink.write([])

@@ -21,12 +21,14 @@ class ClientError(Exception):
     """As a client of HTTP has its own."""
 
 
-def wrapped(error: Exception) -> Exception:
+def wrapped(error: Exception, *, as_cause: bool = False) -> Exception:
     """Raised while another one was handled, as clients of HTTP do with what the network says."""
     try:
         try:
             raise error
-        except OSError:
+        except OSError as inner:
+            if as_cause:
+                raise ClientError("no answer") from inner
             raise ClientError("no answer")  # noqa: B904
     except ClientError as outer:
         return outer
@@ -46,6 +48,7 @@ ERRORS: dict[str, tuple[Exception, type[OfflineError]]] = {
     ),
     "no permission": (PermissionError(errno.EACCES, "Permission denied"), StorageError),
     "missed on the way": (wrapped(FileNotFoundError(errno.ENOENT, "No such file or directory")), CorruptFileError),
+    "missed by its cause": (wrapped(FileNotFoundError(errno.ENOENT, "No such file"), as_cause=True), CorruptFileError),
     "damaged": (gzip.BadGzipFile("Not a gzipped file (b'xx')"), CorruptFileError),
     "decoder": (OSError("Corrupt snappy compressed data."), CorruptFileError),
 }
