@@ -63,14 +63,14 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
         return _result(found, reused=True)
     uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
-    unreadable: list[Unreadable] = []
+    declared, unreadable = config.spaces(), list[Unreadable]()
     with prepared(output) as root:
         with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
             if files:
-                job = EpisodeFiles(files, config, unreadable, config.spaces())
+                job = EpisodeFiles(files, config, unreadable, declared)
                 written, inferred = [write(root, "part", job.read(), config)], job.notes
             else:
-                steps = StepImport.of(readers, config, root, folder, listing)
+                steps = StepImport.of(readers, config, root, folder, listing, declared)
                 written, inferred = steps.run(unreadable), steps.notes
         counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
         quarantine = list_unreadable(root, unreadable) if unreadable else None
@@ -78,7 +78,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
             said = "".join(f" {reason}" for reason in reasons_for_none(counts, unreadable, config, quarantine))
             raise EmptyDatasetError(f"There is no episode in {', '.join(paths)}: {counts}. No version was committed.{said}")
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written if part.counts.episodes))
-    spaces = inferred_spaces(config.spaces(), [part.episode for part in written if part.episode is not None], statistics)
+    spaces = inferred_spaces(declared, [part.episode for part in written if part.episode is not None], statistics)
     actions = functools.reduce(ActionCounts.merge, (part.actions for part in written))
     notes = [*inferred, *notes_on(counts, statistics), *actions.notes()]
     notes += [note for reader in readers for note in getattr(reader, "notes", ())]

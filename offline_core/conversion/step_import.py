@@ -23,7 +23,7 @@ from offline_core.conversion.ordering import observations
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.times import has_timestamps
-from offline_core.conversion.trajectories import assemble
+from offline_core.conversion.trajectories import Spaces, assemble
 from offline_core.conversion.trajectory_linking import row_bytes
 from offline_core.conversion.writing import Written, write
 from offline_core.episodes import Episode, columns
@@ -82,14 +82,20 @@ class StepImport:
 
     @classmethod
     def of(
-        cls, readers: Sequence[StepReader], config: ImportConfig, root: Location, folder: Location, listing: Listing
+        cls,
+        readers: Sequence[StepReader],
+        config: ImportConfig,
+        root: Location,
+        folder: Location,
+        listing: Listing,
+        spaces: Spaces,
     ) -> StepImport:
         """Look at the first rows for columns, order and the range of actions.
 
         Raises:
             ConfigError: the parameters do not fit the source.
         """
-        preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
+        preparation = Preparation(config.mapping, spaces, config.recorded_action_range)
         size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader, listing))
         parts = config.partitions or min(MAX_PARTS, max(1, -(-size // PART_BYTES)))
         job = cls(readers, config, root, folder, parts, preparation)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offline_core.episodes.arrow import to_arrow
+from offline_core.episodes import arrow
 from offline_core.errors import SchemaError
 from offline_core.formats.packed import PACKED
 
@@ -25,9 +25,7 @@ _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 
 def is_text(column: pa.ChunkedArray) -> bool:
     """Text, and not what RLlib packs as such."""
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return is_text and not pc.any(pc.starts_with(column, PACKED)).as_py()
+    return arrow.is_text(column.type) and not pc.any(pc.starts_with(column, PACKED)).as_py()
 
 
 def has_lists(texts: pa.ChunkedArray) -> bool:
@@ -58,15 +56,14 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
 
 
 def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
-    if texts.null_count:
-        raise SchemaError(f"Column {name!r} has {texts.null_count} nulls among {len(texts)} rows; fill or drop them first.")
+    arrow.check_no_nulls(texts, name)
     try:
         array = np.array(json.loads(f"[{','.join(texts.to_pylist())}]"))
     except (ValueError, RecursionError) as error:  # no JSON, or lists of several lengths
         raise _no_lists(name, str(error)) from error
     if len(array) != len(texts) or array.dtype.kind not in "iuf" or (array.ndim == 1 and len(array)):
         raise _no_lists(name, f"{texts[0].as_py()!r:.40}")
-    return to_arrow(array, name)
+    return arrow.to_arrow(array, name)
 
 
 def _no_lists(name: str, what: str) -> SchemaError:

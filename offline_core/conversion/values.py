@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.episodes import columns, nested
-from offline_core.episodes.arrow import read_column
+from offline_core.episodes.arrow import check_no_nulls, read_column
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
@@ -116,8 +116,7 @@ def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
 
 def nanoseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """(N, 1) int64, since 1970, out of timestamps and dates; not (N,), for times do not number steps."""
-    if column.null_count:
-        raise SchemaError(f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+    check_no_nulls(column, name)
     if not pa.types.is_timestamp(column.type) and not pa.types.is_date(column.type):
         raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,13 +60,14 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     sources = [open_committed(uri) for uri in datasets]
 
     def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
-        check_alike(sources)
+        types = [_types(source) for source in sources]
+        check_alike(sources, types)
         indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
         keep = first_occurrences(sources, indices)
-        untimed, without_time = [source for source in sources if columns.TIME not in _types(source)], 0
+        untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0
         with EpisodeWriter(root, "part", format=sources[0].manifest.format, config=config.files) as writer:
-            for source, index, kept in zip(sources, indices, keep, strict=True):
-                if untimed and columns.TIME in _types(source):
+            for source, own, index, kept in zip(sources, types, indices, keep, strict=True):
+                if untimed and columns.TIME in own:
                     without_time += _copy_without_time(source, index, kept, writer)
                 else:
                     copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
@@ -102,18 +103,17 @@ def _copy_without_time(source: Dataset, index: pl.DataFrame, kept: np.ndarray, w
     return int(kept.sum())
 
 
-def check_alike(sources: Sequence[Dataset]) -> None:
+def check_alike(sources: Sequence[Dataset], types: Sequence[Mapping[str, str]]) -> None:
     """Raises a SchemaError that lists all differences between the first dataset and the others, if there are any.
 
     The extra `time`, which imports by time add, may be missing.
     """
-    first, *others = sources
-    described = _description(first)
+    first, described = sources[0], _description(sources[0], types[0])
     differences = [
         f"{name} is {described.get(name, 'missing')} in {first.location.uri} and {theirs.get(name, 'missing')} in "
         f"{other.location.uri}"
-        for other in others
-        for theirs in [_description(other)]
+        for other, own in zip(sources[1:], types[1:], strict=True)
+        for theirs in [_description(other, own)]
         for name in sorted(described.keys() | theirs.keys())
         if described.get(name) != theirs.get(name) and not (name == _TIME and (name not in described or name not in theirs))
     ]
@@ -146,11 +146,11 @@ def first_occurrences(sources: Sequence[Dataset], indices: Sequence[pl.DataFrame
     return np.split(kept.to_numpy(), np.cumsum([len(index) for index in indices])[:-1])
 
 
-def _description(dataset: Dataset) -> dict[str, str]:
+def _description(dataset: Dataset, types: Mapping[str, str]) -> dict[str, str]:
     """What has to be the same in datasets that become one, by name."""
     spaces = {"observation space": dataset.observation_space, "action space": dataset.action_space}
     described = {"format": str(dataset.manifest.format)} | {name: str(space) for name, space in spaces.items()}
-    return described | {f"column {name!r}": type for name, type in _types(dataset).items()}
+    return described | {f"column {name!r}": type for name, type in types.items()}
 
 
 def _types(dataset: Dataset) -> dict[str, str]:

@@ -48,6 +48,18 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(values.type, array.shape[1:]), storage)
 
 
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:
+    """Raises:
+    SchemaError: there is a null.
+    """
+    if column.null_count:
+        raise SchemaError(f"Column {what!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+
+
 def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:
     """The nested arrays in an Arrow array: as `to_arrow` makes it, or lists and Ray tensors of other tools.
 
@@ -59,8 +71,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
     if isinstance(array, pa.ChunkedArray):
         chunks = array.chunks or [pa.nulls(0, array.type)]
         array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    if array.null_count:
-        raise SchemaError(f"Column {what!r} has {array.null_count} nulls among {len(array)} rows; fill or drop them first.")
+    check_no_nulls(array, what)
     kind = array.type
     if isinstance(kind, pa.FixedShapeTensorType):
         tensor = _reshape(from_arrow(array.storage, what), kind.shape, what)
@@ -75,7 +86,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
         return tuple(children[key] for key in _tuple_keys(children)) if _is_tuple(children) else children
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _lists(array, what)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return np.asarray(array.to_pylist(), dtype=np.str_)
     if pa.types.is_dictionary(kind):
         return from_arrow(array.dictionary_decode(), what)

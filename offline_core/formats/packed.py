@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import nested
-from offline_core.episodes.arrow import read_column
+from offline_core.episodes.arrow import check_no_nulls, is_text, read_column
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.unpickle import load_alike, load_array, load_nested, load_plain
 from offline_core.errors import CorruptFileError, SchemaError, UnsafeDataError, within
 
-PACKED = "BCJNGG"
-"""Prefix of an lz4 frame in base64."""
+PACKED = "BCJNG"
+"""Prefix of an lz4 frame in base64; what follows differs for values above 64 KiB."""
 _PICKLED = "ray.data.arrow_pickled_object"
 """Ray's type for values without an Arrow type, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
@@ -34,15 +34,11 @@ def read_foreign_column(table: pa.Table, name: str) -> Nested:
         DataError: a value is missing, differs in shape from the others, or cannot be unpacked.
     """
     column, field = table[name], table.schema.field(name)
-    text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type) or pa.types.is_string_view(field.type)
-    if text and len(column) and str(column[0]).startswith(PACKED):
+    if is_text(field.type) and len(column) and str(column[0]).startswith(PACKED):
         return unpack_values(column.to_pylist(), name)
     extension = getattr(field.type, "extension_name", (field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
     if extension == _PICKLED:
-        if column.null_count:
-            raise SchemaError(
-                f"Column {name!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first."
-            )
+        check_no_nulls(column, name)
         with within(column=name):
             return nested.stack([load_nested(item) for item in column.cast(pa.binary()).to_pylist()], name)
     return read_column(table, name)
@@ -70,18 +66,13 @@ def unpack_values(texts: Iterable[Any], name: str) -> np.ndarray:
     return nested.stack([load_array(data) for data in pickles], name)  # type: ignore[no-any-return]
 
 
-def unpack_value(text: str) -> np.ndarray:
-    """The array that RLlib packed as base64(lz4(pickle)).
+def unpack_column(text: str) -> Nested:
+    """A column that RLlib packed as a whole: an array, or dicts or tuples of arrays for composite spaces.
 
     Raises:
         CorruptFileError: broken base64 or lz4.
-        UnsafeDataError: the pickle is more than an array, or unpacks to too much.
+        UnsafeDataError: the pickle is more than arrays, or unpacks to too much.
     """
-    return load_array(_unpacked(text))
-
-
-def unpack_column(text: str) -> Nested:
-    """A column that RLlib packed as a whole: an array, or dicts or tuples of arrays for composite spaces."""
     return load_nested(_unpacked(text))
 
 

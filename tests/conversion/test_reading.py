@@ -12,7 +12,6 @@ from gymnasium import spaces
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
-from offline_core.episodes import space_to_json
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.formats.sources.factories import (
     OBSERVATIONS,
@@ -55,20 +54,6 @@ def test_the_environment_declares_the_spaces(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(episode.observations, values[[0, 1, 1]].astype(np.float32), strict=True)
     np.testing.assert_array_equal(episode.actions, np.float32([[1.0], [-0.5]]), strict=True)
     assert episode.action_space == dataset.action_space == spaces.Box(-2, 2, (1,), np.float32)
-
-
-def test_spaces_as_json(tmp_path: Path) -> None:
-    write_steps(tmp_path / "in" / "x.parquet", steps(o_t=[0, 1, 2, 4, 5], o_tp1=[1, 2, 3, 5, 6]))
-    space = spaces.Discrete(7)
-    found = imported_episodes(tmp_path, tmp_path / "in", observation_space=space_to_json(space))
-    assert found[0].observation_space == space
-    assert found[0].observations.tolist() == [0, 1, 2, 3]
-
-
-def test_the_first_bad_row_stops_an_import(tmp_path: Path) -> None:
-    write_steps(tmp_path / "in" / "x.parquet", steps(r_t=[0.5, 1.0, None, 2.0, None]), row_group_size=2)
-    with pytest.raises(SchemaError, match=r"in/x\.parquet, row 2: Column 'rewards' has 1 nulls.*unreadable: quarantine"):
-        imported(tmp_path, tmp_path / "in")
 
 
 QUARANTINE = {"unreadable": "quarantine"}

@@ -210,16 +210,6 @@ def test_repeated_states_in_folders_that_repeat_one_another() -> None:
     assert (len(episode), counts.duplicates) == (4, 4)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_discrete_episode_out_of_order_is_one_episode(seed: int) -> None:
-    rows = walk("a", "sabsbaaabcbsabd")
-    [episode], counts = assembled(shuffled(without(rows, "t"), seed))
-    assert sorted(episode.extras["tag"].tolist()) == sorted(row["tag"] for row in rows)
-    assert chr(episode.observations[0]) == "s"
-    assert chr(episode.observations[-1]) == "d"
-    assert counts.ambiguous_links > 0
-
-
 def test_a_cycle_without_an_end() -> None:
     """It begins where the file has it begin; nothing of it is lost."""
     rows = without(walk("a", "stus", end=""), "t")

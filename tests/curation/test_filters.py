@@ -11,13 +11,14 @@ import pytest
 
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.plan import plan_pruning
-from offline_core.curation.prune import PruningResult, prune_dataset
+from offline_core.curation.prune import PruningResult
 from offline_core.datasets import row_groups
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import Format, Operation
 from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, OfflineError, SchemaError
+from tests.curation.test_prune import prune
 from tests.datasets.factories import FORMATS, episode, write_dataset
 
 RETURNS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
@@ -66,10 +67,6 @@ def own(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"path": f"{__name__}:{name}", "arguments": arguments}
 
 
-def prune(folder: Path, **config: Any) -> PruningResult:
-    return prune_dataset(PruningConfig(**config), dataset=str(folder / "in"), output=str(folder / "out"))
-
-
 def kept(result: PruningResult) -> list[int]:
     found = episodes(open_dataset(result.dataset.uri, result.dataset.version))
     return [int(one.eps_id.removeprefix("episode-")) for one in found]
@@ -101,14 +98,6 @@ def test_filters_see_what_the_rules_before_have_left(
     assert result.before.steps == result.after.steps + result.dropped_steps
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_what_is_kept_is_whole(tmp_path: Path, format: Format) -> None:
-    some = ten()
-    write_dataset(tmp_path / "in", some, format, batch=3)
-    result = prune(tmp_path, filters=[own("at_least", value=5)])
-    assert list(episodes(open_dataset(result.dataset.uri))) == [some[i] for i in (4, 5, 7, 8)]
-
-
 def test_a_filter_twice_is_reported_together(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
     result = prune(tmp_path, filters=[own("at_least", value=2), own("at_least", value=5)])
@@ -132,7 +121,6 @@ def test_only_what_is_left_is_decoded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [one.eps_id for one in decoded] == ["episode-0002", "episode-0005"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     ("filter", "error", "message"),
     [
@@ -154,10 +142,8 @@ def test_only_what_is_left_is_decoded(tmp_path: Path, monkeypatch: pytest.Monkey
         (own("at_least", values=1), ConfigError, "The filter .*:at_least cannot be made with"),
     ],
 )
-def test_errors_name_the_filter(
-    tmp_path: Path, format: Format, filter: dict[str, Any], error: type[OfflineError], message: str
-) -> None:
-    write_dataset(tmp_path / "in", ten(), format)
+def test_errors_name_the_filter(tmp_path: Path, filter: dict[str, Any], error: type[OfflineError], message: str) -> None:
+    write_dataset(tmp_path / "in", ten())
     with pytest.raises(error, match=message):
         prune(tmp_path, filters=[filter])
     assert not (tmp_path / "out" / "_versions").exists()

@@ -16,21 +16,13 @@ from hypothesis import strategies as st
 
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.pieces import pieces
-from offline_core.curation.prune import PruningResult, prune_dataset
-from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.curation.prune import prune_dataset
+from offline_core.datasets.dataset import versions
 from offline_core.datasets.manifest import Format
-from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode, nested
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from tests.curation.test_prune import kept, prune
 from tests.datasets.factories import FORMATS, episode, write_dataset
-
-
-def prune(folder: Path, **config: Any) -> PruningResult:
-    return prune_dataset(PruningConfig(**config), dataset=str(folder / "in"), output=str(folder / "out"))
-
-
-def kept(result: PruningResult) -> list[Episode]:
-    return list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
 
 
 def with_rewards(number: int, *rewards: float, **changes: Any) -> Episode:

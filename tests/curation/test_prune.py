@@ -333,7 +333,6 @@ def test_a_result_whose_data_is_gone_is_made_again(tmp_path: Path) -> None:
 # What cannot be done.
 
 
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     ("where", "message"),
     [
@@ -352,8 +351,8 @@ def test_a_result_whose_data_is_gone_is_made_again(tmp_path: Path) -> None:
         ("))", "cannot be understood"),
     ],
 )
-def test_conditions_that_cannot_be_understood(tmp_path: Path, format: Format, where: str, message: str) -> None:
-    write_dataset(tmp_path / "in", ten(), format)
+def test_conditions_that_cannot_be_understood(tmp_path: Path, where: str, message: str) -> None:
+    write_dataset(tmp_path / "in", ten())
     with pytest.raises(ConfigError, match=message) as caught:
         prune(tmp_path, where=where)
     assert f"The condition {where!r}" in str(caught.value)
@@ -361,10 +360,9 @@ def test_conditions_that_cannot_be_understood(tmp_path: Path, format: Format, wh
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("where", ["return > 9", "length < 5", "false", "return / 0 < 0", "terminated and truncated"])
-def test_nothing_kept(tmp_path: Path, format: Format, where: str) -> None:
-    source = write_dataset(tmp_path / "in", ten(), format)
+def test_nothing_kept(tmp_path: Path, where: str) -> None:
+    source = write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError) as caught:
         prune(tmp_path, where=where, keep_top_fraction=0.5)
     message = f"None of the 10 episodes of {source.ref} meets the conditions (where {where}, top fraction 0.5)"
@@ -374,9 +372,8 @@ def test_nothing_kept(tmp_path: Path, format: Format, where: str) -> None:
     assert versions(str(tmp_path / "in")) == [1]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_nothing_kept_because_nobody_said(tmp_path: Path, format: Format) -> None:
-    write_dataset(tmp_path / "in", ten(), format)
+def test_nothing_kept_because_nobody_said(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError, match=r"the highest return is 9.0, success is not known of 10\. No version"):
         prune(tmp_path, where="return > 4 and success")
 

@@ -19,8 +19,7 @@ from offline_core.datasets.manifest import Format
 from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
-from offline_core.errors import ConfigError, EmptyDatasetError
-from offline_core.runtime.config import parse
+from offline_core.errors import EmptyDatasetError
 from tests.datasets.factories import FORMATS, episode, write_dataset
 
 
@@ -142,9 +141,3 @@ def test_a_side_without_episodes(tmp_path: Path) -> None:
         with pytest.raises(EmptyDatasetError, match=f"A share of {fraction} .*without an episode: 3 of its 3 .*Choose another"):
             split(tmp_path, held_out_fraction=fraction)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("wrong", [{"held_out_fraction": 0.0}, {"held_out_fraction": 1.0}, {"strata": 0}, {"seed": -1}])
-def test_parameters_that_cannot_work(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}:"):
-        parse(SplitConfig, wrong)

@@ -20,7 +20,7 @@ from offline_core.conversion.importing import import_dataset
 from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.formats import packed as foreign
-from offline_core.formats.packed import read_foreign_column, unpack_column, unpack_value
+from offline_core.formats.packed import read_foreign_column, unpack_column, unpack_values
 from offline_core.runtime.config import EnvironmentSpec
 from tests.datasets.factories import Bomb
 
@@ -164,9 +164,11 @@ def column_of(array: pa.Array, **metadata: str) -> Any:
         np.arange(3, dtype=np.uint8).reshape(3, 1),
         np.asfortranarray(np.arange(12.0).reshape(3, 2, 2))[:, ::-1],
         np.array([True, False, True]),
+        np.random.default_rng(0).integers(0, 256, (2, 210, 160, 3), np.uint8),  # each above 64 KiB
     ],
 )
 def test_packed_columns(kind: pa.DataType, values: np.ndarray) -> None:
+    """lz4 marks frames of several blocks otherwise."""
     np.testing.assert_array_equal(column_of(pa.array([packed(value) for value in values], kind)), values, strict=True)
 
 
@@ -235,7 +237,7 @@ def test_a_packed_pickle_that_runs_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [{"a": 1}, None, np.array([{}], object), [np.zeros(1), "text", None]])
 def test_a_packed_value_that_is_no_array(value: Any) -> None:
     with pytest.raises(UnsafeDataError):
-        unpack_value(packed(value))
+        unpack_values([packed(value)], "x")
 
 
 def test_a_packed_column() -> None:
@@ -251,10 +253,10 @@ def test_a_packed_column() -> None:
 
 def test_a_packed_value_that_unpacks_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     text = packed(np.zeros(100_000))
-    assert len(unpack_value(text)) == 100_000
+    assert unpack_values([text], "x").shape == (1, 100_000)
     monkeypatch.setattr(foreign, "MAX_VALUE_BYTES", 10_000)
     with pytest.raises(UnsafeDataError, match="unpacks to more than 10,000 bytes; refused"):
-        unpack_value(text)
+        unpack_values([text], "x")
 
 
 @pytest.mark.parametrize("damage", ["base64", "lz4", "cut", "characters"])
@@ -268,4 +270,4 @@ def test_a_damaged_packed_value(damage: str) -> None:
         "characters": text[:30] + "\n*é" + text[30:],
     }
     with pytest.raises(CorruptFileError, match=r"A packed value (cannot be unpacked|is cut off)"):
-        unpack_value(damaged[damage])
+        unpack_values([damaged[damage]], "x")

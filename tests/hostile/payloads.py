@@ -16,7 +16,7 @@ import numpy as np
 from offline_core.episodes import decode
 from offline_core.episodes.codec import unpack
 from offline_core.episodes.unpickle import load_nested
-from offline_core.formats.packed import unpack_column, unpack_value, unpack_values
+from offline_core.formats.packed import unpack_column, unpack_values
 from tests.datasets.factories import episode
 
 
@@ -144,7 +144,6 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
         calls[f"pickle {number}"] = lambda data=data: load_nested(data)  # type: ignore[misc]
     for number, data in enumerate(packed):
         text = base64.b64encode(data).decode()
-        calls[f"value {number}"] = lambda text=text: unpack_value(text)  # type: ignore[misc]
         calls[f"values {number}"] = lambda text=text: unpack_values([text] * 2, "obs")  # type: ignore[misc]
         calls[f"column {number}"] = lambda text=text: unpack_column(text)  # type: ignore[misc]
     return calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import msgpack_numpy
@@ -19,11 +19,7 @@ from offline_core.episodes import Episode, columns, encode
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 
-if (
-    importlib.util.find_spec("ray") is None
-    or importlib.util.find_spec("tree") is None
-    or importlib.util.find_spec("scipy") is None
-):
+if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
 
 pytestmark = [
@@ -32,14 +28,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str, ray_up: None) -> dict[str, str]:
-    """A recording in each format."""
-    folder = tmp_path_factory.mktemp("interop")
-    for format in ("episodes", "table"):
-        config = RecordingConfig(episodes=40, num_recorders=1, format=format, envs_per_recorder=8)
-        record_episodes(config, policy=cartpole_policy, output=str(folder / format))
-    return {format: str(folder / format) for format in ("episodes", "table")}
+Format = Literal["episodes", "table"]
+
+
+def recorded(folder: Path, policy: str, format: Format) -> str:
+    config = RecordingConfig(episodes=40, num_recorders=1, format=format, envs_per_recorder=8)
+    return record_episodes(config, policy=policy, output=str(folder)).dataset.uri
 
 
 def as_rllib_reads(item: bytes) -> Any:
@@ -67,8 +61,8 @@ def assert_same(theirs: Any, ours: Episode) -> None:
     assert len(theirs.get_infos()) == len(ours) + 1
 
 
-def test_rllib_loads_every_recorded_episode_as_it_was(recorded: dict[str, str]) -> None:
-    dataset = open_dataset(recorded["episodes"])
+def test_rllib_loads_every_recorded_episode_as_it_was(tmp_path: Path, cartpole_policy: str) -> None:
+    dataset = open_dataset(recorded(tmp_path, cartpole_policy, "episodes"))
     items = [item for table in tables(dataset, [columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
     ours = list(episodes(dataset))
     assert len(items) == len(ours) == 40
@@ -82,8 +76,9 @@ def test_rllib_loads_its_own_recordings_after_they_went_through_here(rllib_recor
             assert_same(as_rllib_reads(encode(episode)), episode)
 
 
-@pytest.mark.parametrize("format", ["episodes", pytest.param("table", marks=pytest.mark.slow)])
-def test_rllibs_bc_trains_on_a_dataset_written_here(recorded: dict[str, str], format: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_rllibs_bc_trains_on_a_dataset_written_here(tmp_path: Path, cartpole_policy: str, format: Format) -> None:
     import gymnasium as gym
     from ray.rllib.algorithms.bc import BCConfig
 
@@ -95,7 +90,7 @@ def test_rllibs_bc_trains_on_a_dataset_written_here(recorded: dict[str, str], fo
         .learners(num_learners=0)
         .training(train_batch_size_per_learner=64)
         .offline_data(
-            input_=[f"{recorded[format]}/cartpole-v1"],
+            input_=[f"{recorded(tmp_path, cartpole_policy, format)}/cartpole-v1"],
             input_read_episodes=format == "episodes",
             **({"input_read_batch_size": 20} if format == "episodes" else {}),
             dataset_num_iters_per_learner=1,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,18 +15,14 @@ import pytest
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import Format
-from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import encode
-from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
+from offline_core.errors import CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
 from offline_core.quality.check import check_dataset, default_rules, enforce, last_report
 from offline_core.quality.config import QualityConfig
-from offline_core.quality.result import Finding, Histogram, QualityReport
-from offline_core.quality.rule import Tally
-from offline_core.quality.steps import StepBatch
-from offline_core.runtime.config import parse
+from offline_core.quality.result import Histogram, QualityReport
 from tests.datasets.factories import FORMATS, cut_in_half, flip_bit, rllib_states, write_dataset, write_items
 from tests.datasets.factories import episode as random_episode
-from tests.quality.datasets import broken, changed, check, clean, commit_tables, episode, steps_of, table_of
+from tests.quality.datasets import broken, changed, check, clean, commit_tables, episode, table_of
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -219,7 +214,7 @@ def test_a_report_is_for_these_parameters_and_this_data(tmp_path: Path) -> None:
     assert not check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
     assert check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
     own = QualityConfig(max_duplicate_fraction=0.5)
-    assert not check_dataset(own, dataset=str(tmp_path), rules=[ShortEpisodes()]).reused
+    assert not check_dataset(own, dataset=str(tmp_path), rules=default_rules(own)).reused
     assert not check_dataset(own, dataset=str(tmp_path)).reused, "rules of one's own were the last to look"
     (tmp_path / "_checks" / "000001.json").write_text('{"half": ')
     assert not check_dataset(own, dataset=str(tmp_path)).reused
@@ -283,37 +278,6 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> No
     assert "stop_on" in text
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"stop_on": "maybe"}, {"max_saturated_fraction": 1.5}, {"max_duplicate_fraction": -1}, {"thresholds": 1}]
-)
-def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        parse(QualityConfig, wrong)
-
-
-class ShortEpisodes:
-    """A rule as a user would write it."""
-
-    def __init__(self) -> None:
-        self.tally = Tally()
-
-    def look(self, steps: StepBatch) -> None:
-        self.tally.pieces(steps, steps.lengths < 7)
-
-    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
-        return self.tally.finding("short_episodes", "warn", "episodes have less than 7 steps", "Drop them by pruning.")
-
-
-@both_formats
-def test_rules_of_ones_own(tmp_path: Path, format: Format) -> None:
-    write_dataset(tmp_path, clean(), format)
-    config = QualityConfig()
-    report = check_dataset(config, dataset=str(tmp_path), rules=[*default_rules(config), ShortEpisodes()])
-    assert len(report.findings) == 16
-    assert [(f.rule, f.count, f.of) for f in broken(report).values()] == [("short_episodes", 2, 20)]
-    assert check_dataset(config, dataset=str(tmp_path), rules=[]).verdict == "pass"
-
-
 def test_random_actions_of_a_discrete_space_pass(tmp_path: Path) -> None:
     some = [random_episode(i, 5 + i) for i in range(20)]
     assert check(tmp_path, some, "table").verdict == "pass"
@@ -332,7 +296,3 @@ def test_a_histogram_counts_every_finite_number(values: list[float]) -> None:
 def test_ray_torch_and_matplotlib_are_not_loaded() -> None:
     code = "import sys, offline_core.quality.check; print([m for m in ('ray', 'torch', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_the_clean_dataset_is_what_these_tests_take_it_for() -> None:
-    assert (len(clean()), steps_of(clean())) == (20, 290)

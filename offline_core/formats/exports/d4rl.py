@@ -74,7 +74,7 @@ class D4rlSink(FolderSink):
         text = array.dtype.kind == "U"
         if self._is_other_kind(path):
             raise EpisodeError(
-                f"Episode {eps_id} and earlier ones differ in {path}: only some hold a dict there; D4RL has one form."
+                f"Episode {eps_id} has {path} in another form than earlier ones; all or none may have a dict there."
             )
         if path not in self._file:
             row = max(1, array[:1].nbytes)

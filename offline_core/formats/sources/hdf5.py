@@ -139,10 +139,9 @@ def _values(leaf: Any, rows: slice) -> np.ndarray:
 
 
 def _read(tree: Nested, name: str, rows: slice) -> pa.Array:
-    if name == columns.INFOS and isinstance(tree, dict):
-        infos = nested.map_leaves(lambda leaf: _values(leaf, rows), tree)
-        return pa.array([pack(info, where=name) for info in info_rows(infos, rows.stop - rows.start)], pa.binary())
     arrays = nested.map_leaves(lambda leaf: _values(leaf, rows), tree)
+    if name == columns.INFOS and isinstance(tree, dict):
+        return pa.array([pack(info, where=name) for info in info_rows(arrays, rows.stop - rows.start)], pa.binary())
     if name in (columns.REWARDS, *_FLAGS) and arrays.ndim == 2 and arrays.shape[1] == 1:
         arrays = arrays[:, 0]  # some files keep these as (N, 1), and D4RL itself reads them so
     return to_arrow(arrays, name)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from offline_core.episodes import Episode, columns, nested
 from offline_core.episodes.arrow import from_arrow
@@ -96,8 +95,5 @@ def _read(file: Location) -> pa.Table | None:
         final = [name for name in names if name.startswith(f"{_FINAL}observation")]
         if not final or not {*_ADDED, *_OPTIONAL, "episode_index"} <= set(names):
             return None
-        return _columns(parquet, ["episode_index", *_ADDED, *_OPTIONAL, *final])
-
-
-def _columns(parquet: pq.ParquetFile, names: list[str]) -> pa.Table:
-    return parquet.read(columns=names).select(names).replace_schema_metadata(None)
+        wanted = ["episode_index", *_ADDED, *_OPTIONAL, *final]
+        return parquet.read(columns=wanted).select(wanted).replace_schema_metadata(None)

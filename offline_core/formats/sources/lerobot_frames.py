@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -107,7 +106,7 @@ def _ends(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _tree(arrays: dict[str, np.ndarray], prefix: str, alone: str, space: gym.Space[Any] | None) -> Nested:
     """The features of an observation or action as one tree, structured by the space if known, else by their names."""
     if space is not None:
-        leaves = dict(_leaves(space, prefix))
+        leaves = nested.space_leaves(space, prefix)
         stored = {path: alone if path == prefix else path.replace(nested.PATH_SEPARATOR, ".") for path in leaves}
         if missing := sorted(set(stored.values()) - arrays.keys()):
             raise SchemaError(f"There is no feature {', '.join(missing)}, which the space {space} needs.")
@@ -118,19 +117,6 @@ def _tree(arrays: dict[str, np.ndarray], prefix: str, alone: str, space: gym.Spa
     if len(found) == 1 and alone in found:
         return found[alone]
     return {name.removeprefix(prefix).removeprefix(".") or prefix: array for name, array in found.items()}
-
-
-def _leaves(space: gym.Space[Any], path: str) -> Iterator[tuple[str, gym.Space[Any]]]:
-    match space:
-        case gym.spaces.Dict():
-            children = list(space.spaces.items())
-        case gym.spaces.Tuple():
-            children = [(str(number), child) for number, child in enumerate(space.spaces)]
-        case _:
-            yield path, space
-            return
-    for name, child in children:
-        yield from _leaves(child, f"{path}{nested.PATH_SEPARATOR}{name}")
 
 
 def _shaped(array: np.ndarray, space: gym.Space[Any]) -> np.ndarray:

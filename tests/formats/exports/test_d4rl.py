@@ -11,15 +11,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import Episode, space_to_json
+from offline_core.episodes import Episode
 from offline_core.errors import EmptyDatasetError, EpisodeError, SchemaError, SpaceError
 from offline_core.formats.exports.d4rl import D4rlSink
-from offline_core.runtime.config import parse
 from tests.datasets.factories import episode
+from tests.formats.exports.test_sample_batch import read_back
 
 
 def written(folder: Path, *calls: list[Episode]) -> Path:
@@ -27,13 +23,6 @@ def written(folder: Path, *calls: list[Episode]) -> Path:
         for given in calls:
             sink.write(given)
     return folder / "dataset.hdf5"
-
-
-def read_back(folder: Path, output: Path, like: Episode) -> dict[str, Episode]:
-    declared = {"observation_space": like.observation_space, "action_space": like.action_space}
-    config = {name: space_to_json(space) for name, space in declared.items() if space is not None}
-    result = import_dataset(parse(ImportConfig, config), source=str(folder), output=str(output))
-    return {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}
 
 
 @pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True), (True, True)])

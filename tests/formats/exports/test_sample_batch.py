@@ -56,6 +56,13 @@ def test_what_is_written_is_read_back(tmp_path: Path, compress: tuple[str, ...],
         assert again == replace(one, extras={})
 
 
+def test_large_packed_columns_are_read_back(tmp_path: Path) -> None:
+    given = replace(episode(0, 5000), infos=None, extras={})
+    [line] = written(tmp_path / "out", [given])
+    assert len(base64.b64decode(line["obs"])) > 2**16
+    assert read_back(tmp_path / "out", tmp_path / "again", given) == {given.eps_id: given}
+
+
 def test_a_packed_column_is_what_rllib_unpacks(tmp_path: Path) -> None:
     [line] = written(tmp_path / "out", [episode(0)])
     array = pickle.loads(lz4.frame.decompress(base64.b64decode(line["obs"])))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.formats.sources import fingerprint as module
 from offline_core.formats.sources.fingerprint import files_of, fingerprint
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.opening import SourceConfig, open_source
@@ -66,4 +65,3 @@ def test_places_that_only_their_reader_knows(tmp_path: Path) -> None:
     assert fingerprint([RayRead("read_sql", ("db://x",))], Listing()) != fingerprint(
         [RayRead("read_sql", ("db://y",))], Listing()
     )
-    assert module.fingerprint([], Listing()) == fingerprint([], Listing())

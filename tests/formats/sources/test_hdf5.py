@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from offline_core.episodes.arrow import read_column
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, StorageError
 from offline_core.formats.sources import hdf5
 from offline_core.formats.sources.hdf5 import D4rlFile
-from offline_core.formats.sources.step_reader import StepReader
 from offline_core.storage.location import Location
 from tests.datasets.factories import cut_in_half
 from tests.formats.sources.factories import imported
@@ -176,14 +174,6 @@ def test_damage_is_told(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match=r"x\.hdf5"):
         read(path)
-
-
-def test_a_reader_opens_nothing_and_travels(tmp_path: Path) -> None:
-    reader = D4rlFile(Location.of(str(tmp_path / "later.hdf5")))
-    assert isinstance(reader, StepReader)
-    moved = pickle.loads(pickle.dumps(reader))
-    write(tmp_path / "later.hdf5", hopper())
-    assert pa.concat_tables(moved.batches()) == pa.concat_tables(moved.batches())
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.5, 2])

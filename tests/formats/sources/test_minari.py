@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import h5py
 import minari
 import numpy as np
@@ -19,11 +17,9 @@ from minari.data_collector import EpisodeBuffer
 
 from offline_core.episodes import Episode, nested, table_to_episodes
 from offline_core.episodes.arrow import read_column
-from offline_core.episodes.table import spaces_of
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, SpaceError
 from offline_core.formats.sources import minari as minari_source
 from offline_core.formats.sources.minari import MinariDataset
-from offline_core.formats.sources.step_reader import StepReader
 from offline_core.storage.location import Location
 from tests.datasets.factories import cut_in_half
 
@@ -108,30 +104,6 @@ def test_every_layout_of_minari(root: Path, layout: str) -> None:
             np.testing.assert_array_equal([info["qpos"] for info in episode.get_infos()], expected.infos["qpos"])
             if layout == "hdf5":
                 assert [info["inner"]["count"] for info in episode.get_infos()] == list(range(len(episode) + 1))
-
-
-def test_what_an_environment_did(root: Path) -> None:
-    env = gym.make("CartPole-v1", max_episode_steps=20)
-    played = []
-    for seed in range(5):
-        steps: dict[str, list[Any]] = {"observations": [env.reset(seed=seed)[0]]}
-        while not (steps.get("terminations", [False])[-1] or steps.get("truncations", [False])[-1]):
-            action = int(np.random.default_rng([seed, len(steps["observations"])]).integers(2))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            for name, value in (("actions", action), ("observations", observation), ("rewards", reward)):
-                steps.setdefault(name, []).append(value)
-            steps.setdefault("terminations", []).append(terminated)
-            steps.setdefault("truncations", []).append(truncated)
-        played.append(steps)
-    create([EpisodeBuffer(**steps) for steps in played], env.observation_space, env.action_space)
-    [table] = read(root / ID)
-    assert spaces_of(table.schema) == (env.observation_space, env.action_space)
-    for steps, episode in zip(played, table_to_episodes(table), strict=True):
-        np.testing.assert_array_equal(episode.observations, steps["observations"])
-        assert episode.actions.tolist() == steps["actions"]
-        assert episode.infos is None
-        assert (episode.terminated, episode.truncated) == (steps["terminations"][-1], steps["truncations"][-1])
-        assert episode.truncated == (len(episode) == 20)
 
 
 def test_text(root: Path) -> None:
@@ -233,10 +205,3 @@ def test_environments_are_not_made_to_learn_their_spaces(root: Path) -> None:
     path.write_text(json.dumps(metadata | {"env_spec": '{"id": "x-v0", "entry_point": "os:abort"}'}))
     with pytest.raises(SpaceError, match="no action_space"):
         read(root / ID)
-
-
-def test_a_reader_opens_nothing_and_travels(root: Path) -> None:
-    moved = pickle.loads(pickle.dumps(reader(root / ID)))
-    assert isinstance(moved, StepReader)
-    create([buffer(spaces.Discrete(3), spaces.Discrete(3), 5, 0)], spaces.Discrete(3), spaces.Discrete(3))
-    assert list(moved.batches()) == list(moved.batches())
