@@ -49,7 +49,7 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:

@@ -25,7 +25,7 @@ class SampleBatchWriter(FolderSink):
 
     Arguments:
         uri: a folder; an older export there is replaced, other files are refused.
-        compress_columns: these are packed; () packs none.
+        compress_columns: these are packed, and those with tuples; () packs no others.
         max_file_size: bytes of a file, after which the next begins.
         below: a subfolder for the files.
 

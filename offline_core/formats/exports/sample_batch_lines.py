@@ -26,7 +26,8 @@ def line_of(batch: Mapping[str, Any], compress_columns: Sequence[str] = PACKED_C
 
     Arguments:
         batch: arrays, or dicts and tuples of arrays, or lists, of one common length by column.
-        compress_columns: each of these becomes one text, base64(lz4(pickle)), of arrays alone; the others are lists of numbers.
+        compress_columns: each of these becomes one text, base64(lz4(pickle)), of arrays alone; so does a column with a tuple,
+            which as a list could not be told from a list of steps. The others are lists of numbers.
 
     Raises:
         SchemaError: columns differ in their number of steps, or `type` is one.
@@ -38,7 +39,8 @@ def line_of(batch: Mapping[str, Any], compress_columns: Sequence[str] = PACKED_C
         raise SchemaError(f"The columns of a batch need one value a step each, and none is called type; it has: {listed}.")
     record: dict[str, Any] = {"type": "SampleBatch"}
     for name, column in batch.items():
-        record[name] = packed(column) if name in compress_columns and name != columns.INFOS else _plain(column)
+        is_packed = (name in compress_columns and name != columns.INFOS) or _has_tuple(column)
+        record[name] = packed(column) if is_packed else _plain(column)
     try:
         return json.dumps(record, default=_number)
     except (TypeError, ValueError, RecursionError) as error:
@@ -92,8 +94,12 @@ def _length(column: Any, name: str) -> int:
         raise SchemaError(f"Column {name!r} is {type(column).__name__}; it must be an array or a list.") from error
 
 
+def _has_tuple(tree: Any) -> bool:
+    return isinstance(tree, tuple) or (isinstance(tree, dict) and any(map(_has_tuple, tree.values())))
+
+
 def _plain(column: Any) -> Any:
-    if isinstance(column, dict | tuple):
+    if isinstance(column, dict):
         return nested.map_leaves(lambda array: array.tolist(), column)
     return column.tolist() if isinstance(column, np.ndarray) else column
 

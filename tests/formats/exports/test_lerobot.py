@@ -251,7 +251,7 @@ def test_statistics_are_numpys(tmp_path: Path) -> None:
         ({"extras": {}}, SchemaError, "no such feature as 'extra.action_logp'"),
         ({"extras": {"action_logp": np.ones(5, complex)}}, SpaceError, "extra.action_logp of episode episode-0001 is complex"),
         (
-            {"observations": {"a": {"b": np.ones(6)}, "a/b": np.ones(6)}},
+            {"observations": {"a": {"b": np.ones(6)}, "a.b": np.ones(6)}},
             SpaceError,
             r"with the same name in LeRobot, of .*observation.a.b:",
         ),

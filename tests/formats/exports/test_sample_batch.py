@@ -90,6 +90,14 @@ def test_composite_observations(tmp_path: Path) -> None:
         assert read_back(tmp_path / name, tmp_path / f"{name}-again", given) == {given.eps_id: given}
 
 
+def test_a_tuple_of_as_many_parts_as_steps_is_no_list_of_steps(tmp_path: Path) -> None:
+    space = spaces.Tuple([spaces.Discrete(9), spaces.Discrete(9)])
+    actions = {"a": (np.array([1, 2]), np.array([3, 4]))}
+    given = replace(episode(0, 2), actions=actions, action_space=spaces.Dict(a=space), infos=None, extras={})
+    written(tmp_path / "out", [given])
+    assert read_back(tmp_path / "out", tmp_path / "again", given) == {given.eps_id: given}
+
+
 def test_a_file_is_followed_by_the_next(tmp_path: Path) -> None:
     written(tmp_path / "out", [episode(i) for i in range(4)], max_file_size=1)
     names = [file.name.rpartition("_")[2] for file in (tmp_path / "out" / "batches").glob("*.json")]
