@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 from offline_core.datasets import row_groups as module
 from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.row_groups import prefetch_tables, read_together, row_groups, tables
+from offline_core.datasets.row_groups import READ_SECONDS, prefetch_tables, read_together, row_groups, tables
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.datasets.factories import episode, write_dataset
 
@@ -36,6 +37,13 @@ def test_all_row_groups_together_are_the_dataset(dataset: str) -> None:
         parts = list(prefetch_tables(found, ["eps_id", "t"], together=together))
         assert [part.num_rows for part in parts] == [20 * min(together, 7 - i) for i in range(0, 7, together)]
         assert pa.concat_tables(parts).equals(expected)
+
+
+def test_the_time_of_reading_travels_with_the_rows(dataset: str) -> None:
+    begin = time.perf_counter()
+    parts = prefetch_tables(list(row_groups(open_dataset(dataset), ["t"])), ["t"], timed=True)
+    seconds = [sum(part[READ_SECONDS].to_pylist()) for part in parts]
+    assert len(seconds) == 7 and all(0 < each <= time.perf_counter() - begin for each in seconds)
 
 
 def test_a_row_group_is_small_when_pickled(dataset: str) -> None:

@@ -78,6 +78,7 @@ def test_more_steps_than_were_recorded_are_refused() -> None:
     )
     with pytest.raises(ConfigError, match=told):
         find_horizon(48, ended(-24, 10))
+    assert find_horizon(24, ended(-24, 10)) == 24, "all of them were recorded"
     assert find_horizon(48, ended(24, 10)) == 48, "where all terminate, nothing would have followed"
 
 

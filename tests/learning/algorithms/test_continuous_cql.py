@@ -55,6 +55,11 @@ def test_the_integral_is_that_of_a_fine_grid() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.07)
 
 
+def test_uniform_actions_are_of_all_that_is_allowed() -> None:
+    actions = cql().uniform_actions(1_000)
+    assert actions.shape == (1_000, 1) and -1 <= actions.min() < -0.9 and 2.9 < actions.max() <= 3
+
+
 def test_critics_learn_from_their_targets_and_the_penalty_alone() -> None:
     algorithm = cql(alpha=0.0, gamma=0.9)
     batch = whole_batch(algorithm, box_steps([6, 5], [True, False]))
