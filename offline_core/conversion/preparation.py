@@ -32,6 +32,7 @@ from offline_core.episodes import columns
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
+from offline_core.episodes.table import spaces_of
 from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.formats.packed import read_foreign_column
 from offline_core.formats.sources.scans import SOURCE_ROW
@@ -128,10 +129,12 @@ class Preparation:
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
         """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
-        observations, actions = (isinstance(space, _NUMERIC) for space in self.spaces)
-        actions |= self.spaces[1] is None
+        pairs = zip(self.spaces, spaces_of(table.schema), strict=True)
+        spaces = [stated if declared is None else declared for declared, stated in pairs]
+        observations, actions = (isinstance(space, _NUMERIC) for space in spaces)
+        actions |= spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
-        of = dict(zip(roles, (self.spaces[0], *self.spaces), strict=True))
+        of = dict(zip(roles, (spaces[0], *spaces), strict=True))
         found: dict[str, pa.DataType] = {}
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
             sources = self.mapping.get(name, name)

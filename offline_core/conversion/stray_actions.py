@@ -67,7 +67,7 @@ def stray_values(values: Mapping[int, Seen]) -> list[int]:
 
     Above the others or below them. A single negative value of few steps is one, too: it marks what is missing.
     """
-    numbers = np.array(sorted(values))
+    numbers = np.array(sorted(values), object)  # of any size
     if not 1 < len(numbers) <= MAX_VALUES:
         return []
     steps = np.array([values[number].steps for number in numbers.tolist()])

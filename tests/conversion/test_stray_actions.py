@@ -55,6 +55,7 @@ def test_each_dimension_is_by_itself(tmp_path: Path) -> None:
         ({-900: 1, -1: 500, 0: 499, 1: 500}, [-900]),
         ({-2: 1, -1: 500, 0: 499, 1: 500}, []),
         ({1: 1, 600: 500, 601: 499}, []),  # the space begins at zero anyway
+        ({0: 500, 1: 499, 2**64 - 1: 1}, [2**64 - 1]),
     ],
 )
 def test_what_is_stray(values: dict[int, int], stray: list[int]) -> None:

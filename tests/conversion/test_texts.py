@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from offline_core.conversion.preparation import Preparation
 from offline_core.episodes.arrow import read_column
+from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
 from tests.conversion.preparing import column, prepare, table
 
@@ -38,6 +39,13 @@ def test_text_stays_text_where_nothing_says_otherwise() -> None:
     assert column(rows, "note").tolist() == ["7", "8"]
     assert column(table(2, obs=["1", "2"]), "obs", spaces=(spaces.Discrete(3), None)).tolist() == [1, 2]
     assert column(table(2, actions=["1", "2"]), "actions", spaces=(None, spaces.Text(3))).tolist() == ["1", "2"]
+
+
+def test_text_stays_text_where_the_table_itself_says_so() -> None:
+    rows = table(2, obs=["[1", "look"], actions=["left", "right"])
+    rows = rows.replace_schema_metadata(space_metadata(spaces.Text(5), spaces.Text(5)))
+    assert column(rows, "actions").tolist() == ["left", "right"]
+    assert column(rows, "obs").tolist() == ["[1", "look"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -228,7 +229,8 @@ def _table(lines: list[_Steps]) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     try:
         for name in lines[0].columns:
-            arrays[name] = to_arrow(nested.concatenate([line.columns[name] for line in lines]), name)
+            trees = [line.columns[name] for line in lines]
+            arrays[name] = to_arrow(nested.map_leaves(functools.partial(_joined, name), *trees), name)
         if any(line.infos for line in lines):
             name = columns.INFOS
             infos = itertools.chain.from_iterable(line.infos or [{}] * len(line) for line in lines)
@@ -237,6 +239,16 @@ def _table(lines: list[_Steps]) -> pa.Table:
         raise CorruptFileError(f"Column {name!r} has text that is not Unicode: {error}.") from error
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _joined(name: str, *parts: np.ndarray) -> np.ndarray:
+    """One array; whole numbers stay so: numpy would make int64 and uint64, which only large numbers are, float64."""
+    joined = np.concatenate(parts)
+    if joined.dtype.kind != "f" or any(part.dtype.kind == "f" for part in parts):
+        return joined
+    if any((part < 0).any() for part in parts):
+        raise SchemaError(f"Column {name!r} has whole numbers below zero and above 2^63, which have no common type.")
+    return np.concatenate([part.astype(np.uint64) for part in parts])
 
 
 def _listed(names: set[str]) -> str:

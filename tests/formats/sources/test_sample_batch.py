@@ -264,6 +264,12 @@ def test_lines_are_joined_to_batches(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pa.concat_tables(tables(path)) == whole
 
 
+@pytest.mark.parametrize("numbers", [[2**63 - 1, 2**63], [2**63 - 1, -1], [-1, 2**63]])
+def test_large_whole_numbers_stay_whole(tmp_path: Path, numbers: list[int]) -> None:
+    path = written(tmp_path, *(batch(x=[number]) for number in numbers))
+    assert [number for table in tables(path) for number in table["x"].to_pylist()] == numbers
+
+
 def test_numbers_grow_from_line_to_line(tmp_path: Path) -> None:
     """JSON that other programs wrote has 1 for 1.0."""
     table = table_of(written(tmp_path, batch(rewards=[1, 2]), batch(rewards=[0.5])))
