@@ -47,12 +47,14 @@ def _numbers_or_text(values: list[Any], name: str) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise SchemaError(f"Column {name!r} has steps of different shapes; all need the same.") from error
-    if array.dtype.kind in "biuf":
+    if array.dtype.kind in "biu" or (array.dtype.kind == "f" and not (np.abs(array) >= 2.0**63).any()):
         return array
     items: Iterable[Any] = values
     for _ in range(array.ndim - 1):
         items = itertools.chain.from_iterable(items)
     items = list(items)
+    if array.dtype.kind == "f":  # so numpy makes whole numbers of which some take 64 bits
+        return np.asarray(items, np.uint64).reshape(array.shape) if all(type(i) is int and i >= 0 for i in items) else array
     kinds = sorted({type(item).__name__ for item in items})
     if kinds == ["str"] and not all(item == _NAN for item in items):
         return array
