@@ -30,7 +30,7 @@ FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out", "sample_batch":
 """What appears as a whole, in each format."""
 
 
-@pytest.fixture(params=FOLDERS)
+@pytest.fixture(params=["minari", "lerobot"])
 def format(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -56,6 +56,7 @@ def temporary(root: Path) -> list[str]:
 # ---- Again -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("format", FOLDERS)
 def test_an_export_says_how_it_was_made_and_is_found(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By whatever name its place has; a card beside it, or notes, do no harm."""
     two_versions(tmp_path)
@@ -270,7 +271,7 @@ export_dataset(ExportConfig(format="lerobot"), dataset=sys.argv[1], output=sys.a
 """
 
 
-@pytest.mark.parametrize(("older", "renamed"), [(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)])
+@pytest.mark.parametrize(("older", "renamed"), [(False, 0), (True, 1), (True, 2)])
 def test_killed_around_a_renaming(tmp_path: Path, older: bool, renamed: int) -> None:
     """Whole or not there, and the next run ends with what an undisturbed one makes: found if it was there already."""
     two_versions(tmp_path)
@@ -284,7 +285,7 @@ def test_killed_around_a_renaming(tmp_path: Path, older: bool, renamed: int) -> 
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     left = temporary(tmp_path)
-    assert left or (not older and renamed == 1), "killed while it was at work"
+    assert left, "killed while it was at work"
     assert exported(tmp_path, "lerobot").reused == (renamed == 1 + older)
     assert temporary(tmp_path) == left, "the older one as well stays a week from now"
     data = str(tmp_path / "data")

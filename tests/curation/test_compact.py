@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from offline_core.curation.compact import compact_dataset
@@ -38,13 +36,6 @@ def test_nothing_changes_but_the_files(tmp_path: Path, format: Format) -> None:
     assert result.files_after == len(compacted.paths) <= (1 if format == "episodes" else 26)
     assert compacted.manifest.statistics == source.manifest.statistics == result.statistics
     assert compacted.manifest.statistics.columns is not None
-
-
-def test_items_are_copied_byte_for_byte(tmp_path: Path) -> None:
-    source = write_dataset(tmp_path / "in", [episode(i) for i in range(20)], batch=3, max_rows_per_file=4)
-    compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
-    [path] = open_dataset(str(tmp_path / "out")).paths
-    assert pq.read_table(path).equals(pa.concat_tables([pq.read_table(path) for path in source.paths]))
 
 
 @pytest.mark.parametrize("format", FORMATS)

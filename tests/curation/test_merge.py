@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from offline_core.curation.config import MergeConfig
@@ -21,7 +20,7 @@ from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.runtime.config import EnvironmentSpec
 from tests.conversion.factories import run_import, steps, without, write_rows
-from tests.datasets.factories import FORMATS, episode, replace_file, write_files
+from tests.datasets.factories import FORMATS, episode, write_files
 
 
 def write(folder: Path, some: list[Episode], format: Format = "episodes", environment: str = "A-v0") -> Dataset:
@@ -75,21 +74,6 @@ def test_what_is_in_two_datasets_is_there_once(tmp_path: Path, format: Format) -
     assert result.duplicates == 2 + 5
     assert sum(before.episodes for before in result.before) == result.after.episodes + result.duplicates
     assert format == "table" or result.after.columns is None, "nobody has looked at the ones that are left"
-
-
-def test_files_from_before_contents_were_noted(tmp_path: Path) -> None:
-    some = [episode(i) for i in range(4)]
-    write(tmp_path / "a", some)
-    source = write(tmp_path / "b", some[2:])
-    replace_file(source, pq.read_table(source.paths[0]).drop_columns(["success", "policy_id", "content"]))
-    result = merge(tmp_path, "a", "b")
-    assert (kept(result), result.duplicates) == (some, 2)
-
-
-def test_other_names_are_other_episodes(tmp_path: Path) -> None:
-    write(tmp_path / "a", [episode(1)])
-    write(tmp_path / "b", [replace(episode(1), eps_id="other")])
-    assert [e.eps_id for e in kept(merge(tmp_path, "a", "b"))] == ["episode-0001", "other"]
 
 
 @pytest.mark.parametrize("format", FORMATS)

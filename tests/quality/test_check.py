@@ -20,7 +20,7 @@ from offline_core.errors import CorruptFileError, DatasetNotFoundError, QualityE
 from offline_core.quality.check import check_dataset, default_rules, enforce, last_report
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import Histogram, QualityReport
-from tests.datasets.factories import FORMATS, cut_in_half, flip_bit, rllib_states, write_dataset, write_items
+from tests.datasets.factories import FORMATS, flip_bit, rllib_states, write_dataset, write_items
 from tests.datasets.factories import episode as random_episode
 from tests.quality.datasets import broken, changed, check, clean, commit_tables, episode, table_of
 
@@ -162,14 +162,6 @@ def test_values_that_cannot_be_judged_are_refused(tmp_path: Path, name: str, val
     with pytest.raises(SchemaError, match=message) as caught:
         check_dataset(QualityConfig(), dataset=str(tmp_path))
     assert str(tmp_path) in str(caught.value)
-
-
-@both_formats
-def test_an_unreadable_file_is_an_error_that_names_it(tmp_path: Path, format: Format) -> None:
-    dataset = write_dataset(tmp_path, clean(), format)
-    cut_in_half(dataset.paths[0])
-    with pytest.raises(CorruptFileError, match=Path(dataset.paths[0]).name):
-        check_dataset(QualityConfig(), dataset=str(tmp_path))
 
 
 def test_there_has_to_be_a_dataset(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class FolderSink:
     def __init__(self, location: Location, complete: Callable[[Location], None] | None) -> None:
         make = NewFolder if location.is_local else UploadedFolder
         self.uri = location.uri
-        self._folder = make(location, self._finish, complete)
+        self._complete = complete
+        self._folder = make(location, self._fill)
 
     def __enter__(self) -> Self:
         self.root = self._folder.__enter__()
@@ -55,6 +56,11 @@ class FolderSink:
             with contextlib.suppress(OSError):  # after an error the files are gone
                 self._close()
 
+    def _fill(self, folder: Location) -> None:
+        self._finish()
+        if self._complete is not None:
+            self._complete(folder)
+
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return storage_errors("write", self.uri)
 
@@ -67,9 +73,9 @@ class FolderSink:
 
 @dataclass
 class NewFolder:
-    """The folder of a sink on a local disk; its clean exit calls `finish`, then `complete`, and makes it visible.
+    """The folder of a sink on a local disk; its clean exit calls `fill` with it, and makes it visible.
 
-    An older export there is replaced: a folder with the files that its `result.json` names (see `store_result`; `complete`
+    An older export there is replaced: a folder with the files that its `result.json` names (see `store_result`; `fill`
     wrote it) and no others.
 
     Raises:
@@ -78,8 +84,7 @@ class NewFolder:
     """
 
     location: Location
-    finish: Callable[[], None]
-    complete: Callable[[Location], None] | None = None
+    fill: Callable[[Location], None]
 
     def __post_init__(self) -> None:
         self.path = os.path.realpath(self.location.path)  # of a link, its target is replaced
@@ -95,9 +100,7 @@ class NewFolder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self.finish()
-                if self.complete is not None:
-                    self.complete(self.temporary)
+                self.fill(self.temporary)
                 for name in self.temporary.files():
                     _on_disk(self.temporary.child(name))
                 self._appear()

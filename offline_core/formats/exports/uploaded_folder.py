@@ -25,8 +25,7 @@ class UploadedFolder:
     """
 
     location: Location
-    finish: Callable[[], None]
-    complete: Callable[[Location], None] | None = None
+    fill: Callable[[Location], None]
 
     def __enter__(self) -> Location:
         self._older_files()
@@ -38,9 +37,7 @@ class UploadedFolder:
         with self._disk as path:
             if kind is None:
                 folder = Location.of(path)
-                self.finish()
-                if self.complete is not None:
-                    self.complete(folder)
+                self.fill(folder)
                 with self.location.locked():
                     self._upload(folder)
 

@@ -85,7 +85,7 @@ def tables_of(reader: StepReader) -> list[pa.Table]:
     tables = []
     for batch in reader.batches():
         if isinstance(batch, Unreadable):
-            raise type(batch.error)(str(batch))
+            raise batch.located_error
         tables.append(batch)
     return tables
 
