@@ -246,12 +246,6 @@ def test_a_table_among_them(tmp_path: Path) -> None:
         run_import(tmp_path / "in", tmp_path / "out")
 
 
-def test_the_spaces_come_along(tmp_path: Path) -> None:
-    write_items(tmp_path / "in/x.parquet", [encode(episode(0))])
-    dataset = open_dataset(run_import(tmp_path / "in", tmp_path / "out")[0].dataset.uri)
-    assert (dataset.observation_space, dataset.action_space) == (episode(0).observation_space, episode(0).action_space)
-
-
 # What is declared.
 
 

@@ -62,10 +62,6 @@ def test_files_that_number_their_episodes_alike_are_spread() -> None:
     assert len(parts) == 8
 
 
-def test_a_part_without_rows(tmp_path: Path) -> None:
-    assert read_part(Location.of(str(tmp_path)), 3) is None
-
-
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "00000").write_text("a file where a folder has to be")
     with (

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from offline_core.conversion import preparation
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Unreadable, refuse
-from offline_core.episodes.arrow import read_column
 from offline_core.errors import SchemaError
 from tests.conversion.preparing import prepare, reason, table
 
@@ -29,18 +28,6 @@ def test_rows_know_where_they_come_from() -> None:
     assert good["_source_row"].to_pylist() == [100, 101, 102]
     assert good.column_names == ["obs", "actions", "rewards", "terminateds", "infos", "_source_file", "_source_row"]
     assert [field.name for field in good.schema if field.nullable] == ["infos", "_source_file", "_source_row"]
-
-
-def test_bad_rows_are_named_and_the_others_kept() -> None:
-    rows = table(1000)
-    wrong = [0, 17, 18, 500, 999]
-    rewards = [np.nan if i in wrong else i / 2 for i in range(1000)]
-    good, bad = prepare(rows.set_column(2, "rewards", pa.array(rewards)))
-    assert [(each.uri, each.row, each.rows) for each in bad] == [("there.parquet", 100 + i, 1) for i in wrong]
-    assert {str(each.error) for each in bad} == {"Column 'rewards' is NaN or infinite."}
-    assert good is not None
-    assert good["_source_row"].to_pylist() == [100 + i for i in range(1000) if i not in wrong]
-    np.testing.assert_array_equal(read_column(good, "obs")[:, 0], [i for i in range(1000) if i not in wrong])
 
 
 def test_rows_are_numbered_as_their_file_says() -> None:

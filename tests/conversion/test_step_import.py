@@ -50,13 +50,6 @@ def test_shuffled_rows_in_many_files(tmp_path: Path, format: str, partitions: in
     assert statistics.returns.max == sum(range(1, 9))
 
 
-def test_shuffled_or_not_the_episodes_are_the_same(tmp_path: Path) -> None:
-    in_order = {e.eps_id: e for e in run_import(scattered(tmp_path / "a", ROWS, 1), tmp_path / "1")[1]}
-    for seed in range(3):
-        place = scattered(tmp_path / f"b{seed}", ROWS, 3, seed=seed)
-        assert {e.eps_id: e for e in run_import(place, tmp_path / f"2{seed}", partitions=2)[1]} == in_order
-
-
 @pytest.mark.parametrize("partitions", [None, 1, 3])
 def test_twice_the_same(tmp_path: Path, partitions: int | None) -> None:
     source = scattered(tmp_path / "in", ROWS, 3, seed=0)

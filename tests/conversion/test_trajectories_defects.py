@@ -119,11 +119,6 @@ def test_folders_that_repeat_one_another(order: str) -> None:
     assert nonzero(counts) == {"rows": 15, "steps": 7, "episodes": 2, "duplicates": 8}
 
 
-def test_duplicates_in_one_file_by_t() -> None:
-    _, counts = assembled([*A, A[2], A[2]])
-    assert (counts.steps, counts.duplicates) == (4, 2)
-
-
 def test_infos_and_agents_do_not_hinder() -> None:
     one = [row | {"infos": b"\x81\xa1a\x01", "agent_id": None, "module_id": "p"} for row in A]
     other = [row | {"infos": None} for row in one]
@@ -202,12 +197,6 @@ def test_a_step_really_taken_twice_stays_twice() -> None:
             assert [chr(state) for state in episode.observations] == list("ssssg")
             assert episode.terminated
             assert counts.duplicates == counts.open_ends == 0
-
-
-def test_repeated_states_in_folders_that_repeat_one_another() -> None:
-    rows = without(walk("a", "ssssg"), "t", "tag")
-    [episode], counts = assembled(rows, rows)
-    assert (len(episode), counts.duplicates) == (4, 4)
 
 
 def test_a_cycle_without_an_end() -> None:
