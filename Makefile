@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# tests/conftest.py says what belongs to one worker, and that tests with a Ray of the session come last.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# tests/conftest.py says what belongs to one worker. Three on two cores: many tests wait for processes.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 PACKAGES := -c constraints.txt -e '.[dev,interop]'
 # Where uv finds Torch: beside pip's other wheels, else where builds without CUDA are for a machine without a GPU.
 FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEND=auto)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -31,19 +32,27 @@ def rllib_recordings() -> Path:
     return RECORDINGS
 
 
+_shared_ray = contextlib.ExitStack()
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share the Ray of a worker's session go last, so that the others are seen starting and ending theirs.
+    """Give each file to one worker, where its tests share fixtures, and all tests with the shared Ray to the first one.
 
-    The tests of one file run in one worker, where they share fixtures; those with that Ray are a group of their own.
+    These begin at once, for they take longest; the others are seen starting and ending a Ray of their own.
     """
     for item in items:
-        group = item.path.as_posix()
         if "ray_up" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_ray)
-            group += " with Ray"
+        group = "shared Ray" if item.get_closest_marker("shared_ray") else item.path.as_posix()
         item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("shared_ray") is not None)
+    items.sort(key=lambda item: item.get_closest_marker("shared_ray") is None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End the shared Ray before the first test without it."""
+    if item.get_closest_marker("shared_ray") is None:
+        _shared_ray.close()
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +60,8 @@ def ray_up() -> Iterator[None]:
     """One Ray for all tests that need one."""
     from offline_core.runtime.ray_session import ray_session
 
-    with ray_session():
+    with _shared_ray:
+        _shared_ray.enter_context(ray_session())
         yield
 
 

@@ -136,6 +136,7 @@ def recorded(place: Location) -> list[int]:
     return [record["updates"] for record in read_metrics(place)]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_goes_on_from_the_bucket(
     bucket: str, proxied: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

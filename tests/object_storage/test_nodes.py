@@ -41,6 +41,7 @@ def node(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Iterator[None]:
         cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_nodes_get_locations_and_no_credentials(bucket: str, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with node(monkeypatch):
         monkeypatch.setenv("OFFLINE_FILESYSTEMS", ARCHIVE)
