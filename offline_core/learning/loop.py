@@ -81,7 +81,7 @@ class TrainingLoop:
             return
         paused_at = self.learner.updates
         for epoch in range(self.start.epoch, self.config.optimizer.max_epochs):
-            for window, steps in self._chunks(epoch):
+            for window, steps in self._windows(epoch):
                 self.learner.load(steps)
                 for number, indices in self._batches(epoch, window):
                     begin, gathered = time.perf_counter(), self.learner.gather_seconds
@@ -103,7 +103,7 @@ class TrainingLoop:
         if self.learner.updates != paused_at:
             self._pause(Position(self.config.optimizer.max_epochs))
 
-    def _chunks(self, epoch: int) -> Iterator[tuple[int, Steps]]:
+    def _windows(self, epoch: int) -> Iterator[tuple[int, Steps]]:
         first = self.start.window if epoch == self.start.epoch else 0
         windows = enumerate(self.loader.windows(epoch, first), start=first)
         while True:

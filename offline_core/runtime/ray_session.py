@@ -41,7 +41,10 @@ LOCATION_VARIABLES = (
 )
 """Variables that locate data, sent to a joined cluster. Not the secrets: nodes have their own."""
 
-DATA_VARIABLES = {
+RAY_VARIABLES = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray's C++ prints what Ray also raises, or trivia; the rest is in its log files
     "RAY_DATA_LOG_LEVEL": "CRITICAL",  # what it logs as errors it also raises
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",  # they would disturb this package's
     "RAY_DATA_RAISE_ORIGINAL_MAP_EXCEPTION": "1",  # else an OfflineError arrives as text
@@ -109,11 +112,7 @@ def ray_session() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    _set_up_ray_data()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Ray's C++ prints what Ray also raises, or trivia; the rest is in its log files.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    _set_variables()
     address = os.environ.get("RAY_ADDRESS")
     joins = address not in (None, "", "local")
     if joins:
@@ -271,9 +270,9 @@ def _number(variable: str, least: int) -> int | None:
     return int(text)
 
 
-def _set_up_ray_data() -> None:
-    """Silence Ray, and set Ray Data up: by variables, so that who does not use it does not wait for its import (1 s)."""
-    for name, value in DATA_VARIABLES.items():
+def _set_variables() -> None:
+    """Silence Ray and Ray Data, by variables where possible: importing Ray Data takes a second."""
+    for name, value in RAY_VARIABLES.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
     if data := sys.modules.get("ray.data"):  # which has read them already
