@@ -197,12 +197,10 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
 
 
 def _print(stage: Stage, result: Any) -> None:
-    from flows.results import print_findings, print_result
+    from flows.results import print_findings, print_result, print_settings
 
-    if stage.verb == "check":
-        print_findings(result)
-    else:
-        print_result(result)
+    show: dict[str, Callable[[Any], None]] = {"check": print_findings, "sweep": print_settings}
+    show.get(stage.verb, print_result)(result)
 
 
 def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:

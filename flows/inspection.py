@@ -113,13 +113,22 @@ def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
     return table
 
 
-def _tree(graph: Lineage, number: int = 0) -> Tree:
-    """What a node of the graph is, and below it what it was made from."""
-    tree = Tree(escape(", ".join(label(graph.nodes[number]))))
-    for parent, child in graph.edges:
-        if child == number:
-            tree.add(_tree(graph, parent))
-    return tree
+def _tree(graph: Lineage) -> Tree:
+    """The first node of the graph and below it what it was made from; what several were made from is only named again."""
+    shown: set[int] = set()
+
+    def below(number: int) -> Tree:
+        name, *more = label(graph.nodes[number])
+        if number in shown:
+            return Tree(escape(f"{name}, see above"))
+        shown.add(number)
+        tree = Tree(escape(", ".join([name, *more])))
+        for parent, child in graph.edges:
+            if child == number:
+                tree.add(below(parent))
+        return tree
+
+    return below(0)
 
 
 def _summary(summary: Summary) -> str:

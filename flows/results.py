@@ -13,6 +13,7 @@ from offline_core.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from offline_core.quality.result import QualityReport
+    from offline_core.sweeps.result import SweepResult
 
 _LEFT_OUT = ("columns",)
 """Statistics of columns are for 'offline inspect'."""
@@ -44,6 +45,15 @@ def print_chain(title: str, result: Any) -> None:
     table.add_section()
     table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
     Console().print(table)
+
+
+def print_settings(result: SweepResult) -> None:
+    """The settings of a sweep, the best first."""
+    found = result.table()
+    table = Table(*found.columns, title=f"by {result.score}; intervals of the interquartile mean")
+    for row in found.rows():
+        table.add_row(*("–" if each is None else f"{each:.4g}" if isinstance(each, float) else str(each) for each in row))
+    console_of_output().print(table, f"best: {result.best}")
 
 
 def print_findings(report: QualityReport) -> None:

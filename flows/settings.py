@@ -39,7 +39,9 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
         *groups, last = name.strip().split(".")
         place = values
         for group in groups:
-            place = place.setdefault(group, {})
+            if place.get(group) is None:  # absent, or without a value in the file
+                place[group] = {}
+            place = place[group]
             if not isinstance(place, dict):
                 raise ConfigError(f"The setting {setting!r} goes into {group!r}, which is a value and no group.")
         try:

@@ -14,6 +14,7 @@ from .errors import OfflineError as OfflineError
 from .estimation.config import OffPolicyConfig as OffPolicyConfig
 from .evaluation.config import EvaluationConfig as EvaluationConfig
 from .experts.config import ExpertConfig as ExpertConfig
+from .fine_tuning.config import FineTuneConfig as FineTuneConfig
 from .formats.exports.sample_batch import SampleBatchWriter as SampleBatchWriter
 from .formats.exports.sample_batch_builder import SampleBatchBuilder as SampleBatchBuilder
 from .learning.algorithms.algorithm import Algorithm as Algorithm
@@ -47,6 +48,7 @@ from .stages import estimate as estimate
 from .stages import evaluate as evaluate
 from .stages import export as export
 from .stages import export_policy as export_policy
+from .stages import fine_tune as fine_tune
 from .stages import import_data as import_data
 from .stages import merge as merge
 from .stages import mix as mix
@@ -54,6 +56,8 @@ from .stages import open_dataset as open_dataset
 from .stages import prune as prune
 from .stages import record as record
 from .stages import split as split
+from .stages import sweep as sweep
 from .stages import train as train
 from .stages import train_expert as train_expert
 from .stages import verify as verify
+from .sweeps.config import SweepConfig as SweepConfig

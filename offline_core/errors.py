@@ -24,8 +24,9 @@
     │   └── RayLostError               Ray's process on this machine died
     ├── RecorderError              recorders died more often than allowed
     ├── PromotionError             a policy is not shown to be good enough
-    └── LearningError              training cannot continue
-        └── LearnersLostError      learners died more often than allowed
+    ├── LearningError              training cannot continue
+    │   └── LearnersLostError      learners died more often than allowed
+    └── SweepError                 runs of a sweep failed
 
 A message says what failed, where, and what to do; `uri`, `episode`, `column` and `step` say where as data. Errors that may
 pass (`may_pass`) are worth another attempt; the others would come again.
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 
 class OfflineError(Exception):
@@ -53,7 +54,7 @@ class OfflineError(Exception):
     step: int | None = None
     """The step inside the episode."""
 
-    may_pass: ClassVar[bool] = False
+    may_pass: bool = False
     """The same call may succeed later, with nothing changed."""
 
     def __init__(
@@ -188,6 +189,10 @@ class LearnersLostError(LearningError):
     """Learners died more often than allowed."""
 
     may_pass = True
+
+
+class SweepError(OfflineError):
+    """Runs of a sweep failed; the others are done, and reused by the next call."""
 
 
 @contextlib.contextmanager

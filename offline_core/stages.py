@@ -17,14 +17,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, config_of, latest_of, place_of
 from offline_core.datasets import dataset as datasets
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.errors import ConfigError
-from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.config import EnvironmentSpec
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,20 +40,16 @@ if TYPE_CHECKING:
     from offline_core.evaluation.result import EvaluationResult
     from offline_core.experts.config import ExpertConfig
     from offline_core.experts.result import ExpertResult
+    from offline_core.fine_tuning.config import FineTuneConfig
+    from offline_core.fine_tuning.result import FineTuneResult
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.result import TrainingResult
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
     from offline_core.quality.config import QualityConfig
     from offline_core.quality.result import QualityReport
     from offline_core.recording.config import MixtureConfig, RecordingConfig
-
-Path: TypeAlias = str | os.PathLike[str]
-"""A path, or a URI such as `s3://bucket/runs`."""
-Data: TypeAlias = Path | DatasetRef | datasets.Dataset | BaseModel
-Trained: TypeAlias = Path | BaseModel
-AnyConfig = TypeVar("AnyConfig", bound=Config)
-Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
-"""A config, its fields by name, or None: the defaults."""
+    from offline_core.sweeps.config import SweepConfig
+    from offline_core.sweeps.result import SweepResult
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,7 +74,7 @@ def open_dataset(data: Data, version: int | None = None) -> Dataset:
         VersionNotFoundError: the dataset has no such version.
         CorruptFileError: its manifest cannot be read.
     """
-    uri, known = _place(data)
+    uri, known = place_of(data)
     return _opened(uri, known if version is None else version)
 
 
@@ -96,7 +93,7 @@ def train_expert(
 
     if environment is not None:
         parameters["environment"] = EnvironmentSpec(id=environment) if isinstance(environment, str) else environment
-    return train_expert(_config(ExpertConfig, config, parameters), output=os.fspath(output))
+    return train_expert(config_of(ExpertConfig, config, parameters), output=os.fspath(output))
 
 
 def record(policy: Trained, /, *, output: Path, config: Given[RecordingConfig] = None, **parameters: Any) -> Dataset:
@@ -104,8 +101,8 @@ def record(policy: Trained, /, *, output: Path, config: Given[RecordingConfig] =
     from offline_core.recording.config import RecordingConfig
     from offline_core.recording.record import record_episodes
 
-    parsed = _config(RecordingConfig, config, parameters)
-    return _made(record_episodes(parsed, policy=_checkpoint(policy), output=os.fspath(output)))
+    parsed = config_of(RecordingConfig, config, parameters)
+    return _made(record_episodes(parsed, policy=checkpoint_of(policy), output=os.fspath(output)))
 
 
 def import_data(
@@ -120,7 +117,7 @@ def import_data(
     from offline_core.conversion.config import ImportConfig
     from offline_core.conversion.importing import import_dataset
 
-    parsed = _config(ImportConfig, config, parameters)
+    parsed = config_of(ImportConfig, config, parameters)
     paths = os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
     return _made(import_dataset(parsed, source=paths, output=os.fspath(output)))
 
@@ -130,7 +127,7 @@ def convert(data: Data, /, *, output: Path, config: Given[ConversionConfig] = No
     from offline_core.conversion.config import ConversionConfig
     from offline_core.conversion.converting import convert_table
 
-    parsed, (uri, version) = _config(ConversionConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(ConversionConfig, config, parameters), place_of(data)
     return _made(convert_table(parsed, dataset=uri, version=version, output=os.fspath(output)))
 
 
@@ -154,7 +151,7 @@ def prune(
 
     if isinstance(where, str):
         parameters, where = {"where": where, **parameters}, None
-    parsed, (uri, version) = _config(PruningConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(PruningConfig, config, parameters), place_of(data)
     return _made(prune_dataset(parsed, dataset=uri, version=version, output=os.fspath(output), where=where))
 
 
@@ -163,7 +160,7 @@ def split(data: Data, /, *, output: Path, config: Given[SplitConfig] = None, **p
     from offline_core.curation.config import SplitConfig
     from offline_core.curation.split import split_dataset
 
-    parsed, (uri, version) = _config(SplitConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(SplitConfig, config, parameters), place_of(data)
     result = split_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
     return _made(result, result.train), _made(result, result.held_out)
 
@@ -173,8 +170,8 @@ def merge(datasets: Sequence[Data], /, *, output: Path, config: Given[MergeConfi
     from offline_core.curation.config import MergeConfig
     from offline_core.curation.merge import merge_datasets
 
-    parsed = _config(MergeConfig, config, parameters)
-    return _made(merge_datasets(parsed, datasets=[_latest(each) for each in datasets], output=os.fspath(output)))
+    parsed = config_of(MergeConfig, config, parameters)
+    return _made(merge_datasets(parsed, datasets=[latest_of(each) for each in datasets], output=os.fspath(output)))
 
 
 def mix(
@@ -195,7 +192,7 @@ def mix(
 
     if datasets is not None:
         parameters["datasets"] = {os.fspath(uri): weight for uri, weight in datasets.items()}
-    return _made(mix_datasets(_config(MixtureConfig, config, parameters), output=os.fspath(output)))
+    return _made(mix_datasets(config_of(MixtureConfig, config, parameters), output=os.fspath(output)))
 
 
 def compact(data: Data, /, *, output: Path, config: Given[CompactionConfig] = None, **parameters: Any) -> Dataset:
@@ -203,7 +200,7 @@ def compact(data: Data, /, *, output: Path, config: Given[CompactionConfig] = No
     from offline_core.curation.compact import compact_dataset
     from offline_core.curation.config import CompactionConfig
 
-    parsed, (uri, version) = _config(CompactionConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(CompactionConfig, config, parameters), place_of(data)
     return _made(compact_dataset(parsed, dataset=uri, version=version, output=os.fspath(output)))
 
 
@@ -212,7 +209,7 @@ def check(data: Data, /, *, config: Given[QualityConfig] = None, **parameters: A
     from offline_core.quality.check import check_dataset
     from offline_core.quality.config import QualityConfig
 
-    parsed, (uri, version) = _config(QualityConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(QualityConfig, config, parameters), place_of(data)
     return check_dataset(parsed, dataset=uri, version=version)
 
 
@@ -226,8 +223,50 @@ def train(data: Data, /, *, output: Path, config: Given[TrainingConfig] = None, 
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train_policy
 
-    parsed, (uri, version) = _config(TrainingConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(TrainingConfig, config, parameters), place_of(data)
     return train_policy(parsed, dataset=uri, version=version, output=os.fspath(output))
+
+
+def fine_tune(
+    training: Trained, data: Data, /, *, output: Path, config: Given[FineTuneConfig] = None, **parameters: Any
+) -> FineTuneResult:
+    """Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.
+
+    Arguments:
+        training: its folder, or its result.
+        data: a share of each batch is drawn from it.
+        output: folder of the checkpoint `best`.
+        parameters: fields of `FineTuneConfig`.
+    """
+    from offline_core.fine_tuning.config import FineTuneConfig
+    from offline_core.fine_tuning.fine_tune import fine_tune_policy
+    from offline_core.learning.result import TrainingResult
+    from offline_core.storage.location import Location
+
+    folder = Location.of(training.last).parent.uri if isinstance(training, TrainingResult) else training
+    if isinstance(folder, BaseModel):
+        raise ConfigError(f"a {type(folder).__name__} is not the result of a training; give what offline.train returned")
+    parsed, (uri, version) = config_of(FineTuneConfig, config, parameters), place_of(data)
+    return fine_tune_policy(parsed, training=os.fspath(folder), dataset=uri, version=version, output=os.fspath(output))
+
+
+def sweep(data: Data, /, *, output: Path, config: Given[SweepConfig] = None, **parameters: Any) -> SweepResult:
+    """Train many settings with many seeds, and compare them; `grid={"algorithm": ["bc", "iql"]}, seeds=5`.
+
+    Arguments:
+        output: folder of the runs, each as `train` leaves it.
+        parameters: fields of `SweepConfig`; `training` are the fields of `TrainingConfig` that all settings share.
+
+    Raises:
+        SweepError: runs failed; those that did not are reused by the next call.
+    """
+    from offline_core.sweeps.config import SweepConfig
+    from offline_core.sweeps.sweep import enforce, sweep_settings
+
+    parsed, (uri, version) = config_of(SweepConfig, config, parameters), place_of(data)
+    result = sweep_settings(parsed, dataset=uri, version=version, output=os.fspath(output))
+    enforce(result, parsed)
+    return result
 
 
 def evaluate(policy: Trained, /, *, config: Given[EvaluationConfig] = None, **parameters: Any) -> EvaluationResult:
@@ -235,7 +274,7 @@ def evaluate(policy: Trained, /, *, config: Given[EvaluationConfig] = None, **pa
     from offline_core.evaluation.config import EvaluationConfig
     from offline_core.evaluation.evaluate import evaluate_policy
 
-    return evaluate_policy(_config(EvaluationConfig, config, parameters), policy=_checkpoint(policy))
+    return evaluate_policy(config_of(EvaluationConfig, config, parameters), policy=checkpoint_of(policy))
 
 
 def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] = None, **parameters: Any) -> OffPolicyResult:
@@ -250,8 +289,8 @@ def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] =
     from offline_core.estimation.config import OffPolicyConfig
     from offline_core.estimation.estimate import enforce, estimate_policy
 
-    parsed, (uri, version) = _config(OffPolicyConfig, config, parameters), _place(data)
-    result = estimate_policy(parsed, policy=_checkpoint(policy), dataset=uri, version=version)
+    parsed, (uri, version) = config_of(OffPolicyConfig, config, parameters), place_of(data)
+    result = estimate_policy(parsed, policy=checkpoint_of(policy), dataset=uri, version=version)
     enforce(result, parsed)
     return result
 
@@ -260,7 +299,7 @@ def export(data: Data, /, *, output: Path, config: Given[ExportConfig] = None, *
     """Write a dataset for other programs: Minari, LeRobot, D4RL, RLlib's JSON, or a writer of your own."""
     from offline_core.conversion.exporting import ExportConfig, export_dataset
 
-    parsed, (uri, version) = _config(ExportConfig, config, parameters), _place(data)
+    parsed, (uri, version) = config_of(ExportConfig, config, parameters), place_of(data)
     return export_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
 
 
@@ -271,55 +310,17 @@ def export_policy(
     from offline_core.policies.export import export_policy
     from offline_core.policies.export_config import PolicyExportConfig
 
-    return export_policy(_config(PolicyExportConfig, config, parameters), policy=_checkpoint(policy), output=os.fspath(output))
+    return export_policy(
+        config_of(PolicyExportConfig, config, parameters), policy=checkpoint_of(policy), output=os.fspath(output)
+    )
 
 
 def verify(path: Path | Data) -> Iterator[Verified]:
     """Compare all datasets, checkpoints and results at `path` or below with their hashes, one after the other."""
     from offline_core.datasets.verify import verify
 
-    uri, version = _place(path)
+    uri, version = place_of(path)
     return verify(uri, version)
-
-
-def _config(kind: type[AnyConfig], config: Given[AnyConfig], parameters: dict[str, Any]) -> AnyConfig:
-    if isinstance(config, kind) and not parameters:
-        return config
-    if isinstance(config, Config):
-        if not isinstance(config, kind):
-            raise ConfigError(f"config is a {type(config).__name__}; this stage takes a {kind.__name__}.")
-        config = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(kind, {**(config or {}), **parameters})
-
-
-def _place(data: Data) -> tuple[str, int | None]:
-    """(URI, version) of a dataset; None: the latest version."""
-    if isinstance(data, str | os.PathLike):
-        return os.fspath(data), None
-    if isinstance(data, datasets.Dataset):
-        return data.location.uri, data.manifest.version
-    found = data if isinstance(data, DatasetRef) else getattr(data, "dataset", None)
-    if isinstance(found, DatasetRef):
-        return found.uri, found.version
-    raise ConfigError(f"A {type(data).__name__} names no dataset; give a path, a Dataset, or the result of a stage.")
-
-
-def _latest(data: Data) -> str:
-    """The URI of data that has to be the latest version."""
-    uri, version = _place(data)
-    if version not in (None, 0, *datasets.versions(uri)[-1:]):
-        raise ConfigError(f"{uri} has a later version than {version}, and merge takes the latest; split or prune it first.")
-    return uri
-
-
-def _checkpoint(policy: Trained) -> str:
-    if isinstance(policy, str | os.PathLike):
-        return os.fspath(policy)
-    if isinstance(found := getattr(policy, "checkpoint", None), str):
-        return found
-    raise ConfigError(
-        f"A {type(policy).__name__} names no checkpoint; give its path, or the result of a stage that trained a policy."
-    )
 
 
 def _opened(uri: str, version: int | None, result: BaseModel | None = None) -> Dataset:

@@ -19,15 +19,25 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
+from offline_core.fine_tuning.config import FineTuneConfig
+from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.export_config import Latency, PolicyExportResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
 from offline_core.reporting.card import Card
-from offline_core.reporting.cards import episodes_card, estimates_card, expert_card, quality_card, returns_rows, training_card
+from offline_core.reporting.cards import (
+    episodes_card,
+    estimates_card,
+    expert_card,
+    quality_card,
+    returns_rows,
+    training_card,
+)
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
+from tasks.sweep_card import sweep_settings
 
 
 def _train_expert(result: ExpertResult, config: ExpertConfig, *, output: str) -> Page:
@@ -192,6 +202,22 @@ def _train_policy(result: TrainingResult, config: TrainingConfig, *, output: str
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
 
 
+def _fine_tune_policy(result: FineTuneResult, config: FineTuneConfig, *, output: str, **_: object) -> Page:
+    rows = {
+        "Checkpoint": result.checkpoint,
+        "Return": f"{result.start_return:.1f} at the start, {result.mean_return:.1f} of the best",
+        **returns_rows(result.metrics),
+        "Target": "none" if result.target_return is None else result.target_return,
+        "Target reached": result.reached_target,
+        "Environment steps": result.env_steps,
+        "Updates": result.updates,
+        "Rolled back": f"{result.rollbacks:,} times",
+        "Seconds": result.seconds,
+    }
+    card = expert_card(rows=rows, curve=result.curve, target=result.target_return, title="Fine-tuning")
+    return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
+
+
 def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, *, policy: str) -> Page:
     rows = {
         "Policy": policy,
@@ -265,6 +291,8 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _mix_datasets,
         _export_dataset,
         _train_policy,
+        _fine_tune_policy,
+        sweep_settings,
         _evaluate_policy,
         _estimate_policy,
         _export_policy,

@@ -13,12 +13,9 @@ from pydantic import Field
 from offline_core.conversion.config import ConversionConfig
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.datasets.deriving import derive
-from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
-from offline_core.episodes import columns
-from offline_core.errors import EpisodeError
 from offline_core.runtime.engine import map_items
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_session
@@ -50,8 +47,6 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
     source = open_committed(dataset, version)
 
     def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
-        if config.format == "table" and source.manifest.statistics.episodes:
-            _check_pieces(source)
         shares = _shares(source, config.files.max_bytes_per_file)
         written = []
         with (
@@ -72,23 +67,6 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
 def conversion(config: ConversionConfig) -> Operation:
     """What identifies it: not how fast it is."""
     return Operation.of("convert_table", config, exclude={"engine"})
-
-
-def _check_pieces(source: Dataset) -> None:
-    """Refuses neighbouring pieces of one episode with steps missing between them, as pruning leaves: a table joins them.
-
-    Raises:
-        EpisodeError: names the first.
-    """
-    index = episode_index(source, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH])
-    end = index[columns.T_STARTED] + index[columns.LENGTH]
-    apart = (index[columns.EPS_ID] == index[columns.EPS_ID].shift()) & (index[columns.T_STARTED] > end.shift())
-    if apart.any():
-        row = apart.fill_null(False).arg_true()[0]
-        raise EpisodeError(
-            f"{source.ref} has two pieces of episode {index[columns.EPS_ID][row]}, without steps {end[row - 1]} to "
-            f"{index[columns.T_STARTED][row] - 1} between them; a table would join them. Keep the format episodes."
-        )
 
 
 class _Share(NamedTuple):

@@ -133,9 +133,11 @@ def first_occurrences(sources: Sequence[Dataset], indices: Sequence[pl.DataFrame
     """
     episodes = pl.concat([index.with_columns(pl.lit(i).alias(_SOURCE)) for i, index in enumerate(indices)])
     kept = episodes.select(pl.struct(columns.EPS_ID, columns.T_STARTED, columns.CONTENT).is_first_distinct()).to_series()
-    is_table = sources[0].manifest.format == "table"
-    named = [columns.EPS_ID] if is_table else [columns.EPS_ID, columns.T_STARTED]  # a table's pieces would become one again
-    owners = episodes.filter(kept).group_by(named, maintain_order=True).agg(pl.col(_SOURCE).unique(maintain_order=True))
+    owners = (
+        episodes.filter(kept)
+        .group_by(columns.EPS_ID, columns.T_STARTED, maintain_order=True)
+        .agg(pl.col(_SOURCE).unique(maintain_order=True))
+    )
     clashes = owners.filter(pl.col(_SOURCE).list.len() > 1)
     if len(clashes):
         one, other = (sources[number].location.uri for number in clashes[_SOURCE][0][:2])

@@ -87,6 +87,16 @@ def load_result(
     return result
 
 
+def stored_result(location: Location, model: type[Result]) -> Result | None:
+    """The stored result of whatever stage wrote it, if it is of this kind; None if there is none."""
+    if not location.is_file() or not is_result(location):
+        return None
+    try:
+        return model.model_validate(json.loads(without_checksum(location.read(), location.uri))["result"])
+    except (ValueError, CorruptFileError):
+        return None
+
+
 def is_result(location: Location) -> bool:
     """Whether `store_result` wrote this file."""
     if posixpath.basename(location.path) != RESULT_FILE:

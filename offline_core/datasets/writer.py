@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -95,7 +95,7 @@ class EpisodeWriter:
         metadata = episode_summary(episodes)
         observations = sum(array.nbytes for array in nested.leaves(episodes[0].observations))  # stored again as new_obs
         per_row = (episodes[0].nbytes + observations) / max(1, lengths[0])
-        for start, stop in _groups(np.array(lengths), np.array(lengths) * per_row, self.config):
+        for start, stop in _groups(np.array(lengths), np.array(lengths) * per_row, self.config, metadata[columns.EPS_ID]):
             rows = episodes_to_table(episodes[start:stop])
             self._append(rows, _slice(metadata, start, stop))
 
@@ -107,7 +107,7 @@ class EpisodeWriter:
     def _append_rows(self, rows: pa.Table) -> None:
         metadata = {name: rows[name].to_numpy() for name in columns.EPISODE_SUMMARY}
         sizes = pc.binary_length(rows[columns.ITEM]).to_numpy()
-        for start, stop in _groups(np.ones(len(sizes), int), sizes, self.config):
+        for start, stop in _groups(np.ones(len(sizes), int), sizes, self.config, np.arange(len(sizes))):
             self._append(rows.slice(start, stop - start), _slice(metadata, start, stop))
 
     def write_table(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
@@ -118,7 +118,7 @@ class EpisodeWriter:
         lengths = metadata[columns.LENGTH]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         per_row = rows.nbytes / max(1, rows.num_rows)
-        for start, stop in _groups(lengths, lengths * per_row, self.config):
+        for start, stop in _groups(lengths, lengths * per_row, self.config, metadata[columns.EPS_ID]):
             part = rows.slice(offsets[start], offsets[stop] - offsets[start])
             self._append(part, _slice(metadata, start, stop))
 
@@ -189,16 +189,21 @@ def _add_columns(statistics: StatisticsBuilder, episodes: Sequence[Episode]) -> 
                 statistics.add({name: step_column([episode], name)})
 
 
-def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig) -> list[tuple[int, int]]:
-    """Consecutive episodes that share a row group, as (start, stop) pairs, limited by bytes and by rows."""
+def _groups(rows: np.ndarray, sizes: np.ndarray, config: FilesConfig, names: np.ndarray) -> list[tuple[int, int]]:
+    """Consecutive episodes that share a row group, as (start, stop) pairs, limited by bytes and by rows.
+
+    Two of one name never share it: the pieces of an episode would be read as one out of a row group of steps.
+    """
     limit = config.max_rows_per_file or np.iinfo(np.int64).max
     groups, start, group_rows, group_bytes = [], 0, 0, 0.0
-    for i, (count, size) in enumerate(zip(rows.tolist(), sizes.tolist(), strict=True)):
-        if i > start and (group_rows + count > limit or group_bytes + size > ROW_GROUP_BYTES):
+    present: set[Any] = set()
+    for i, (count, size, name) in enumerate(zip(rows.tolist(), sizes.tolist(), names.tolist(), strict=True)):
+        if i > start and (group_rows + count > limit or group_bytes + size > ROW_GROUP_BYTES or name in present):
             groups.append((start, i))
-            start, group_rows, group_bytes = i, 0, 0.0
+            start, group_rows, group_bytes, present = i, 0, 0.0, set()
         group_rows += count
         group_bytes += size
+        present.add(name)
     return [*groups, (start, len(rows))] if len(rows) else groups
 
 

@@ -103,14 +103,20 @@ class EpisodeBatch:
 
     @classmethod
     def from_table(cls, table: pa.Table, names: Collection[str], *, has_last: bool = False) -> EpisodeBatch:
-        """The rows of a step table, where runs of one `eps_id` are the episodes; without `eps_ids`.
+        """The rows of a step table, where runs of one `eps_id` whose steps follow each other are the episodes.
+
+        It is without `eps_ids`. The table may be of several row groups, in any order.
+
+        Arguments:
+            table: has the columns eps_id, t and `names`; with `has_last` new_obs, too.
 
         Raises:
             SchemaError: a column has nulls, or holds neither numbers nor text.
         """
-        starts = run_starts(table[columns.EPS_ID].combine_chunks())
-        if not len(starts):
+        if not table.num_rows:
             return cls(columns={}, offsets=np.zeros(1, np.int64), has_last=has_last)
+        jumps = np.flatnonzero(np.diff(read_column(table, columns.T)) != 1) + 1
+        starts = np.union1d(run_starts(table[columns.EPS_ID].combine_chunks()), jumps)
         ends = np.append(starts[1:], table.num_rows) - 1
         last = nested.map_leaves(lambda leaf: leaf[ends], read_column(table, columns.NEW_OBS)) if has_last else None
         return cls.from_steps({name: read_column(table, name) for name in names}, ends + 1 - starts, last)

@@ -29,7 +29,7 @@ _NULLABLE = {columns.AGENT_ID, columns.MODULE_ID, columns.RESET_INFOS, columns.C
 
 
 def episodes_to_table(episodes: Sequence[Episode]) -> pa.Table:
-    """The steps of `episodes`, in that order; consecutive pieces of one episode are one again when they are read.
+    """The steps of `episodes`, in that order; of one episode no two pieces, as `table_to_episodes` would join them.
 
     Raises:
         EpisodeError: there is none, one has no steps, or they differ in structure or extras.

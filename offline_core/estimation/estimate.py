@@ -71,12 +71,8 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         return _told(found)
     evaluated = load_policy(policy, manifest)
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
-    for each in (evaluated, *([behaviour] if behaviour else [])):
-        _check_spaces(each, opened)
-    _check_methods(config, evaluated)
+    check_policies(config, evaluated, behaviour, opened)
     weighs = bool(weighing(config.methods))
-    if weighs:
-        _check_behaviour(evaluated, behaviour)
     history = lineage(opened.location.uri, opened.manifest.version)
     squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
     logged = read_logged(
@@ -169,6 +165,19 @@ def _told(result: OffPolicyResult) -> OffPolicyResult:
     where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
     log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
     return result
+
+
+def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | None, dataset: Dataset) -> None:
+    """Check that a policy, trained or not, can be estimated so from this dataset.
+
+    Raises:
+        ConfigError: It does not fit the data, the behaviour or the methods.
+    """
+    for each in (policy, *([behaviour] if behaviour else [])):
+        _check_spaces(each, dataset)
+    _check_methods(config, policy)
+    if weighing(config.methods):
+        _check_behaviour(policy, behaviour)
 
 
 def _check_spaces(policy: Policy, dataset: Dataset) -> None:

@@ -62,12 +62,8 @@ def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, 
         raise not_imported(uri)
     by_column = weighing is not None and weighing.behaviour is None
     with reading(dataset):
-        if by_column and not has_probabilities(dataset):
-            raise SchemaError(
-                f"{uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. Record with "
-                "keep_action_distribution, or map the column that says it at import; or else name the policy that acted, or a "
-                "clone of it (offline train, algorithm bc), by 'behaviour'."
-            )
+        if by_column:
+            check_probabilities(dataset)
         with contextlib.closing(_batches(dataset, policy, by_column, seen)) as batches:
             read = [_weighed(batch, policy, weighing, seen, uri) for batch in batches]
     if not read:
@@ -137,6 +133,20 @@ def _recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
             column=columns.ACTION_LOGP,
         )
     return logs.reshape(len(logs)).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def check_probabilities(dataset: Dataset) -> None:
+    """Check that the episodes of a dataset hold the probabilities of their actions.
+
+    Raises:
+        SchemaError: They do not.
+    """
+    if not has_probabilities(dataset):
+        raise SchemaError(
+            f"{dataset.location.uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. "
+            "Record with keep_action_distribution, or map the column that says it at import; or else name the policy that "
+            "acted, or a clone of it (offline train, algorithm bc), by 'behaviour'."
+        )
 
 
 def has_probabilities(dataset: Dataset) -> bool:

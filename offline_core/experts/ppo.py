@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import optree
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from offline_core.episodes import nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import LearningError
 from offline_core.experts.config import PPOConfig
+from offline_core.experts.flat_parameters import FlatParameters
 from offline_core.experts.gae import advantages
 from offline_core.experts.rollout import Rollout
+from offline_core.learning.learner import share_of_rate
 from offline_core.policies.policy import Policy
 
 
@@ -30,6 +33,8 @@ class Batch(NamedTuple):
     """(B,), mean 0 and standard deviation 1 over the rollout."""
     returns: Tensor
     """(B,), targets of the value function."""
+    values: Tensor
+    """(B,), of the value function before the update."""
 
 
 class Losses(NamedTuple):
@@ -50,16 +55,22 @@ class PPO:
         self.config = config
         self.updates = 0
         self.generator = torch.Generator().manual_seed(seed)
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+        self._parameters = FlatParameters(policy)
+        self.optimizer = torch.optim.Adam([self._parameters.vector], lr=config.learning_rate, eps=1e-5, fused=True)
 
-    def update(self, rollout: Rollout) -> dict[str, float]:
+    def update(self, rollout: Rollout, *, done: float = 0.0) -> dict[str, float]:
         """Learn `num_epochs` times from each step of the rollout; return the mean of each of the `Losses`.
+
+        Arguments:
+            done: share of the training; the learning rate follows it.
 
         Raises:
             LearningError: a loss or a gradient is NaN or infinite.
         """
         self.updates += 1
         batch = make_batch(self.policy, rollout, gamma=self.config.gamma, gae_lambda=self.config.gae_lambda)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate * share_of_rate(self.config.schedule, done)
         history = []
         for part in minibatches(batch, self.config, self.generator):
             losses, gradient_norm = self._step(part)
@@ -74,15 +85,14 @@ class PPO:
         return dict(zip(Losses._fields, means.tolist(), strict=False))
 
     def _step(self, batch: Batch) -> tuple[Losses, Tensor]:
-        losses = ppo_losses(self.policy, batch, clip_range=self.config.clip_range)
-        total = (
-            losses.policy_loss
-            + self.config.value_coefficient * losses.value_loss
-            - self.config.entropy_coefficient * losses.entropy
-        )
-        self.optimizer.zero_grad()
+        config = self.config
+        losses = ppo_losses(self.policy, batch, clip_range=config.clip_range, value_clip_range=config.value_clip_range)
+        total = losses.policy_loss + config.value_coefficient * losses.value_loss
+        if config.entropy_coefficient:
+            total = total - config.entropy_coefficient * losses.entropy
+        self._parameters.zero_grad()
         total.backward()
-        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_gradient_norm)
+        norm = self._parameters.clip(config.max_gradient_norm)
         self.optimizer.step()
         return Losses(*(loss.detach() for loss in losses)), norm
 
@@ -90,34 +100,47 @@ class PPO:
 def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> Iterator[Batch]:
     """All steps in another order in each of `num_epochs`, in equal parts of `minibatch_size` at most."""
     parts = -(-len(batch.returns) // config.minibatch_size)
+    leaves, structure = optree.tree_flatten(cast(Any, batch))
     for _ in range(config.num_epochs):
-        for index in torch.randperm(len(batch.returns), generator=generator).chunk(parts):
-            yield nested.map_leaves(lambda leaf, index=index: leaf[index], batch)
+        order = torch.randperm(len(batch.returns), generator=generator)
+        for part in zip(*(leaf.index_select(0, order).chunk(parts) for leaf in leaves), strict=True):
+            yield cast(Batch, optree.tree_unflatten(structure, part))
 
 
-def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float) -> Losses:
-    """The clipped surrogate (equation 7), the value function's squared error, the entropy, and the KL divergence."""
+def ppo_losses(policy: Policy, batch: Batch, *, clip_range: float, value_clip_range: float | None = None) -> Losses:
+    """The clipped surrogate (equation 7), the value function's squared error, the entropy, and the KL divergence.
+
+    With `value_clip_range`, the error is the larger one of the value and of the value no further than that from the old one
+    (the authors' code; Engstrom et al. 2020, arXiv 2005.12729).
+    """
     inputs, values = policy.inputs_and_values(batch.observations)
     log_ratio = policy.head.log_prob(inputs, batch.actions) - batch.log_probs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+    errors = (values - batch.returns).square()
+    if value_clip_range is not None:
+        near = batch.values + (values - batch.values).clamp(-value_clip_range, value_clip_range)
+        errors = errors.maximum((near - batch.returns).square())
     return Losses(
         policy_loss=-torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean(),
-        value_loss=(values - batch.returns).square().mean(),
+        value_loss=errors.mean(),
         entropy=policy.head.entropy(inputs).mean(),
-        approx_kl=(ratio - 1 - log_ratio).mean(),
+        approx_kl=(ratio - 1 - log_ratio).detach().mean(),
     )
 
 
 @torch.no_grad()
 def make_batch(policy: Policy, rollout: Rollout, *, gamma: float, gae_lambda: float) -> Batch:
-    """The rollout's B ≤ T·N steps, without resets; advantages and returns by the policy's present value function."""
-    values = policy.values(rollout.flat_observations).reshape(-1, rollout.rewards.shape[1])
+    """The rollout's B ≤ T·N steps, without resets; by the policy as it is, which has to be as it was when it played."""
+    shape = rollout.rewards.shape
+    inputs, flat_values = policy.inputs_and_values(rollout.flat_observations)
+    values = flat_values.reshape(-1, shape[1])
+    log_probs = policy.head.log_prob(inputs[: shape.numel()], rollout.actions.flatten(0, 1)).reshape(shape)
     advantage = advantages(
         rollout.rewards, values, terminated=rollout.terminated, truncated=rollout.truncated, gamma=gamma, gae_lambda=gae_lambda
     )
     observations = nested.map_leaves(lambda leaf: leaf[:-1], rollout.observations)
-    everything = Batch(observations, rollout.actions, rollout.log_probs, advantage, advantage + values[:-1])
+    everything = Batch(observations, rollout.actions, log_probs, advantage, advantage + values[:-1], values[:-1])
     batch: Batch = nested.map_leaves(lambda leaf: leaf[rollout.is_step], everything)
     centered = batch.advantages - batch.advantages.mean()
     return batch._replace(advantages=centered / (batch.advantages.std(correction=0) + 1e-8))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import Operation, Parent
+from offline_core.datasets.manifest import FileEntry, Operation, Parent, Statistics
 from offline_core.datasets.prepare import prepared
-from offline_core.datasets.writer import EpisodeWriter
+from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.experts.config import ExpertConfig, ExpertRecording
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
@@ -18,19 +18,19 @@ from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
 
-FOLDER = "recording"
+RECORDING = "recording"
 
 
 class TrainingRecorder:
-    """Plays the policy as it is now, without effect on its learning. `policy_id` of an episode is a hash of the weights."""
+    """Plays the policy as it is now, without effect on its learning. `policy_id` of an episode is a hash of the weights.
 
-    def __init__(self, policy: Policy, config: ExpertConfig, recording: ExpertRecording, writer: EpisodeWriter) -> None:
-        self._policy = policy
-        self._config = config
-        self._recording = recording
-        self._writer = writer
-        self.dataset: DatasetRef | None = None
-        """The recording, once the training has ended."""
+    Each recording has files of its own, so that an expert that was killed goes on with those that are there.
+    """
+
+    def __init__(self, policy: Policy, config: ExpertConfig, recording: ExpertRecording, root: Location) -> None:
+        self._policy, self._config, self._recording, self._root = policy, config, recording, root
+        self.files: list[FileEntry] = []
+        self.statistics = Statistics()
 
     def after(self, rollout: int) -> None:
         """Record after the rollout of this number, if it is one of every `every_rollouts`."""
@@ -39,7 +39,12 @@ class TrainingRecorder:
 
     def record(self, number: int) -> None:
         """Play and write; another number plays other episodes."""
-        with progress(self._recording.episodes, what="record", unit="episode") as bar:
+        with (
+            EpisodeWriter(
+                self._root, f"part-{number:07d}", format=self._recording.format, config=self._recording.files
+            ) as writer,
+            progress(self._recording.episodes, what="record", unit="episode") as bar,
+        ):
             for episodes in play(
                 self._policy,
                 self._config.environment,
@@ -49,15 +54,19 @@ class TrainingRecorder:
                 seed=self._config.seed,
                 explore=True,
             ):
-                self._writer.write(episodes)
+                writer.write(episodes)
                 bar.update(len(episodes))
+        self.files += writer.files
+        self.statistics = self.statistics.merge(writer.statistics)
+
+    def restore(self, files: list[FileEntry], statistics: Statistics) -> None:
+        """Go on with what was recorded before."""
+        self.files, self.statistics = list(files), statistics
 
 
 @contextlib.contextmanager
-def recorder_of(
-    policy: Policy, config: ExpertConfig, output: Location, operation: Operation, parents: list[Parent]
-) -> Iterator[TrainingRecorder | None]:
-    """Record while the block runs, if `config` asks for it; commit a dataset below the expert's folder when it succeeds.
+def recorder_of(policy: Policy, config: ExpertConfig, output: Location) -> Iterator[TrainingRecorder | None]:
+    """Record while the block runs, if `config` asks for it, into a folder below the expert's.
 
     A training that is shorter than `every_rollouts` records its last policy.
 
@@ -67,25 +76,29 @@ def recorder_of(
     if (recording := config.recording) is None:
         yield None
         return
-    uri = output.child(FOLDER).uri
-    with prepared(uri) as root:
-        with EpisodeWriter(root, "part", format=recording.format, config=recording.files) as writer:
-            recorder = TrainingRecorder(policy, config, recording, writer)
-            yield recorder
-            if not writer.metadata:
-                recorder.record(0)
-        spaces = spaces_of(config.environment)
-        recorder.dataset = commit(
-            uri,
-            writer.files,
-            format=recording.format,
-            operation=operation,
-            statistics=writer.statistics,
-            parents=parents,
-            environment=config.environment,
-            observation_space=spaces[0],
-            action_space=spaces[1],
-        ).ref
+    with prepared(output.child(RECORDING).uri) as root:
+        recorder = TrainingRecorder(policy, config, recording, root)
+        yield recorder
+        if not recorder.files:
+            recorder.record(0)
+
+
+def commit_recorded(
+    written: WrittenFiles, uri: str, config: ExpertConfig, operation: Operation, parents: list[Parent]
+) -> DatasetRef:
+    """Commit what was written while an expert learned as the next version of the dataset `uri`."""
+    spaces = spaces_of(config.environment)
+    return commit(
+        uri,
+        written.files,
+        format=written.format,
+        operation=operation,
+        statistics=written.statistics,
+        parents=parents,
+        environment=config.environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    ).ref
 
 
 def weights_digest(policy: Policy) -> str:

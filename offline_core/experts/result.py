@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.runtime.result import PolicyResult
 
@@ -15,9 +17,13 @@ class ExpertResult(PolicyResult):
     """Of the best policy's evaluation."""
     env_steps: int
     """Environment steps learned from, without resets."""
+    updates: int
+    """Of the policy: of ppo one a rollout."""
     seconds: float
     curve: list[tuple[int, float]]
     """(environment steps, mean greedy return) of each evaluation."""
+    snapshots: dict[float, str] = Field({})
+    """The checkpoints of `snapshots_at_returns` that were reached, by return."""
     recording: DatasetRef | None = None
     """The episodes recorded during training, if `recording` is configured."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns, nested
+from offline_core.episodes import nested
 from offline_core.episodes.nested import Nested
 from offline_core.policies.policy import as_tensors
 from offline_core.rollouts.loop import PlayedSteps
@@ -21,8 +21,6 @@ class Rollout:
     """(T + 1, N, …): before each step, and after the last."""
     actions: Tensor
     """(T, N, *action shape)."""
-    log_probs: Tensor
-    """(T, N), float32, of the actions under the policy that chose them."""
     rewards: Tensor
     """(T, N), float32."""
     terminated: Tensor
@@ -39,11 +37,10 @@ class Rollout:
 
     @classmethod
     def of(cls, played: PlayedSteps) -> Rollout:
-        """The steps of a loop that plays with extras."""
+        """The steps of a loop."""
         return cls(
             as_tensors(played.observations),
             torch.from_numpy(played.actions),
-            torch.from_numpy(played.extras[columns.ACTION_LOGP]),
             torch.from_numpy(played.rewards).float(),
             torch.from_numpy(played.terminated),
             torch.from_numpy(played.truncated),

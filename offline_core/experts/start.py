@@ -10,25 +10,29 @@ from offline_core.experts.ppo import make_batch, minibatches
 from offline_core.experts.rollout import Rollout
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import Spaces
 from offline_core.runtime.seeding import derive_seed
 
 
-def first_policy(config: ExpertConfig, spaces: Spaces) -> tuple[Policy, bool]:
+def first_policy(config: ExpertConfig, spaces: Spaces, initial: PolicyManifest | None = None) -> tuple[Policy, bool]:
     """The policy to improve, and whether its value function is new while the policy is not.
 
     `initial_policy` keeps its network and its spaces, whose bounds are the units of its actions.
 
+    Arguments:
+        initial: the manifest of `initial_policy`, if it was read before.
+
     Raises:
-        CheckpointError: `initial_policy` is not a checkpoint.
+        CheckpointError: `initial_policy` is not a checkpoint, or not that of the manifest any more.
         ConfigError: it does not fit the environment or `network`, or PPO cannot train such a policy.
     """
     seed = derive_seed(config.seed, "weights")
     if config.initial_policy is None:
         policy, fresh = Policy(*spaces, config.network, value_function=True, seed=seed), False
     else:
-        policy = load_policy(config.initial_policy)
+        policy = load_policy(config.initial_policy, initial)
         policy.check_spaces(config.environment.id, spaces)
         if config.network not in (policy.network, NetworkConfig()):
             raise ConfigError(
@@ -55,7 +59,7 @@ def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[s
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "values"))
     for part in minibatches(batch, config.ppo, generator):
         loss = (policy.values(part.observations) - part.returns).square().mean()
-        policy.zero_grad()
+        policy.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
     return {"value_loss": loss.item()}

@@ -1,153 +1,102 @@
-"""Train an expert with PPO: play, learn and evaluate until the policy is good enough."""
+"""Train an expert: play, learn and evaluate until the policy is good enough."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import time
-from collections.abc import Iterator
-
-from gymnasium.vector import VectorEnv
 
 from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.datasets.manifest import Operation, identity_of
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.datasets.writer import WrittenFiles
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
-from offline_core.evaluation.result import FOLLOWED
 from offline_core.experts.config import ExpertConfig
-from offline_core.experts.ppo import PPO
-from offline_core.experts.recording import recorder_of
+from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.experts.result import ExpertResult
-from offline_core.experts.rollout import Rollout
-from offline_core.experts.start import first_policy, fit_values
-from offline_core.policies.checkpoint import save_policy
+from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
+from offline_core.learning.learner import isolated_torch
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
-from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
-from offline_core.rollouts.loop import EnvironmentLoop
-from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.code_permission import remember_code
-from offline_core.runtime.progress import progress
-from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.torch_threads import torch_threads
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.jsonl"
-
 
 def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
-    """Train with PPO until the mean greedy return reaches the target, or the steps are used up.
+    """Train with PPO, SAC or TD3 until the mean greedy return reaches the target, or the steps are used up.
 
     An `initial_policy` is evaluated first, so the result is never worse. The same `config` makes the same policy, to the
     bit, on the same machine and number of Torch threads.
 
-        <output>/best            the checkpoint with the best evaluation so far, replaced at each improvement
-        <output>/recording       a dataset of episodes played during training, if `config.recording` is set
-        <output>/metrics.jsonl   one line an evaluation
-        <output>/result.json     the result, which the same call reuses
+        <output>/best               the checkpoint with the best evaluation so far, replaced at each improvement
+        <output>/snapshots/<return> the first policies that reached `config.snapshots_at_returns`
+        <output>/recording          a dataset of episodes played during training, if `config.recording` is set
+        <output>/metrics.jsonl      one line an evaluation
+        <output>/checkpoints        the last two states of an unfinished training
+        <output>/result.json        the result, which the same call reuses
+
+    A training that was killed goes on from its last state when it is called again. Environments cannot be stored, so new
+    episodes begin there, and the policy differs from that of an unbroken training.
 
     Raises:
-        ConfigError: the environment is unknown, its spaces are not supported, or `initial_policy` has others; nothing is
-            written.
-        CheckpointError: `initial_policy` is not a checkpoint.
+        ConfigError: the environment is unknown or not installed, its spaces are not supported, or `initial_policy` has others;
+            nothing is written.
+        CheckpointError: `initial_policy` is not a checkpoint, or was replaced meanwhile.
         StorageError: `output` cannot be written; found before training.
         BusyError: another run is writing to `output`.
         LearningError: the loss became NaN or infinite.
     """
     remember_code(config)
-    parents, location = _parents(config), Location.of(output)
-    operation = Operation.of("train_expert", config, version=2, exclude={"initial_policy"})
+    location, uri = Location.of(output), config.initial_policy
+    initial = None if uri is None else read_policy_manifest(uri)
+    parents = [] if uri is None or initial is None else [initial.parent_entry(uri)]
+    operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := _found(place, identity):
         return found
-    env = make_vector_env(config.environment, min(config.num_envs, config.total_steps))
-    with contextlib.closing(env), torch_threads(config.torch_threads), contextlib.ExitStack() as stack:
-        policy, fresh_values = first_policy(config, (env.single_observation_space, env.single_action_space))
+    env = make_vector_env(config.environment, config.copies)
+    with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
+        learner = make_learner(config, env, initial)
         stack.enter_context(location.make_folder().locked())
         if found := _found(place, identity):
             return found  # another run made it meanwhile
-        started = time.perf_counter()
         invalidate_result(place)
-        target = config.target_return if config.target_return is not None else reward_threshold(config.environment)
-        best: dict[str, float] = {}
-        lines: list[dict[str, float]] = []
-        with (
-            recorder_of(policy, config, location, operation, parents) as recorder,
-            progress(config.total_steps, what="train expert", unit="step") as bar,
-        ):
-            learning = _learn(policy, env, config, fresh_values=fresh_values)
-            for number, (env_steps, losses) in enumerate(learning, start=0 if parents else 1):
-                bar.to(env_steps)
-                if recorder is not None:
-                    recorder.after(number)
-                if number % config.evaluation_interval and _has_steps_left(env, env_steps, config):
-                    continue
-                metrics = _evaluate(policy, config)
-                score = metrics["episode_return_mean"]
-                played = {name: metrics[name] for name in FOLLOWED if name in metrics}
-                lines.append({"env_steps": env_steps, **played, **losses, "seconds": time.perf_counter() - started})
-                bar.note(mean_return=score)
-                if not best or score > best["episode_return_mean"]:
-                    best = metrics
-                    checkpoint = save_policy(
-                        policy,
-                        location.child("best").uri,
-                        operation=operation,
-                        environment=config.environment,
-                        parents=parents,
-                        metrics=metrics,
-                    )
-                if target is not None and score >= target:
-                    break
-        location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        with recorder_of(learner.policy, config, location) as recorder:
+            run = ExpertRun(
+                config,
+                learner,
+                location,
+                environment=config.environment,
+                target=reward_threshold(config.environment) if config.target_return is None else config.target_return,
+                operation=operation,
+                parents=parents,
+                identity=identity,
+                recorder=recorder,
+            )
+            run.run()
+        recording = None
+        if recorder is not None and config.recording is not None:
+            written = WrittenFiles(config.recording.format, recorder.files, recorder.statistics)
+            recording = commit_recorded(written, location.child(RECORDING).uri, config, operation, parents)
+        best = location.child(BEST).uri
         result = ExpertResult(
-            checkpoint=location.child("best").uri,
-            reached_target=target is None or best["episode_return_mean"] >= target,
-            target_return=target,
-            metrics=best,
-            env_steps=env_steps,
-            recording=recorder and recorder.dataset,
-            seconds=time.perf_counter() - started,
-            curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in lines],
+            checkpoint=best,
+            reached_target=run.reached_target,
+            target_return=run.target,
+            metrics=run.best,
+            env_steps=learner.env_steps,
+            updates=learner.updates,
+            recording=recording,
+            snapshots={reached: location.child(snapshot_name(reached)).uri for reached in sorted(run.snapshots)},
+            seconds=run.seconds,
+            curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
         )
-        store_result(place, identity, result, fingerprints={result.checkpoint: checkpoint.fingerprint})
+        made = [best, *result.snapshots.values()]
+        store_result(place, identity, result, fingerprints={uri: read_policy_manifest(uri).fingerprint for uri in made})
+        run.states.clear()
     _report(result)
     return result
-
-
-def _learn(
-    policy: Policy, env: VectorEnv, config: ExpertConfig, *, fresh_values: bool
-) -> Iterator[tuple[int, dict[str, float]]]:
-    """Improve the policy; yield (environment steps so far, losses) after each rollout, until the steps are used up.
-
-    The first yield of an initial policy comes before any update. If its value function is new, the first rollout fits only
-    that.
-    """
-    loop = EnvironmentLoop(env, policy, seed=config.seed, explore=True, with_extras=True)
-    ppo = PPO(policy, config.ppo, seed=derive_seed(config.seed, "minibatches"))
-    env_steps = 0
-    if config.initial_policy is not None:
-        yield env_steps, {}
-    while _has_steps_left(env, env_steps, config):
-        rollout = Rollout.of(loop.take(config.rollout_steps, max_env_steps=config.total_steps - env_steps))
-        losses = fit_values(policy, rollout, config) if fresh_values and not env_steps else ppo.update(rollout)
-        env_steps += int(rollout.is_step.sum())
-        yield env_steps, losses
-        if policy.network.normalize_observations:  # after the update, which has to see what the policy saw
-            policy.encoder.update_statistics(rollout.flat_observations)
-
-
-def _has_steps_left(env: VectorEnv, env_steps: int, config: ExpertConfig) -> bool:
-    """Whether all copies, which step together, may take another step."""
-    return env_steps + env.num_envs <= config.total_steps
-
-
-def _evaluate(policy: Policy, config: ExpertConfig) -> dict[str, float]:
-    seed = derive_seed(config.seed, "evaluation")
-    return rollouts(policy, config.environment, episodes=config.evaluation_episodes, seed=seed).metrics
 
 
 def _found(place: Location, identity: str) -> ExpertResult | None:
@@ -160,11 +109,6 @@ def _found(place: Location, identity: str) -> ExpertResult | None:
     except (DatasetNotFoundError, VersionNotFoundError):
         return None
     return found
-
-
-def _parents(config: ExpertConfig) -> list[Parent]:
-    uri = config.initial_policy
-    return [] if uri is None else [read_policy_manifest(uri).parent_entry(uri)]
 
 
 def _report(result: ExpertResult) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from offline_core.formats.sources.opening import SourceConfig
 from offline_core.learning.algorithms.registry import AlgorithmChoice
+from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
@@ -19,16 +20,45 @@ from offline_core.runtime.user_code import UserCode
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 
 
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class NetworkRate(Config):
+    """How fast one network learns."""
+
+    learning_rate: float | None = Field(
+        None, ge=1e-8, le=10.0, title="Learning rate", description="Step size. None: that of all networks."
+    )
+    schedule: Schedule | None = Field(
+        None, title="Schedule", description="How the learning rate falls. None: as that of all networks."
+    )
+
+
 class OptimizerConfig(Config):
     """Adam and its batches."""
 
     learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
+    schedule: Schedule = Field(
         "constant", description="How the learning rate falls from its value to zero over all epochs; constant: it does not."
+    )
+    networks: dict[str, NetworkRate] = Field(
+        {},
+        exclude_if=operator.not_,
+        title="Networks",
+        description='Rates of single networks, as JSON: {"policy": {"learning_rate": 1e-4, "schedule": "cosine"}}. Others are '
+        "value, critics and log_temperature, as far as the algorithm has them.",
     )
     warmup_updates: int = Field(0, ge=0, title="Warm-up", description="Updates over which the learning rate rises from zero.")
     batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
+    max_updates: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        title="Updates",
+        exclude_if=lambda updates: updates is None,
+        description="Updates, at most; max_epochs does not count then. None: max_epochs passes.",
+    )
     updates_per_iteration: int | None = Field(
         200,
         ge=1,
@@ -147,6 +177,17 @@ class PrelearnerOptions(Config):
         return self.resources | memory | kind
 
 
+class RewardsConfig(Config):
+    """What rewards are learned as: scale · reward + shift."""
+
+    scale: float | Literal["return_range"] = Field(
+        1.0,
+        description="Factor of each reward. return_range: 1000 over the difference of the best and the worst return of the "
+        "dataset.",
+    )
+    shift: float = Field(0.0, description="Added to each reward, after the factor.")
+
+
 class DataConfig(Config):
     """How the dataset is read, and where it waits."""
 
@@ -185,6 +226,12 @@ class DataConfig(Config):
         exclude_if=lambda buffer: buffer is None,
         title="Replay buffer",
         description="Draw batches from the episodes that were read last. None: learn from each step once an epoch.",
+    )
+    rewards: RewardsConfig = Field(
+        RewardsConfig(),
+        exclude_if=lambda rewards: rewards == RewardsConfig(),
+        title="Rewards",
+        description="What rewards are learned as; the data stays as it is.",
     )
     allow_lost_terminations: bool = Field(
         False,
@@ -250,9 +297,19 @@ class ComputeConfig(Config):
         return self.learners
 
 
+def _list_presets(schema: dict[str, Any]) -> None:
+    schema["examples"] = sorted({name for of_one in PRESETS.values() for name in of_one})
+
+
 class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
+    preset: Annotated[str | None, Field(json_schema_extra=_list_presets)] = Field(
+        None,
+        title="Preset",
+        exclude=True,
+        description="Settings of the algorithm's paper, below those that are given here: locomotion, … None: the defaults.",
+    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")
     sequences: SequencesConfig = Field(SequencesConfig(), title="Sequences", description="For recurrent networks only.")
@@ -262,6 +319,11 @@ class TrainingConfig(AlgorithmChoice):
     )
     data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
     compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, values: Any) -> Any:
+        return with_preset(values, cls) if isinstance(values, dict) and values.get("preset") else values
 
     @model_validator(mode="after")
     def _a_buffer_that_holds_a_batch(self) -> TrainingConfig:

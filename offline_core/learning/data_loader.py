@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
@@ -75,29 +76,43 @@ class DataLoader(Protocol):
         """Windows of whole episodes, from number `first` on; together all steps of the dataset, each once."""
 
 
-class InMemoryLoader:
-    """The whole dataset in memory.
+class ResidentLoader:
+    """The whole dataset in memory, as another loader read it.
 
-    Memory: the columns once, and once more while they are joined.
+    Memory: none but what algorithms add. The arrays may be those of other runs, and such that cannot be written to.
     """
 
     resident = True
+
+    def __init__(self, batch: EpisodeBatch) -> None:
+        self.read = ReadSoFar()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            self._steps = Steps.of(batch)
+
+    def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
+        if first == 0:
+            yield self._steps
+
+
+class InMemoryLoader(ResidentLoader):
+    """Reads the whole dataset into memory.
+
+    Memory: the columns once, and once more while they are joined.
+    """
 
     def __init__(
         self, batches: Iterable[EpisodeBatch], *, where: str = "The dataset", expected_steps: int | None = None
     ) -> None:
         found: list[EpisodeBatch] = []
-        self.read = ReadSoFar()
+        read = ReadSoFar()
         with progress(expected_steps, what="load", unit="step") as bar:
-            for batch in self.read.timed(batches):
+            for batch in read.timed(batches):
                 found.append(batch)
-                bar.to(self.read.steps)
-        self._steps = Steps.of(joined(found, where))
+                bar.to(read.steps)
+        super().__init__(joined(found, where))
+        self.read = read
         check_steps(len(self._steps), expected_steps, where)
-
-    def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
-        if first == 0:
-            yield self._steps
 
 
 class StreamingLoader:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns, nested
-from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
-from offline_core.learning.config import OptimizerConfig, TrainingConfig
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm, evaluating, network_of
+from offline_core.learning.config import NetworkRate, OptimizerConfig, Schedule, TrainingConfig
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.runtime.seeding import derive_seed
@@ -35,7 +36,7 @@ class Learner:
 
     Arguments:
         algorithm: updated in place.
-        total_steps: of all epochs; the schedule of the learning rate follows the share that is done.
+        total_steps: of all epochs. The schedule of the learning rate follows the share that is done, or that of max_updates.
         rank, world: of this learner; with several, the process group exists.
     """
 
@@ -56,12 +57,14 @@ class Learner:
         self._autocast = config.compute.bfloat16
         self._forward: Any = self.algorithm
         if world > 1:
-            self._forward = torch.nn.parallel.DistributedDataParallel(self._forward, broadcast_buffers=False)
+            self._forward = torch.nn.parallel.DistributedDataParallel(
+                self._forward, broadcast_buffers=False, find_unused_parameters=algorithm.skips_networks
+            )
         if config.compute.compile:
             self._forward = torch.compile(self._forward)
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.Adam(trained, lr=config.optimizer.learning_rate, fused=True)
         self._optimizer_config = config.optimizer
+        self.optimizer = torch.optim.Adam(parameter_groups(algorithm, config.optimizer), fused=True)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
@@ -72,8 +75,9 @@ class Learner:
         self._refresh_interval = 0
         self._batch: Batch = {}
         self.gather_seconds = 0.0
-        self._sums: dict[str, Tensor] = {}
-        self._window_updates = 0
+        self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
+        """By the names of metrics: their sums, and of how many updates."""
+        self._extremes: dict[str, Tensor] = {}
 
     def load(self, steps: Steps) -> None:
         """Take the steps of the next updates."""
@@ -112,22 +116,34 @@ class Learner:
         return self._steps.indices(self.spec)
 
     def update(self, indices: Tensor) -> bool:
-        """Make one gradient step on this learner's share of a global batch; False if the loss is NaN or infinite.
+        """Make one gradient step on this learner's share of the global batch at these indices of the loaded steps.
 
-        Metrics are added up, as tensors.
+        Metrics are added up, as tensors. False if the loss is NaN or infinite.
         """
         assert self._steps is not None
         if self._refresh_interval:
             self._targets_age_updates += 1
             if not 0 < self._targets_age_updates < self._refresh_interval:
                 self._refresh()
-        torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
         begin = time.perf_counter()
         total = self._steps.count(indices, self.spec)
-        self._batch = batch = self._steps.batch(indices[self.rank :: self.world], self.spec)
+        batch = self._steps.batch(indices[self.rank :: self.world], self.spec)
         self.gather_seconds += time.perf_counter() - begin
+        return self.update_on(batch, total, indices=indices)
+
+    def update_on(self, batch: Batch, total: int, *, indices: Tensor | None = None) -> bool:
+        """Make one gradient step on this learner's share of a batch; False if the loss is NaN or infinite.
+
+        Arguments:
+            batch: flat columns, with all that the algorithm names.
+            total: steps of the global batch.
+            indices: of the global batch in the loaded steps; None: it is not of those.
+        """
+        torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
+        self.algorithm.before_update(self.updates)
+        self._batch = batch
         mask = batch.get(MASK)
-        importance = None if self.drawing is None else self.drawing.importance(indices)
+        importance = None if self.drawing is None or indices is None else self.drawing.importance(indices)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
             output = self._forward(self.nested(batch, flatten=mask is not None))
         weights = torch.full_like(output.loss, 1 / total) if mask is None else mask.flatten() / total
@@ -144,12 +160,15 @@ class Learner:
         if self._max_gradient_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
             metrics["gradient_norm"] = norm.expand_as(output.loss)
+        updates = self._optimizer_config.max_updates
+        done = self.steps / max(1, self._total_steps) if updates is None else self.updates / updates
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self._optimizer_config, self.updates, self.steps / max(1, self._total_steps))
+            group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
-        if self.drawing is not None and self.drawing.prioritized:
+        if self.drawing is not None and self.drawing.prioritized and indices is not None:
             self.drawing.learned(indices, self._of_all(output.errors, len(indices)))
         self.updates += 1
+        self.algorithm.updates = self.updates
         self.steps += total
         return self._accumulate({name: value.detach() for name, value in metrics.items()}, means_by)
 
@@ -166,34 +185,37 @@ class Learner:
         return self._batch
 
     def _accumulate(self, metrics: dict[str, Tensor], weights: Tensor) -> bool:
-        means = {name: (value * weights).sum() for name, value in metrics.items() if name[-4:] not in _EXTREMES}
+        averaged = tuple(name for name in metrics if name[-4:] not in _EXTREMES)
+        packed = torch.stack([metrics[name] for name in averaged]) @ weights
         if self.world > 1:
-            packed = torch.stack(list(means.values()))
             torch.distributed.all_reduce(packed)
-            means = dict(zip(means, packed, strict=True))
+        means = dict(zip(averaged, packed.unbind(), strict=True))
         self.algorithm.after_update(means)
-        for name, value in means.items():
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        so_far, updates = self._sums.get(averaged, (torch.zeros_like(packed), 0))
+        self._sums[averaged] = packed + so_far, updates + 1
         for name, value in metrics.items():
             if name[-4:] in _EXTREMES:
                 extreme, none = _EXTREMES[name[-4:]]
-                so_far = self._sums.get(name, value.new_full((1,), none))
-                self._sums[name] = extreme(torch.cat([so_far, value.where(weights > 0, none)]), 0, keepdim=True)
-        self._window_updates += 1
+                found = self._extremes.get(name, value.new_full((1,), none))
+                self._extremes[name] = extreme(torch.cat([found, value.where(weights > 0, none)]), 0, keepdim=True)
         return self.device.type != "cpu" or bool(means["loss"].isfinite())  # a GPU would wait; `take_metrics` tells later
 
     def take_metrics(self) -> dict[str, float]:
-        """Return the metrics since the last call, as means over the updates and steps."""
-        means = {}
-        for name, value in self._sums.items():
-            if name[-4:] in _EXTREMES:
-                if self.world > 1:
-                    op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
-                    torch.distributed.all_reduce(value, op)
-                means[name] = float(value)
-            else:
-                means[name] = float(value) / self._window_updates
-        self._sums, self._window_updates = {}, 0
+        """Return the metrics since the last call, as means over the updates that had them; none without updates."""
+        if not self._sums:
+            return {}
+        sums: dict[str, float] = {}
+        updates: dict[str, int] = {}
+        for names, (values, number) in self._sums.items():
+            for name, value in zip(names, values.tolist(), strict=True):
+                sums[name], updates[name] = sums.get(name, 0.0) + value, updates.get(name, 0) + number
+        means = {name: value / updates[name] for name, value in sums.items()}
+        for name, extreme in self._extremes.items():
+            if self.world > 1:
+                op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
+                torch.distributed.all_reduce(extreme, op)
+            means[name] = float(extreme)
+        self._sums, self._extremes = {}, {}
         return self.algorithm.log_metrics(means)
 
     @torch.no_grad()
@@ -232,8 +254,7 @@ class Learner:
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""
         state = {f"algorithm.{name}": tensor for name, tensor in self.algorithm.state_dict().items()}
-        for number, entry in self.optimizer.state_dict()["state"].items():
-            state |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in entry.items()}
+        state |= optimizer_tensors(self.optimizer)
         if self._refresh_interval:
             state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
             state["targets_age_updates"] = torch.tensor(self._targets_age_updates)
@@ -253,14 +274,9 @@ class Learner:
         if "targets_age_updates" in state and within_window:
             self._refreshed_by = _below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
-        adam: dict[int, dict[str, Tensor]] = {}
-        for key, value in state.items():
-            if key.startswith("optimizer."):
-                _, number, name = key.split(".", 2)
-                adam.setdefault(int(number), {})[name] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": adam, "param_groups": groups})
+        restore_optimizer(self.optimizer, state)
         self.updates, self.steps = updates, steps
+        self.algorithm.before_update(updates)
 
 
 def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
@@ -273,16 +289,56 @@ def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
     )
 
 
-def learning_rate(config: OptimizerConfig, update: int, done: float) -> float:
-    """Return the rate of this update, counted from 0, when this share of the training is done."""
+def parameter_groups(algorithm: Algorithm, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
+
+    Raises:
+        ConfigError: The algorithm has no such network.
+    """
+    groups: dict[str, list[torch.nn.Parameter]] = {}
+    names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
+    if unknown := sorted(config.networks.keys() - names):
+        raise ConfigError(
+            f"networks names {', '.join(unknown)}; the networks of {type(algorithm).__name__} are {', '.join(names)}."
+        )
+    for name, parameter in algorithm.named_parameters():
+        if parameter.requires_grad:
+            network = network_of(name)
+            groups.setdefault(network if network in config.networks else "", []).append(parameter)
+    return [{"params": parameters, "network": network} for network, parameters in groups.items()]
+
+
+def learning_rate(config: OptimizerConfig, network: str, update: int, done: float) -> float:
+    """Return the rate of a network in this update, counted from 0, when this share of the training is done."""
+    own = config.networks.get(network, NetworkRate())
+    rate = config.learning_rate if own.learning_rate is None else own.learning_rate
     warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
+    return rate * warm * share_of_rate(own.schedule or config.schedule, done)
+
+
+def share_of_rate(schedule: Schedule, done: float) -> float:
+    """Return what a schedule has left of a learning rate when this share of the training is done."""
     left = 1 - min(1.0, done)
-    falling = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}
-    return config.learning_rate * warm * falling[config.schedule]
+    return {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[schedule]
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return what an optimiser remembers of its parameters, as `optimizer.<number>.<name>`."""
+    entries = optimizer.state_dict()["state"].items()
+    return {f"optimizer.{number}.{name}": torch.as_tensor(value) for number, entry in entries for name, value in entry.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """Restore what `optimizer_tensors` returned; other tensors of `state` are ignored."""
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, value in _below(state, "optimizer.").items():
+        number, name = key.split(".", 1)
+        entries.setdefault(int(number), {})[name] = value.clone()  # Torch would write into it
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 @contextlib.contextmanager

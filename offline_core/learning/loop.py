@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,11 +77,14 @@ class TrainingLoop:
         Raises:
             LearningError: The loss is NaN or infinite, or the first learner stopped.
         """
-        interval = self.config.optimizer.updates_per_iteration
+        interval, updates = self.config.optimizer.updates_per_iteration, self.config.optimizer.max_updates
+        epochs = itertools.count(self.start.epoch) if updates else range(self.start.epoch, self.config.optimizer.max_epochs)
         if self._agreed(lambda monitor: monitor.ended):
             return
         paused_at = self.learner.updates
-        for epoch in range(self.start.epoch, self.config.optimizer.max_epochs):
+        if updates and paused_at >= updates:
+            return
+        for epoch in epochs:
             for window, steps in self._windows(epoch):
                 self.learner.load(steps)
                 for number, indices in self._batches(epoch, window):
@@ -92,9 +96,10 @@ class TrainingLoop:
                     if not finite:
                         self._stop()
                         return
-                    if interval and self.learner.updates % interval == 0:
+                    last = self.learner.updates == updates
+                    if last or (interval and self.learner.updates % interval == 0):
                         paused_at = self.learner.updates
-                        if self._pause(Position(epoch, window, number + 1)):
+                        if self._pause(Position(epoch, window, number + 1)) or last:
                             return
             if not interval:
                 paused_at = self.learner.updates

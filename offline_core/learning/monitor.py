@@ -50,7 +50,7 @@ class TrainingMonitor:
         learner: Learner,
         evaluations: Evaluations | None,
         held_out_loss: Callable[[], float] | None,
-        states: States,
+        states: States[TrainingState],
         metrics: MetricsLog,
         loader: DataLoader,
         seconds: Seconds,

@@ -84,7 +84,7 @@ class Costs:
         """Add the amount of work of a run to measured costs."""
         return cls(
             steps=run.steps,
-            epochs=run.config.optimizer.max_epochs,
+            epochs=max(1, math.ceil(run.total_steps / run.epoch_steps)),
             epoch_steps=run.epoch_steps,
             batch_steps=run.config.optimizer.batch_size,
             streamed=run.streamed,

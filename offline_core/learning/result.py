@@ -14,6 +14,7 @@ class TrainingResult(PolicyResult):
     checkpoint: str = Field(description="The policy to use: the best one evaluated, the last one if none was.")
     last_checkpoint: str = Field(description="The policy at the end.")
     kept_checkpoints: list[str] = Field([], description="The policies of every so many iterations, if they were to be kept.")
+    networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
     updates: int
     steps: int = Field(description="Steps learned from, each epoch counted anew.")

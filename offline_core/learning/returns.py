@@ -13,6 +13,10 @@ from offline_core.learning.steps import Steps
 
 N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"
 """(R,) float32: the discounted rewards of the next m steps, and what the value after them counts: γ^m, 0 once terminated."""
+RETURNS_TO_GO = "returns_to_go"
+"""(R,) float32: the discounted rewards to the end of the episode."""
+NEW_ACTIONS, HAS_NEW_ACTIONS = "new_actions", "has_new_actions"
+"""(R, *action shape) and (R,) bool: the recorded action at `new_obs`, and whether there is one: an episode's end has none."""
 
 
 def steps_left(steps: Steps) -> Tensor:

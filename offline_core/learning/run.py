@@ -13,21 +13,23 @@ import torch
 
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.episodes import EpisodeBatch
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.data_loader import DataLoader, ResidentLoader, joined, without_seconds
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.learner import Learner, isolated_torch
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingMonitor, resubmit
+from offline_core.learning.networks import save_networks
 from offline_core.learning.observed import take_statistics
 from offline_core.learning.planning import Costs
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.source import Counts, Source, make_data_loader
+from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
 from offline_core.learning.state import Position, States, TrainingState
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
@@ -51,6 +53,12 @@ _SPEED_ONLY = {
 """Parameters that do not change the policy, or are recorded otherwise: no part of its operation."""
 
 _OF_STREAMS = {"window_steps"}
+
+
+def decisive(config: TrainingConfig) -> dict[str, Any]:
+    """Return the parameters that decide what is learned, as JSON: no other algorithm's, and none that only cost time."""
+    settings = config.model_dump(mode="json", exclude=_SPEED_ONLY)
+    return {name: value for name, value in settings.items() if name == config.algorithm or name not in algorithm_configs()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +106,7 @@ class Run:
     @property
     def operation(self) -> Operation:
         """The operation that makes the policy, without parameters that have no effect on it."""
-        settings = self.config.model_dump(mode="json", exclude=_SPEED_ONLY)
-        settings = {
-            name: value for name, value in settings.items() if name == self.config.algorithm or name not in algorithm_configs()
-        }
+        settings = decisive(self.config)
         settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
         if not self.streamed or self.config.data.buffer is not None:
             settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
@@ -133,7 +138,16 @@ class Run:
     @property
     def total_updates(self) -> int:
         """Approximate updates to the last epoch, for progress bars."""
-        return self.config.optimizer.max_epochs * math.ceil(self.epoch_steps / self.config.optimizer.batch_size)
+        optimizer = self.config.optimizer
+        return optimizer.max_updates or optimizer.max_epochs * math.ceil(self.epoch_steps / optimizer.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps learned from, at most."""
+        optimizer = self.config.optimizer
+        if optimizer.max_updates is not None:
+            return optimizer.max_updates * optimizer.batch_size
+        return optimizer.max_epochs * self.epoch_steps
 
     @property
     def epoch_steps(self) -> int:
@@ -158,9 +172,22 @@ class Run:
         )
 
 
-def loader_of(run: Run) -> DataLoader:
-    """Open the data that the run learns from."""
+def loader_of(run: Run, loaded: EpisodeBatch | None = None) -> DataLoader:
+    """Open the data that the run learns from.
+
+    Arguments:
+        loaded: what `loaded_columns` returned for it.
+    """
+    if loaded is not None:
+        return ResidentLoader(next(scaled(iter([loaded]), run.config.data.rewards)))
     return _loader(run, run.source, streamed=run.streamed)
+
+
+def loaded_columns(run: Run) -> EpisodeBatch:
+    """Read all columns that the run learns from into memory, for all runs that need the same ones of the same data."""
+    with run.source.reading():
+        found = [without_seconds(batch)[0] for batch in training_columns(run.source, run.algorithm())]
+    return joined(found, run.dataset.uri)
 
 
 def held_out_loader_of(run: Run) -> DataLoader | None:
@@ -189,10 +216,9 @@ def learn(
     Arguments:
         start: `time.time()` when the run began.
     """
-    total_steps = run.config.optimizer.max_epochs * run.epoch_steps
-    learner = Learner(run.algorithm(), run.config, total_steps=total_steps, rank=rank, world=world)
+    learner = Learner(run.algorithm(), run.config, total_steps=run.total_steps, rank=rank, world=world)
     folder = Location.of(run.output)
-    states = States(folder, run=run.identity)
+    states = States(folder, TrainingState, run=run.identity)
     found = first_state(states, learner)
     seconds = Seconds()
     with contextlib.ExitStack() as stack:
@@ -229,7 +255,7 @@ def learn(
         return _result(run, monitor, seconds, loader, start=start, loaded=loaded, steps=learner.steps - begun)
 
 
-def first_state(states: States, learner: Learner) -> tuple[TrainingState, dict[str, torch.Tensor]] | None:
+def first_state(states: States[TrainingState], learner: Learner) -> tuple[TrainingState, dict[str, torch.Tensor]] | None:
     """Return the state to resume from. The first learner reads it for all: others might find another one.
 
     Raises:
@@ -260,6 +286,7 @@ def _result(
         "checkpoint": best_uri,
         "last_checkpoint": last,
         "kept_checkpoints": monitor.kept,
+        "networks_sha256": save_networks(monitor.learner.algorithm, checkpoints.folder),
         "dataset": run.dataset,
         "updates": monitor.updates,
         "steps": monitor.steps,

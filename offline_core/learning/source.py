@@ -16,7 +16,7 @@ from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.learning.config import DataConfig, OptimizerConfig
+from offline_core.learning.config import DataConfig, OptimizerConfig, RewardsConfig
 from offline_core.learning.data_loader import SECONDS, DataLoader, InMemoryLoader, StreamingLoader
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Pool, prelearner_pool
@@ -99,6 +99,16 @@ def training_columns(
     return (_needed(batch, algorithm.stored, needed, source.origin.ref.uri) for batch in source.batches(spec))
 
 
+def scaled(batches: Iterator[EpisodeBatch], rewards: RewardsConfig) -> Iterator[EpisodeBatch]:
+    """The same batches with rewards as they are learned; `rewards.scale` is a number."""
+    if rewards == RewardsConfig():
+        return batches
+    return (
+        batch | {columns.REWARDS: batch[columns.REWARDS] * rewards.scale + rewards.shift} if columns.REWARDS in batch else batch
+        for batch in batches
+    )
+
+
 class Counts(NamedTuple):
     """What comes out of a source."""
 
@@ -146,13 +156,14 @@ def make_data_loader(
     pool = prelearner_pool(config, taken_cpus)
     uri = source.origin.ref.uri
     if not streamed:
-        return InMemoryLoader(training_columns(source, algorithm, pool=pool), where=uri, expected_steps=expected_steps)
+        found = scaled(training_columns(source, algorithm, pool=pool), config.rewards)
+        return InMemoryLoader(found, where=uri, expected_steps=expected_steps)
 
     rows = CachedRows() if config.resident_bytes == "rows" else None
 
     def batches(epoch: int) -> Iterator[EpisodeBatch]:
         order = np.random.default_rng(derive_seed(seed, "pieces", epoch))
-        return training_columns(source, algorithm, pool=pool, order=order, rows=rows)
+        return scaled(training_columns(source, algorithm, pool=pool, order=order, rows=rows), config.rewards)
 
     if config.buffer is not None:
         return ReplayLoader(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 Metrics = dict[str, float]
 
-STATE_VERSION: Literal[2] = 2
-"""The format that is written and read. Version 1 had all reports in each state."""
+STATE_VERSION: Literal[3] = 3
+"""The format that is written and read. Version 1 had all reports in each state, 2 other critics."""
 
 
 class Position(NamedTuple):
@@ -39,17 +39,27 @@ class Position(NamedTuple):
     batch: int = 0
 
 
-class TrainingState(BaseModel):
-    """The progress of a run, without its tensors."""
+class SavedState(BaseModel):
+    """What every state says of itself."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    state_version: Literal[2] = STATE_VERSION
-    run: str
+    state_version: Literal[3] = STATE_VERSION
+    run: str = ""
     """Identity of the run: a hash of all that decides what is learned."""
+    updates: int = 0
+    tensors_file: str = ""
+    tensors_sha256: str = ""
+
+
+AnyState = TypeVar("AnyState", bound=SavedState)
+
+
+class TrainingState(SavedState):
+    """The progress of a run, without its tensors."""
+
     streamed: bool = False
     """The order of the data depends on it."""
-    updates: int = 0
     steps: int = 0
     position: Position = Position()
     iterations: int = 0
@@ -61,8 +71,6 @@ class TrainingState(BaseModel):
     """Updates of the unfinished evaluations, whose weights are among the tensors."""
     unwritten: list[str] = []
     """Lines of the metrics that are in no file yet."""
-    tensors_file: str = ""
-    tensors_sha256: str = ""
 
     def covers(self, record: dict[str, Any]) -> bool:
         """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
@@ -70,41 +78,43 @@ class TrainingState(BaseModel):
         return record["updates"] <= self.updates and ("loss" in record or is_evaluation)
 
 
-class States:
+class States(Generic[AnyState]):
     """The last states of one run.
 
     Arguments:
         folder: of the run; states are below `checkpoints`.
+        kind: of the states.
         keep: how many.
     """
 
-    def __init__(self, folder: Location, *, run: str, keep: int = 2) -> None:
+    def __init__(self, folder: Location, kind: type[AnyState], *, run: str, keep: int = 2) -> None:
         self.run = run
-        self._folder = folder.child("checkpoints")
+        self._kind = kind
+        self.folder = folder.child("checkpoints")
         self._keep = keep
 
-    def save(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
+    def save(self, state: AnyState, tensors: dict[str, Tensor]) -> None:
         """Write a state, and delete those before the last few."""
         data = safetensors.torch.save(tensors)
         sha256 = hashlib.sha256(data).hexdigest()
         name = f"{state.updates:09d}-{sha256[:12]}.safetensors"
         state = state.model_copy(update={"run": self.run, "tensors_file": name, "tensors_sha256": sha256})
-        self._folder.child(name).write(data)
-        self._folder.child(f"{state.updates:09d}.json").write(with_checksum(state.model_dump_json()))
+        self.folder.child(name).write(data)
+        self.folder.child(f"{state.updates:09d}.json").write(with_checksum(state.model_dump_json()))
         for old in self._named()[: -self._keep]:
             self._delete(old.removesuffix(".json"))
 
-    def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
+    def latest(self) -> tuple[AnyState, dict[str, Tensor]] | None:
         """Return the newest undamaged state of this run, or None.
 
         Raises:
             StorageError: A file cannot be read, which does not say that it is damaged.
         """
-        names = self._folder.files(recursive=False)
-        for file in [self._folder.child(name) for name in reversed(names) if name.endswith(".json")]:
+        names = self.folder.files(recursive=False)
+        for file in [self.folder.child(name) for name in reversed(names) if name.endswith(".json")]:
             data = file.read()
             try:
-                state = TrainingState.model_validate_json(without_checksum(data, file.uri))
+                state = self._kind.model_validate_json(without_checksum(data, file.uri))
             except CorruptFileError as error:
                 log.warning("Cannot resume from a state: %s", error)
                 continue
@@ -113,7 +123,7 @@ class States:
                 continue
             if state.run != self.run:
                 continue
-            tensors = self._folder.child(state.tensors_file).read() if state.tensors_file in names else b""
+            tensors = self.folder.child(state.tensors_file).read() if state.tensors_file in names else b""
             if hashlib.sha256(tensors).hexdigest() == state.tensors_sha256:
                 return state, safetensors.torch.load(tensors)
             log.warning("Cannot resume from %s: %s is damaged or missing", file.uri, state.tensors_file)
@@ -122,14 +132,14 @@ class States:
     def clear(self) -> None:
         """Delete all states."""
         self._delete("")
-        if self._folder.is_folder():
-            with storage_errors("delete", self._folder.uri):
-                self._folder.filesystem.delete_dir(self._folder.path)
+        if self.folder.is_folder():
+            with storage_errors("delete", self.folder.uri):
+                self.folder.filesystem.delete_dir(self.folder.path)
 
     def _named(self) -> list[str]:
-        return [name for name in self._folder.files(recursive=False) if name.endswith(".json")]
+        return [name for name in self.folder.files(recursive=False) if name.endswith(".json")]
 
     def _delete(self, prefix: str) -> None:
-        for name in self._folder.files(recursive=False):
+        for name in self.folder.files(recursive=False):
             if name.startswith(prefix):
-                self._folder.child(name).delete()
+                self.folder.child(name).delete()

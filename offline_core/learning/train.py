@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from dataclasses import replace
@@ -13,10 +14,11 @@ import torch
 from offline_core.conversion.ends import lost_terminations
 from offline_core.datasets.dataset import open_committed
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
-from offline_core.episodes import columns
+from offline_core.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.learner import parameter_groups
 from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.planning import planned
 from offline_core.learning.raw_rows import RawRows
@@ -25,7 +27,7 @@ from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
 from offline_core.learning.source import Source, count, is_streamed
-from offline_core.learning.state import States
+from offline_core.learning.state import States, TrainingState
 from offline_core.learning.user_data import UserData
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import reward_threshold, spaces_of
@@ -38,7 +40,9 @@ from offline_core.storage.location import Location
 log = logging.getLogger(__name__)
 
 
-def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> TrainingResult:
+def train_policy(
+    config: TrainingConfig, *, dataset: str, output: str, version: int | None = None, loaded: EpisodeBatch | None = None
+) -> TrainingResult:
     """Learn a policy from `dataset`; write checkpoints `best` and `last`, metrics and TensorBoard files to `output`.
 
     The same dataset version and parameters give the same policy, bit for bit, on one kind of machine. An unfinished run
@@ -48,6 +52,7 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         dataset: URI of a dataset, or of what `data.source` or `data.data_class` reads.
         output: URI of a folder, created if need be.
         version: of the dataset, the latest if None.
+        loaded: what `loaded_columns` returned for such a run; then this process reads nothing, and learns by itself.
 
     Raises:
         DatasetNotFoundError, VersionNotFoundError, EmptyDatasetError: There are no steps to learn from.
@@ -58,19 +63,22 @@ def train_policy(config: TrainingConfig, *, dataset: str, output: str, version: 
         BusyError: Another run is writing there.
     """
     with ray_session() if reads_by_ray(config.data) else contextlib.nullcontext():
-        return _trained(config, dataset, output, version)
+        return _trained(config, dataset, output, version, loaded)
 
 
-def _trained(config: TrainingConfig, dataset: str, output: str, version: int | None) -> TrainingResult:
+def _trained(
+    config: TrainingConfig, dataset: str, output: str, version: int | None, loaded: EpisodeBatch | None
+) -> TrainingResult:
     run = make_run(config, dataset, output, version)
+    if loaded is not None:
+        run = replace(run, streamed=False)
     if found := found_result(run):
         return found
     if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    if run.played_in is not None:
-        run.algorithm().policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
+    check_environment(run)
     folder = Location.of(output)
-    states = States(folder, run=run.identity)
+    states = States(folder, TrainingState, run=run.identity)
     with folder.make_folder().locked(), contextlib.ExitStack() as stack:
         if found := found_result(run):
             return found  # another run finished it meanwhile
@@ -81,7 +89,7 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
         if run.source.is_own and run.counted is None:
             run = replace(run, counted=count(run.source, run.algorithm()))
             run = replace(run, streamed=is_streamed(run.source, run.steps, config.data))
-        run = _as_resumed(run)
+        run = run if loaded is not None else _as_resumed(run)
         for read in run.read:
             stack.enter_context(read.reading())
         if os.environ.get("RAY_ADDRESS") and "auto" in (config.data.prelearners, config.compute.learners):
@@ -95,13 +103,13 @@ def _trained(config: TrainingConfig, dataset: str, output: str, version: int | N
 
             result = learn_together(run, start=start)
         else:
-            trained = learn(run, loader_of(run), held_out_loader_of(run), start=start)
+            trained = learn(run, loader_of(run, loaded), held_out_loader_of(run), start=start)
             assert trained is not None
             result = trained
         left = (result.checkpoint, result.last_checkpoint, *result.kept_checkpoints)
         made = {uri: read_policy_manifest(uri).fingerprint for uri in left}
         store_result(folder.child(RESULT_FILE), run.identity, result, fingerprints=made)
-        States(folder, run=run.identity).clear()
+        States(folder, TrainingState, run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
     return result
@@ -111,6 +119,7 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
     """Return the run: all that decides what is learned."""
     remember_code(config)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
+    config = with_reward_scale(config, source)
     environment = config.evaluation.environment
     if environment is None:
         environment = source.environment
@@ -126,12 +135,44 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
     )
     algorithm = run.algorithm()  # which may refuse before anything is read
+    parameter_groups(algorithm, config.optimizer)
     _check_buffer(run, algorithm)
     _check_patience(run, algorithm)
-    _check_terminations(source, algorithm, config.data)
+    check_terminations(source, algorithm, config.data)
     if not source.origin.ref.steps:
         run = replace(run, counted=count(source, algorithm))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
+
+
+def check_environment(run: Run) -> None:
+    """Check that the policy can be played.
+
+    Raises:
+        ConfigError: The environment cannot be made, or has other spaces.
+    """
+    if run.played_in is not None:
+        run.algorithm().policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
+
+
+def with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:
+    """Return the parameters with the factor of rewards as a number.
+
+    Raises:
+        ConfigError: It is that of the returns' range, and there is none.
+    """
+    rewards, uri = config.data.rewards, source.origin.ref.uri
+    if rewards.scale != "return_range":
+        return config
+    if not isinstance(source, Recorded):
+        raise ConfigError(f"The returns of {uri} are not known before it is read: set data.rewards.scale to a number.")
+    returns = source.dataset.manifest.statistics.returns
+    width = 0.0 if returns.max is None or returns.min is None else returns.max - returns.min
+    if not 0 < width < math.inf:
+        raise ConfigError(
+            f"The returns of {uri} differ by {width:g}, so data.rewards.scale cannot be return_range: set it to a number."
+        )
+    number = rewards.model_copy(update={"scale": 1000 / width})
+    return config.model_copy(update={"data": config.data.model_copy(update={"rewards": number})})
 
 
 def found_result(run: Run) -> TrainingResult | None:
@@ -161,7 +202,7 @@ def reads_by_ray(config: DataConfig) -> bool:
 
 def _as_resumed(run: Run) -> Run:
     """Return the run with the data read as in the state to resume from."""
-    return next((way for way in _ways(run) if States(Location.of(run.output), run=way.identity).latest()), run)
+    return next((way for way in _ways(run) if States(Location.of(run.output), TrainingState, run=way.identity).latest()), run)
 
 
 def _ways(run: Run) -> tuple[Run, Run]:
@@ -198,11 +239,11 @@ def _check_buffer(run: Run, algorithm: Algorithm) -> None:
     if buffer.sampling == "prioritized" and not algorithm.has_errors:
         raise ConfigError(
             f"{type(algorithm).__name__} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
-            "uniform, or use marwil, dqn, iql or cql."
+            "uniform, or use an algorithm that learns values."
         )
 
 
-def _check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
+def check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
     """Check that the data still has the terminations that the algorithm needs.
 
     Raises:

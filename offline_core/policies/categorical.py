@@ -39,6 +39,8 @@ class CategoricalHead(nn.Module):
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         columns = (actions.reshape(inputs.shape[0], len(self.sizes)).long() - self.starts).split(1, dim=1)
+        if len(self.sizes) == 1:
+            return functional.log_softmax(inputs, dim=1).gather(1, columns[0]).squeeze(1)
         parts = zip(inputs.split(self.sizes, dim=1), columns, strict=True)
         return torch.stack([functional.log_softmax(p, dim=1).gather(1, c).squeeze(1) for p, c in parts]).sum(dim=0)
 

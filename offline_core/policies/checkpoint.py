@@ -32,6 +32,8 @@ from offline_core.storage.json_files import with_checksum
 from offline_core.storage.location import Location
 
 MAX_BESIDE_WEIGHTS = 64 * 2**20
+READ_ATTEMPTS = 5
+"""So many reads of a checkpoint that other policies keep replacing, then an error."""
 
 
 def save_policy(
@@ -81,24 +83,21 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
         allow_code: import the user module of its network, whatever the origin of the checkpoint; see `code_permission`.
 
     Raises:
-        CheckpointError: it does not exist, the weights are damaged, or they do not fit the network or its spaces.
+        CheckpointError: it does not exist, the weights are damaged, they do not fit the network or its spaces, or
+            other policies keep replacing it.
         StorageUnavailableError: the storage does not answer now.
         UnsafeDataError: its network is a user module that nothing allows.
     """
-    given, manifest = manifest, manifest or read_policy_manifest(uri)
-    if manifest.network.module is not None and not allow_code:
-        file = Location.of(uri).child(POLICY_FILE).uri
-        check_code(manifest.network.module, file=file, instead="load it with allow_code=True")
-    try:
-        weights = Location.of(uri).inside(manifest.weights_file).read()
-    except StorageUnavailableError:
-        raise
-    except LocationError as error:
-        raise CheckpointError(f"The weights of policy {uri} are not read: {error}") from error
-    except StorageError as error:
-        if given is None and read_policy_manifest(uri).weights_file != manifest.weights_file:  # it was replaced meanwhile
-            return load_policy(uri, allow_code=allow_code)
-        raise CheckpointError(f"The weights of policy {uri} are missing: {error}") from error
+    attempts = READ_ATTEMPTS if manifest is None else 1
+    manifest = manifest or read_policy_manifest(uri)
+    while (weights := _weights(uri, manifest, allow_code=allow_code)) is None:
+        attempts -= 1
+        if not attempts:
+            raise CheckpointError(
+                f"The weights of policy {uri} are missing: other policies replaced it while it was read. "
+                "Read it again when nothing is writing there."
+            )
+        manifest = read_policy_manifest(uri)
     if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
         raise CheckpointError(
             f"The weights of policy {uri} are damaged: {manifest.weights_file} does not match its SHA-256 in {POLICY_FILE}."
@@ -121,3 +120,20 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
     except (RuntimeError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"The weights of policy {uri} do not fit its network {manifest.network!r}: {error}") from error
     return policy.eval()
+
+
+def _weights(uri: str, manifest: PolicyManifest, *, allow_code: bool) -> bytes | None:
+    """The file of weights that the manifest names; None if another policy has replaced it since."""
+    if manifest.network.module is not None and not allow_code:
+        file = Location.of(uri).child(POLICY_FILE).uri
+        check_code(manifest.network.module, file=file, instead="load it with allow_code=True")
+    try:
+        return Location.of(uri).inside(manifest.weights_file).read()
+    except StorageUnavailableError:
+        raise
+    except LocationError as error:
+        raise CheckpointError(f"The weights of policy {uri} are not read: {error}") from error
+    except StorageError as error:
+        if read_policy_manifest(uri).weights_file != manifest.weights_file:
+            return None
+        raise CheckpointError(f"The weights of policy {uri} are missing: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -18,7 +19,9 @@ class NetworkConfig(Config):
 
     hidden_sizes: list[Size] = Field([64, 64], description="Units of each hidden layer, first to last.", max_length=10)
     activation: Activation = Field("tanh", description="Non-linearity after each hidden layer and each convolution.")
-    share_layers: bool = Field(False, description="Policy and value function share all layers but the last.")
+    share_layers: bool = Field(
+        False, description="Policy, value function and the imitator of bcq share all layers but the last."
+    )
     normalize_observations: bool = Field(
         False, description="Subtract the mean and divide by the standard deviation of the observations seen in training."
     )
@@ -51,11 +54,51 @@ class NetworkConfig(Config):
     squash: bool = Field(
         False, description="Keep actions of bounded Box spaces within their bounds by tanh; otherwise they are clipped."
     )
+    bounded_mean: bool = Field(
+        False,
+        title="Bounded mean",
+        exclude_if=operator.not_,
+        description="Keep the mean of actions of bounded Box spaces within their bounds by tanh; samples are clipped.",
+    )
+    fixed_std: float | None = Field(
+        None,
+        ge=1e-3,
+        le=7,
+        title="Fixed deviation",
+        exclude_if=lambda std: std is None,
+        description="Standard deviation of Box actions, in halves of their range, for a policy that is its mean and explores "
+        "by noise around it. None: learned.",
+    )
+    imitation_threshold: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        title="Imitation threshold",
+        exclude_if=lambda threshold: threshold is None,
+        description="Discrete actions, and set by bcq: choose among actions whose probability in the data, as an imitator "
+        "learns it, is at least this share of the likeliest one's. None: among all.",
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        exclude_if=operator.not_,
+        description="Share of the units of each hidden layer of the policy that an update leaves out, at random. Critics and "
+        "the value function leave out none.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_gaussian(self) -> NetworkConfig:
+        if self.squash and (self.bounded_mean or self.fixed_std is not None):
+            raise ValueError("bounded_mean and fixed_std are of clipped actions: leave them out, or set squash to false")
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_remember(self) -> NetworkConfig:
         if self.recurrent and self.frames > 1:
             raise ValueError("a recurrent network has a memory of its own: set frames to 1, or recurrent to None")
+        if self.recurrent and self.imitation_threshold is not None:
+            raise ValueError("imitation_threshold is for networks without a memory: leave it out, or set recurrent to None")
         return self
 
     @property

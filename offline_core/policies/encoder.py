@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 SMALLEST_IMAGE = 5
 """Pixels on the shorter side; anything smaller is a grid of numbers, and is flattened."""
+VARIANCE_FLOOR = 1e-8
+"""Added to the variance of observations: one that never changes is not blown up."""
 
 
 class Encoder(nn.Module):
@@ -55,7 +57,7 @@ class Encoder(nn.Module):
         """Nested tensors with so many leading axes, (B, …) or (B, L, …) → (B, size) or (B, L, size), float32."""
         flat = _flatten(observations, self.space, axes)
         if self.normalize:
-            scale = torch.rsqrt(self.variance + 1e-8).float()
+            scale = torch.rsqrt(self.variance + VARIANCE_FLOOR).float()
             return ((flat - self.mean.float()) * scale).clamp(-self.clip, self.clip)
         return flat * self.scale if self.scaled else flat
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
+
+from offline_core.errors import ConfigError
+
+LOG_STD_RANGE = (-8.0, 2.0)
+"""In units of the network."""
 
 
 class BoxHead(nn.Module):
@@ -34,6 +40,14 @@ class BoxHead(nn.Module):
     def to_env(self, actions: Tensor) -> np.ndarray:
         return actions.numpy().astype(self.dtype, copy=False)
 
+    def scaled(self, actions: Tensor) -> Tensor:
+        """(B, *action shape) in the environment's units → (B, components) in the network's: bounds are -1 and 1."""
+        return (actions.reshape(len(actions), self.size).float() - self.center) / self.half_range
+
+    def to_space(self, scaled: Tensor) -> Tensor:
+        """The inverse of `scaled`, clipped to the bounds."""
+        return self._actions(self.center + self.half_range * scaled)
+
     def _actions(self, flat: Tensor) -> Tensor:
         if self.dtype == np.float16:
             flat = flat.half().float()  # the recorded action has to be the one that the environment gets
@@ -51,18 +65,32 @@ class GaussianHead(BoxHead):
     Maeda 2018, "Clipped Action Policy Gradient"). So recordings hold the action that the environment got, with its true
     log-probability. The network works in units where the bounds are -1 and 1; its standard deviation does not depend on
     the state. Without both bounds, the units are the environment's.
+
+    Arguments:
+        bounded_mean: keep the mean within the bounds by tanh.
+        fixed_std: the standard deviation in units of the network; None: learned.
+
+    Raises:
+        ConfigError: a mean is bounded and a component has no bound on one side.
     """
 
-    def __init__(self, space: gym.spaces.Box, features: int) -> None:
+    def __init__(
+        self, space: gym.spaces.Box, features: int, *, bounded_mean: bool = False, fixed_std: float | None = None
+    ) -> None:
         super().__init__(space)
+        if bounded_mean and not torch.isfinite(self.high - self.low).all():
+            raise ConfigError(f"A mean of {space} cannot be bounded: give it finite bounds, or set bounded_mean to false.")
+        self.bounded_mean = bounded_mean
         self.mean = nn.Linear(features, self.size)
         nn.init.orthogonal_(self.mean.weight, gain=0.01)
         nn.init.zeros_(self.mean.bias)
-        self.log_std = nn.Parameter(torch.zeros(self.size))
+        log_std = torch.full((self.size,), 0.0 if fixed_std is None else math.log(fixed_std))
+        self.log_std = nn.Parameter(log_std, requires_grad=fixed_std is None)
 
     def forward(self, features: Tensor) -> Tensor:
-        mean = self.center + self.half_range * self.mean(features)
-        log_std = self.log_std.clamp(-8.0, 2.0) + self.half_range.log()
+        mean = self.mean(features)
+        mean = self.center + self.half_range * (torch.tanh(mean) if self.bounded_mean else mean)
+        log_std = self.log_std.clamp(*LOG_STD_RANGE) + self.half_range.log()
         return torch.cat([mean, log_std.expand_as(mean)], dim=1)
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
@@ -72,13 +100,17 @@ class GaussianHead(BoxHead):
     def mode(self, inputs: Tensor) -> Tensor:
         return self._actions(inputs.chunk(2, dim=1)[0])
 
+    def mean_action(self, inputs: Tensor) -> Tensor:
+        """The mean in units of the network, (B, components), not clipped."""
+        return (inputs.chunk(2, dim=1)[0] - self.center) / self.half_range
+
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
         flat = actions.reshape(inputs.shape[0], self.size).clamp(self.low, self.high)  # as environments clip
         z = (flat - mean) * torch.exp(-log_std)
         inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
         at_low, at_high = flat <= self.low, flat >= self.high
-        tail = _log_normal_cdf(torch.where(at_low, z, -z))  # at a bound z is where the tail begins
+        tail: Tensor = _LogNormalCDF.apply(torch.where(at_low, z, -z))  # type: ignore[no-untyped-call]  # at a bound z is where the tail begins
         return self._sum(torch.where(at_low | at_high, tail, inside))
 
     def entropy(self, inputs: Tensor) -> Tensor:
@@ -86,11 +118,25 @@ class GaussianHead(BoxHead):
         return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
 
 
-def _log_normal_cdf(z: Tensor) -> Tensor:
+class _LogNormalCDF(torch.autograd.Function):
     """log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not: in float32, infinite at -1e6)."""
-    below, above = z.clamp(max=0.0), z.clamp(min=0.0)
-    tail = torch.log(torch.special.erfcx(below * -math.sqrt(0.5)) / 2) - below**2 / 2
-    return torch.where(z < 0, tail, torch.log1p(-torch.special.erfc(above * math.sqrt(0.5)) / 2))
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> Tensor:
+        log_cdf: Tensor = torch.special.log_ndtr(z)
+        return log_cdf
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        context.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        (z,) = context.saved_tensors
+        slope: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(z * -math.sqrt(0.5))
+        return gradient * slope
 
 
 def _float32_bounds(space: gym.spaces.Box) -> tuple[Tensor, Tensor]:

@@ -76,12 +76,12 @@ class Policy(nn.Module):
             self.hidden, features = make_layers(self.encoder, network)
             self.memory = _make_memory(network, features)
             outputs = features if self.memory is None else network.recurrent_units
-            self._head = make_head(action_space, outputs, squash=network.squash)
+            self._head = make_head(action_space, outputs, network)
             if value_function:
                 self.value_hidden: nn.Module = nn.Identity()
                 self.value_memory: Memory | None = None
                 if not network.share_layers:
-                    self.value_hidden, _ = make_layers(self.encoder, network)
+                    self.value_hidden, _ = make_layers(self.encoder, network.model_copy(update={"dropout": 0.0}))
                     self.value_memory = _make_memory(network, features)
                 self.value = nn.Linear(outputs, 1)
                 nn.init.orthogonal_(self.value.weight)
@@ -105,7 +105,11 @@ class Policy(nn.Module):
 
     def forward(self, observations: Nested) -> Tensor:
         """Observations → distribution inputs (B, inputs)."""
-        return self.head(self._features(self.encode(observations)))
+        return self.head(self.features(observations))
+
+    def features(self, observations: Nested) -> Tensor:
+        """Input (B, features) of the action distribution."""
+        return self._features(self.encode(observations))
 
     def inputs_and_values(self, observations: Nested) -> tuple[Tensor, Tensor]:
         """Distribution inputs (B, inputs) and values (B,); needs the value function."""

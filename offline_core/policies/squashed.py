@@ -65,6 +65,10 @@ class SquashedGaussianHead(BoxHead):
         """The action of the Gaussian's mean: the median, which does not move to a bound as the standard deviation grows."""
         return self._squashed(inputs.chunk(2, dim=1)[0])
 
+    def mean_action(self, inputs: Tensor) -> Tensor:
+        """The mode in units of the network, (B, components)."""
+        return torch.tanh(inputs.chunk(2, dim=1)[0])
+
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         return self._log_prob(inputs, self._drawn_for(actions.reshape(inputs.shape[0], self.size).to(inputs.dtype)))
 

@@ -47,7 +47,8 @@ class PreLearner:
             return (columns.ITEM,)
         if type(self).episodes is not PreLearner.episodes:
             return None
-        return (columns.EPS_ID, *self.wanted, *((columns.NEW_OBS,) if self.needs_next_obs else ()))
+        needed = (columns.EPS_ID, columns.T, *((columns.NEW_OBS,) if self.needs_next_obs else ()))
+        return tuple(dict.fromkeys((*needed, *self.wanted)))
 
     def episodes(self, rows: pa.Table) -> list[Episode]:
         """The whole episodes that some rows hold; those without a step are left out later.

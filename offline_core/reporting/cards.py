@@ -29,11 +29,11 @@ def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
     }
 
 
-def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | None) -> Card:
+def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | None, title: str = "Expert") -> Card:
     """How an expert came about."""
     figure, (axes,) = figures.new_figure(1)
     figures.curve(axes, curve, x="environment steps", y="mean greedy return", target=target)
-    return Card("Expert", rows, figures.png(figure))
+    return Card(title, rows, figures.png(figure))
 
 
 def episodes_card(
@@ -106,6 +106,34 @@ def estimates_card(
     figures.intervals(left, estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
     figures.bars(right, {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
     return Card("Off-policy estimate", {**rows, **values, **doubts}, figures.png(figure))
+
+
+def sweep_card(
+    *,
+    rows: Mapping[str, object],
+    score: str,
+    scores: Mapping[str, tuple[float, float, float]],
+    curves: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    profiles: Mapping[str, Sequence[tuple[float, float]]],
+    expected_best: Mapping[str, Sequence[float]],
+) -> Card:
+    """How settings compare.
+
+    Arguments:
+        rows: they say which setting has which rank.
+        score: what they are compared by.
+        scores: (value, low, high) by rank, the best first.
+        curves: (updates, mean, low, high) by rank.
+        profiles: (score, share of the runs that are better) by rank.
+        expected_best: of 1, 2, 3 … policies tried, by algorithm.
+    """
+    figure, (one, two, three, four) = figures.new_figure(4)
+    figures.intervals(one, scores, x=score, lines={})
+    figures.lines(two, {name: curve for name, curve in curves.items() if curve}, x="updates", y="mean, interval")
+    figures.lines(three, profiles, x=score, y="share of runs better")
+    best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
+    figures.lines(four, best, x="policies tried", y=f"best {score}, expected")
+    return Card("Sweep", rows, figures.png(figure))
 
 
 def _interval(interval: tuple[float, float, float]) -> str:

@@ -44,6 +44,26 @@ def curve(
     axes.grid(alpha=0.3)
 
 
+def lines(
+    axes: Axes,
+    named: Mapping[str, Sequence[tuple[float, ...]]],
+    *,
+    x: str,
+    y: str,
+) -> None:
+    """Named lines through (x, y) points, or through (x, y, low, high) with a band from low to high."""
+    for name, points in named.items():
+        found = np.array(points, np.float64)
+        (line,) = axes.plot(found[:, 0], found[:, 1], marker="." if len(found) < 30 else "", label=name)
+        if found.shape[1] == 4:
+            axes.fill_between(found[:, 0], found[:, 2], found[:, 3], color=line.get_color(), alpha=0.2, linewidth=0)
+    if named:
+        axes.legend(fontsize=6)
+    axes.set(xlabel=x, ylabel=y)
+    axes.locator_params(axis="x", nbins=5)
+    axes.grid(alpha=0.3)
+
+
 def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *, x: str) -> None:
     """Counts of one number per episode, one colour a group, all with the same bins."""
     arrays = {name: np.asarray(values, np.float64) for name, values in groups.items()}

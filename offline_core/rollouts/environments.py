@@ -28,7 +28,7 @@ def make_vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
     """`num_envs` copies of the environment, stepped together.
 
     Raises:
-        EnvironmentNotFoundError: gymnasium does not know the id.
+        EnvironmentNotFoundError: gymnasium does not know the id, or a package that it needs is not installed.
         ConfigError: the environment cannot be made with these arguments.
     """
     spec = _spec(environment)
@@ -101,5 +101,16 @@ def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
 def _make(environment: EnvironmentSpec, num_envs: int, mode: gym.VectorizeMode, **kwargs: Any) -> VectorEnv:
     try:
         return gym.make_vec(environment.id, num_envs=num_envs, vectorization_mode=mode, **kwargs, **environment.kwargs)
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        extra = (
+            " (pip install -c constraints.txt '.[mujoco]', in a checkout of this project)" if _is_mujoco(environment) else ""
+        )
+        raise EnvironmentNotFoundError(
+            f"Environment {environment.id!r} needs a package that is not installed: {error}. Install it{extra}."
+        ) from error
     except Exception as error:  # the environment's code may raise anything
         raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error!r}") from error
+
+
+def _is_mujoco(environment: EnvironmentSpec) -> bool:
+    return ".mujoco" in str(_spec(environment).entry_point)

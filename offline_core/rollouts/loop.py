@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from gymnasium.vector import VectorEnv
 from offline_core.episodes import nested
 from offline_core.episodes.nested import Nested
 from offline_core.policies.policy import Policy
+from offline_core.policies.quick import QuickPolicy
+from offline_core.policies.state import PolicyState
 from offline_core.rollouts.metric import PlayedStep
 from offline_core.runtime.seeding import derive_seed
 
@@ -56,7 +58,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
     def __init__(
         self,
         env: VectorEnv,
-        policy: Policy,
+        policy: Policy | QuickPolicy,
         *,
         seed: int,
         explore: bool,
@@ -69,6 +71,9 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         self._with_extras = with_extras
         self._quota = np.full(env.num_envs, np.iinfo(np.int64).max) if quota is None else quota.copy()
         self._generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
+        self.uniform = False
+        """Draw actions uniformly from the action space for now, and do not ask the policy."""
+        env.action_space.seed(derive_seed(seed, "uniform actions"))
         self._state = policy.initial_state(env.num_envs)
         observations, self._infos = env.reset(seed=derive_seed(seed, "environment"))
         self.observations: Nested = nested.map_leaves(np.ndarray.copy, observations)
@@ -80,9 +85,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
     def __next__(self) -> PlayedStep:
         if self.is_over:
             raise StopIteration
-        play = self._policy.choose if self._with_extras else self._policy.act
-        actions, *extras, state = play(self.observations, self._state, explore=self._explore, generator=self._generator)
-        assert state is not None
+        actions, extras, state = self._act()
         observations, rewards, terminated, truncated, self._infos = self.env.step(actions)
         done, counts = terminated | truncated, ~self._done & (self._quota > 0)
         step = PlayedStep(
@@ -90,7 +93,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             # Copies, because a vector environment may write the next step into the same arrays.
             next_observations=nested.map_leaves(np.ndarray.copy, observations),
             actions=actions,
-            extras=extras[0] if extras else {},
+            extras=extras,
             rewards=rewards.copy(),
             terminated=terminated.copy(),
             truncated=truncated.copy(),
@@ -105,6 +108,17 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             self._quota -= step.ends
             self.is_over = not self._quota.any()
         return step
+
+    def _act(self) -> tuple[Nested, dict[str, np.ndarray], PolicyState]:
+        if self.uniform:
+            return self.env.action_space.sample(), {}, self._state
+        if not self._with_extras:
+            actions, state = self._policy.act(self.observations, self._state, explore=self._explore, generator=self._generator)
+            return actions, {}, state
+        policy = cast(Policy, self._policy)
+        chosen = policy.choose(self.observations, self._state, explore=self._explore, generator=self._generator)
+        assert chosen.state is not None
+        return chosen.actions, chosen.extras, chosen.state
 
     def take(self, steps: int, *, max_env_steps: float = math.inf, deadline: float = math.inf) -> PlayedSteps:
         """The next steps, stacked: fewer if the loop is over, the next ones might exceed `max_env_steps`, or it is `deadline`.

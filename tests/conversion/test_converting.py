@@ -11,7 +11,7 @@ from offline_core.conversion.converting import convert_table
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
-from offline_core.errors import CorruptFileError, EpisodeError
+from offline_core.errors import CorruptFileError
 from tests.datasets.factories import cut_in_half, episode, write_dataset
 
 pytestmark = pytest.mark.shared_ray
@@ -34,14 +34,13 @@ def test_ray_writes_the_same_files_from_several(tmp_path: Path, ray_up: None) ->
     assert [each.eps_id for each in episodes(converted)] == [each.eps_id for each in recorded]
 
 
-def test_pieces_with_others_missing_between_them_are_no_table(tmp_path: Path) -> None:
+def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
     whole = episode(0, 20)
-    source = write_dataset(tmp_path / "in", [episode(1), whole.slice(0, 5), whole.slice(10, 20)])
-    with pytest.raises(EpisodeError, match="pieces of episode episode-0000, without steps 5 to 9 between them"):
-        convert_table(ConversionConfig(format="table"), dataset=source.location.uri, output=str(tmp_path / "out"))
-    write_dataset(tmp_path / "in", [whole.slice(0, 5), whole.slice(5, 20)])
+    some = [whole.slice(0, 5), whole.slice(5, 8), whole.slice(10, 20), episode(1), whole.slice(8, 10)]
+    source = write_dataset(tmp_path / "in", some)
     made = convert_table(ConversionConfig(format="table"), dataset=source.location.uri, output=str(tmp_path / "out"))
-    assert list(episodes(open_dataset(made.dataset.uri))) == [whole]
+    assert list(episodes(open_dataset(made.dataset.uri))) == some
+    assert made.statistics.episodes == 5
 
 
 def test_an_error_in_a_task_is_the_one_raised_here(tmp_path: Path, ray_up: None) -> None:

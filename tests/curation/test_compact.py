@@ -55,3 +55,16 @@ def test_files_have_the_size_wanted(tmp_path: Path, format: Format, monkeypatch:
         output=str(tmp_path / "out"),
     )
     assert (large.files_before, large.files_after, large.dataset.version) == (len(sizes), 1, 2)
+
+
+def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
+    """Two of them in one row group of a table are read as one episode, or not at all: others lie between them."""
+    whole, other = episode(0, 12), episode(1)
+    some = [whole.slice(0, 4), whole.slice(4, 6), whole.slice(8, 10), other, whole.slice(10, 12)]
+    source = write_dataset(tmp_path / "in", some, "table", batch=1)
+    compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    compacted = open_dataset(str(tmp_path / "out"))
+    assert list(episodes(compacted)) == some
+    assert episode_index(compacted).equals(episode_index(source))
+    assert compacted.manifest.statistics == source.manifest.statistics
+    assert compacted.manifest.statistics.episodes == len(episode_index(compacted)) == 5

@@ -251,6 +251,14 @@ def test_infos_that_only_some_files_have(tmp_path: Path, format: Format) -> None
         assert projected == [e for e in some if e.return_ >= 3]
 
 
+def test_pieces_between_which_an_episode_is_dropped(tmp_path: Path) -> None:
+    whole = episode(0, 12)
+    write_dataset(tmp_path / "in", [whole.slice(0, 4), episode(1), whole.slice(6, 12)], "table", batch=1)
+    result = prune(tmp_path, where="eps_id = 'episode-0000'")
+    assert kept(result) == [whole.slice(0, 4), whole.slice(6, 12)]
+    assert (result.after.episodes, result.after.steps, result.dropped_episodes) == (2, 10, 1)
+
+
 def test_projection(tmp_path: Path) -> None:
     logits = np.arange(10, dtype=np.float32).reshape(5, 2)
     some = [with_return(i, v, extras={"action_logp": np.arange(5.0), "logits": logits}) for i, v in enumerate(RETURNS)]

@@ -9,4 +9,4 @@ from offline_core.rollouts.loop import EnvironmentLoop
 
 
 def loop_of(env: VectorEnv, policy: Policy, *, seed: int = 0) -> EnvironmentLoop:
-    return EnvironmentLoop(env, policy, seed=seed, explore=True, with_extras=True)
+    return EnvironmentLoop(env, policy, seed=seed, explore=True)

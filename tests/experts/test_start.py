@@ -12,13 +12,14 @@ from gymnasium import spaces
 
 from offline_core.datasets.manifest import Operation
 from offline_core.errors import CheckpointError, ConfigError
+from offline_core.experts import train
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.rollout import Rollout
 from offline_core.experts.start import first_policy, fit_values
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.config import EnvironmentSpec, parse
@@ -73,7 +74,7 @@ def test_the_value_function_learns_and_the_policy_does_not(share_layers: bool) -
 
 
 def test_a_clone_learns_faster_than_nothing(tmp_path: Path) -> None:
-    """A few hundred steps of a half-trained policy, cloned; then both learn to 475."""
+    """A few hundred steps of a half-trained policy, cloned; then both learn to 400."""
     medium = load_policy(
         train_expert(parse(ExpertConfig, {"seed": 100, "target_return": 300}), output=str(tmp_path / "m")).checkpoint
     )
@@ -88,7 +89,7 @@ def test_a_clone_learns_faster_than_nothing(tmp_path: Path) -> None:
             loss.backward()
             optimizer.step()
     parent = saved(clone, tmp_path / "clone")
-    every = {"evaluation_interval": 1}
+    every = {"evaluation_interval": 1, "target_return": 400}
     warm = train_expert(config_from(parent, **every), output=str(tmp_path / "warm"))
     scratch = train_expert(parse(ExpertConfig, every), output=str(tmp_path / "scratch"))
     assert warm.reached_target and scratch.reached_target
@@ -127,3 +128,18 @@ def test_what_cannot_go_on_is_said_and_nothing_is_written(tmp_path: Path) -> Non
             train_expert(config_from(uri, **values), output=out)
     assert not (tmp_path / "out").exists()
     first_policy(config_from(fine, network={"hidden_sizes": [8]}), CARTPOLE)  # the same one may be said
+
+
+def test_a_policy_that_is_replaced_meanwhile_is_no_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = saved(Policy(*CARTPOLE), tmp_path / "parent")
+    read = train.read_policy_manifest
+
+    def replaced(uri: str) -> PolicyManifest:
+        manifest = read(uri)
+        saved(Policy(*CARTPOLE, seed=1), tmp_path / "parent")
+        return manifest
+
+    monkeypatch.setattr(train, "read_policy_manifest", replaced)
+    with pytest.raises(CheckpointError, match="other policies replaced it"):
+        train_expert(config_from(parent), output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -132,6 +132,12 @@ def test_settings_override_the_file(tmp_path: Path) -> None:
         read_values(["seed.x=1"], str(tmp_path / "config.yaml"))
 
 
+def test_settings_fill_an_empty_group_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("optimizer:\nevaluation:\n")
+    values = read_values(["optimizer.batch_size=128"], str(tmp_path / "config.yaml"))
+    assert values == {"optimizer": {"batch_size": 128}, "evaluation": None}
+
+
 def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:
     code, shown = run("inspect", str(rllib_recordings / "cartpole_episodes"))
     assert code == 0 and "Box(" in shown and "Discrete(2)" in shown and "60" in shown

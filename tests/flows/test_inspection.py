@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.inspection import print_dataset, print_dataset_or_policy
-from offline_core.curation.config import PruningConfig
+from offline_core.curation.config import MergeConfig, PruningConfig
+from offline_core.curation.merge import merge_datasets
 from offline_core.curation.prune import prune_dataset
 from offline_core.learning.train import train_policy
 from offline_core.quality.check import check_dataset
@@ -37,6 +38,22 @@ def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path, capsys: pytest
     assert "train_policy" in shown and "Discrete(2)" in shown
     lines = [line.strip("└─ │") for line in shown.splitlines()[-3:]]
     assert [line.partition(",")[0] for line in lines] == ["policy/best", _named("pruned", tmp_path), _named("data", tmp_path)]
+
+
+def test_an_ancestor_of_several_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From merge to merge there are twice as many ways to the first."""
+    whole = write_dataset(tmp_path / "0", [episode(i) for i in range(6)]).location.uri
+    for level in ("1", "2"):
+        halves = [
+            prune_dataset(PruningConfig(where=where), dataset=whole, output=str(tmp_path / f"{level}{side}")).dataset.uri
+            for side, where in (("a", "terminated"), ("b", "not terminated"))
+        ]
+        whole = merge_datasets(MergeConfig(), datasets=halves, output=str(tmp_path / level)).dataset.uri
+    print_dataset(whole, None)
+    lines = [line.strip("└─├│ \xa0") for line in capsys.readouterr().out.splitlines() if f"{tmp_path.name}/" in line][1:]
+    names = [line.partition(" version")[0].rpartition("/")[2] for line in lines]
+    assert names == ["2", "2a", "1", "1a", "0", "1b", "0", "2b", "1"]
+    assert [name for name, line in zip(names, lines, strict=True) if line.endswith("version 1, see above")] == ["0", "1"]
 
 
 def _named(name: str, root: Path) -> str:

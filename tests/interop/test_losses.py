@@ -78,7 +78,9 @@ def test_marwil_with_rllibs_constants_is_rllibs(kind: str, share_layers: bool) -
     from ray.rllib.algorithms.marwil.marwil_learner import LEARNER_RESULTS_VF_EXPLAINED_VAR_KEY
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    config = MARWILConfig(beta=0.8, value_coefficient=0.5, max_weight=1e6, normalizer_rate=1e-8, normalizer_start=100.0)
+    config = MARWILConfig(
+        beta=0.8, value_coefficient=0.5, max_weight=1e6, normalizer_rate=1e-8, normalizer_start=100.0, normalize_values=False
+    )
     network = NetworkConfig(hidden_sizes=[16], share_layers=share_layers)
     algorithm = MARWIL(VECTOR, SPACES[kind], network, config, seed=3)
     policy, batch = algorithm.policy, made_batch(algorithm.policy)
@@ -109,7 +111,9 @@ def test_the_normaliser_moves_as_rllibs_one_update_later() -> None:
     from ray.rllib.algorithms.marwil import MARWILConfig as RLlibConfig
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    algorithm = MARWIL(VECTOR, SPACES["discrete"], config=MARWILConfig(normalizer_rate=0.1, normalizer_start=100.0))
+    algorithm = MARWIL(
+        VECTOR, SPACES["discrete"], config=MARWILConfig(normalizer_rate=0.1, normalizer_start=100.0, normalize_values=False)
+    )
     batch = made_batch(algorithm.policy)
     rllib_config = RLlibConfig().training(moving_average_sqd_adv_norm_update_rate=0.1)
     learner, _ = rllib_learner(algorithm.policy, rllib_config, moving_avg_sqd_adv_norms_per_module={"p": torch.tensor(100.0)})
@@ -157,7 +161,7 @@ def test_ppo_is_rllibs_without_its_penalties(kind: str) -> None:
         old = policy.head.log_prob(policy(batch["obs"]), batch["actions"]) + 0.3 * torch.randn(STEPS, generator=rng)
     losses = ppo_losses(
         policy,
-        Batch(batch["obs"], batch["actions"], old, batch["advantages"], batch["value_targets"]),
+        Batch(batch["obs"], batch["actions"], old, batch["advantages"], batch["value_targets"], batch["value_targets"]),
         clip_range=0.2,
     )
     ours = losses.policy_loss + 0.5 * losses.value_loss - 0.01 * losses.entropy

@@ -107,7 +107,7 @@ def test_learners_go_on_from_what_the_first_one_found(tmp_path: Path, monkeypatc
         return found
 
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
-    run, empty = (States(Location.of(str(tmp_path / name)), run="this") for name in ("run", "empty"))
+    run, empty = (States(Location.of(str(tmp_path / name)), TrainingState, run="this") for name in ("run", "empty"))
     run.save(TrainingState(run="", updates=7), {"weights": torch.ones(2)})
     assert begun(empty, run) == ["nothing", "nothing"]
     assert begun(run, empty) == ["7 [1.0, 1.0]", "7 [1.0, 1.0]"]

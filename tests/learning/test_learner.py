@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.config import OptimizerConfig, TrainingConfig
 from offline_core.learning.learner import Learner, learning_rate
 from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.runtime.config import parse
+from tests.learning.algorithms.making import BOX as BOX_ACTIONS
+from tests.learning.algorithms.making import VECTOR, made_steps, with_box_actions
 from tests.learning.making import steps_of
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
@@ -71,7 +75,8 @@ def test_long_gradients_are_scaled_down() -> None:
 def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     """MARWIL's normaliser, too: steps with large errors are drawn more often, and count less."""
     buffer = {"sampling": "prioritized", "priority_exponent": 1.0, "importance_exponent": 1.0}
-    values: dict[str, Any] = {"marwil": {"normalizer_start": 1.0, "normalizer_rate": 0.5}, "data": {"buffer": buffer}}
+    marwil = {"normalizer_start": 1.0, "normalizer_rate": 0.5, "normalize_values": False}
+    values: dict[str, Any] = {"marwil": marwil, "data": {"buffer": buffer}}
     config = parse(TrainingConfig, {"algorithm": "marwil", "network": {"hidden_sizes": []}} | values)
     algorithm = make_algorithm("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
     one, steps = Learner(algorithm, config, total_steps=640), some_steps()
@@ -110,10 +115,90 @@ def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
 
 def test_learning_rates() -> None:
     config = OptimizerConfig(learning_rate=1.0, schedule="linear", warmup_updates=4)
-    assert [round(learning_rate(config, update, update / 10), 3) for update in (0, 3, 4, 5, 9)] == [0.2, 0.56, 0.6, 0.5, 0.1]
+    assert [round(learning_rate(config, "", update, update / 10), 3) for update in (0, 3, 4, 5, 9)] == [
+        0.2,
+        0.56,
+        0.6,
+        0.5,
+        0.1,
+    ]
     cosine = OptimizerConfig(learning_rate=1.0, schedule="cosine")
-    assert [learning_rate(cosine, 7, done) for done in (0.0, 0.5, 1.0, 1.2)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
-    assert learning_rate(OptimizerConfig(learning_rate=0.3), 99, 0.9) == 0.3
+    assert [learning_rate(cosine, "", 7, done) for done in (0.0, 0.5, 1.0, 1.2)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
+    own = OptimizerConfig(learning_rate=0.3, networks={"policy": {"schedule": "cosine"}, "critics": {"learning_rate": 0.1}})
+    assert [learning_rate(own, network, 99, 1.0) for network in ("", "policy", "critics")] == [0.3, 0.0, 0.1]
+
+
+def test_each_network_learns_at_its_own_rate() -> None:
+    networks = {"policy": {"learning_rate": 0.0625, "schedule": "cosine"}, "critics": {"learning_rate": 0.5}}
+    one = of_values("iql", optimizer={"learning_rate": 0.25, "networks": networks, "max_updates": 2})
+    rates = []
+    for _ in range(2):
+        before = {name: parameter.clone() for name, parameter in one.algorithm.named_parameters()}
+        one.update(one.indices())
+        moved = {name: (p - before[name]).abs().max().item() for name, p in one.algorithm.named_parameters()}
+        rates.append([moved["policy.hidden.0.weight"], moved["policy.value.weight"], moved["critics.weights.0"]])
+    assert rates[0] == pytest.approx([0.0625, 0.25, 0.5], rel=1e-3), "Adam's first step is its rate"
+    assert rates[1][0] <= 0.5 * 0.0625 * 1.1 < rates[1][1], "half of a cosine is left, and of a constant rate all"
+
+
+def test_all_that_learns_has_a_rate_once() -> None:
+    one = of_values(
+        "sac", optimizer={"networks": {"policy": {"learning_rate": 0.1}, "log_temperature": {"learning_rate": 0.2}}}
+    )
+    groups = {group["network"]: group["params"] for group in one.optimizer.param_groups}
+    assert groups.keys() == {"policy", "log_temperature", ""}
+    assert groups["log_temperature"] == [one.algorithm.log_temperature]
+    grouped = [id(parameter) for group in groups.values() for parameter in group]
+    assert sorted(grouped) == sorted(id(parameter) for parameter in one.algorithm.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "named", "has"),
+    [
+        ("iql", "critic", "policy, value, critics"),
+        ("sac", "value", "log_temperature, policy, critics"),
+        ("bc", "critics", "policy"),
+    ],
+)
+def test_a_rate_of_a_network_that_is_not_there_is_refused(algorithm: str, named: str, has: str) -> None:
+    with pytest.raises(ConfigError, match=rf"networks names {named}; the networks of \w+ are {has}\."):
+        of_values(algorithm, optimizer={"networks": {named: {"learning_rate": 0.1}}})
+
+
+def of_values(name: str, **values: Any) -> Learner:
+    """A learner of Box actions with some steps loaded."""
+    config = parse(TrainingConfig, {"algorithm": name, "network": {"hidden_sizes": [8]}} | values)
+    algorithm = make_algorithm(name, VECTOR, BOX_ACTIONS, config.network)
+    learner = Learner(algorithm, config, total_steps=1000)
+    learner.load(with_box_actions(made_steps([40], [True])))
+    return learner
+
+
+def test_a_schedule_ends_with_the_updates_however_short_the_last_batches_are() -> None:
+    """Of 65 steps in batches of 64, each second batch has one step."""
+    one = learner(optimizer={"schedule": "linear", "learning_rate": 1.0, "max_updates": 4}, total=4 * 64)
+    one.load(some_steps())
+    rates = []
+    for size in (64, 1, 64, 1):
+        one.update(one.indices()[:size])
+        rates.append(one.optimizer.param_groups[0]["lr"])
+    assert rates == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_dropout_is_of_updates_alone() -> None:
+    """A held-out loss, and a policy that plays, have all units; so has the value function at any time."""
+    one = of_values("iql", network={"hidden_sizes": [64], "dropout": 0.5})
+    policy, obs = one.algorithm.policy, torch.randn(7, 3)
+    assert not torch.equal(policy(obs), policy(obs))
+    assert torch.equal(policy.values(obs), policy.values(obs))
+    steps = with_box_actions(made_steps([40], [True], seed=1))
+    first = one.loss_on(steps)
+    assert one.loss_on(steps) == first and policy.training
+    plain = of_values("iql", network={"hidden_sizes": [64]})
+    plain.algorithm.load_state_dict(one.algorithm.state_dict())
+    assert plain.loss_on(steps) == first
+    with evaluating(policy):
+        assert torch.equal(policy(obs), plain.algorithm.policy(obs))
 
 
 @pytest.mark.parametrize("optimizer", [{}, {"schedule": "cosine", "warmup_updates": 2}])

@@ -88,7 +88,7 @@ def test_a_data_class_reads_by_itself_and_is_learned_from_by_this_process() -> N
 def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of a run, of whose costs advice is made."""
     monkeypatch.setattr("offline_core.learning.planning.ray_resources", lambda: {"CPU": 0.0})
-    run: Any = SimpleNamespace(steps=100, config=AUTO, epoch_steps=100, streamed=True)
+    run: Any = SimpleNamespace(steps=100, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
     measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
     assert Costs.of(run, **measured).seconds(Choice(1, 1)) > 0
 

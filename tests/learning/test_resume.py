@@ -121,6 +121,7 @@ CASES = {
     "buffer by epoch": BY_EPOCH | {"data": {"prelearners": 0, "buffer": BUFFER}},
     "target network": ALONE | {"algorithm": "dqn", "dqn": {"target_network_interval_updates": 9}},
     "critics": ALONE | {"algorithm": "iql"},
+    "updates": ALONE | {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 1, "max_updates": 59}},
 }
 
 
@@ -128,11 +129,11 @@ CASES = {
 def test_a_run_that_ends_half_way_twice_ends_with_the_same_bits(tmp_path: Path, dataset: str, case: str) -> None:
     settings = CASES[case]
     whole = train(dataset, tmp_path / "whole", settings)
-    # of 64 (of a buffer 56), between the states after 21 and 28, and after 49 and 56
+    # of 64 (of a buffer 56, by updates 59), between the states after 21 and 28, and after 49 and 56
     (killed if case == "played" else interrupted)(dataset, tmp_path / "broken", settings, at=24)
     interrupted(dataset, tmp_path / "broken", settings, at=51)
     again = train(dataset, tmp_path / "broken", settings)
-    assert again.updates == whole.updates
+    assert again.updates == whole.updates == settings["optimizer"].get("max_updates", whole.updates)
     assert again.losses == whole.losses
     assert again.curve == whole.curve
     for name in ("best", "last"):

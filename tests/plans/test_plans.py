@@ -20,9 +20,12 @@ from offline_core.plans.conversion import plan_compaction, plan_conversion
 from offline_core.plans.importing import plan_import
 from offline_core.plans.plan import Plan
 from offline_core.plans.recording import plan_recording
+from offline_core.plans.sweeping import plan_sweep
 from offline_core.plans.training import plan_training
 from offline_core.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
+from offline_core.sweeps.config import SweepConfig
+from offline_core.sweeps.sweep import sweep_settings
 from tests.datasets.factories import episode, write_dataset
 
 TRAINING = parse(TrainingConfig, {"optimizer": {"max_epochs": 2, "batch_size": 100}, "evaluation": {"play": False}})
@@ -87,6 +90,20 @@ def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) ->
     assert plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy")).reused == str(tmp_path / "policy" / "best")
     with pytest.raises(DatasetNotFoundError):
         plan_training(TRAINING, dataset=str(tmp_path / "nothing"), output=str(tmp_path / "policy"))
+
+
+def test_a_sweep_is_planned_from_a_few_updates_of_its_settings(table: str, tmp_path: Path) -> None:
+    values = {"training": TRAINING.model_dump(exclude_unset=True), "grid": {"algorithm": ["bc", "marwil"]}, "seeds": 2}
+    place = {"dataset": table, "output": str(tmp_path / "sweep")}
+    with pytest.raises(ConfigError, match="nothing to compare the runs by"):
+        plan_sweep(parse(SweepConfig, values), **place)
+    values |= {"training": values["training"] | {"evaluation": {"episodes": 2, "environment": {"id": "CartPole-v1"}}}}
+    config = parse(SweepConfig, values | {"parallel": 1, "resamples": 10})
+    planned = plan_sweep(config, **place)
+    assert not (tmp_path / "sweep").exists() and planned.reused is None and planned.seconds > 0
+    assert "2 settings with 2 seeds: 4 of 4 runs are to be trained, 1 at once" in planned.measured
+    sweep_settings(config, **place)
+    assert plan_sweep(config, **place).reused == place["output"]
 
 
 @pytest.mark.parametrize("plan", [plan_training, plan_conversion], ids=["train", "convert"])

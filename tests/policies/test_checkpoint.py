@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -65,6 +66,8 @@ KINDS: dict[str, tuple[gym.Space[Any], gym.Space[Any], NetworkConfig]] = {
         spaces.Discrete(3, start=2),
         NetworkConfig(recurrent="gru", recurrent_units=7, hidden_sizes=[]),
     ),
+    "imitator": (VECTOR, spaces.Discrete(3), NetworkConfig(imitation_threshold=0.3, normalize_observations=True)),
+    "imitator of images": (IMAGE, spaces.Discrete(3), NetworkConfig(imitation_threshold=0.5, hidden_sizes=[7])),
     "squashed": (VECTOR, spaces.Box(-3, 1, (2,)), NetworkConfig(squash=True)),
     "composite": (VECTOR, COMPOSITE, NetworkConfig(activation="gelu")),
     "squashed composite": (VECTOR, COMPOSITE, NetworkConfig(squash=True, activation="elu")),
@@ -232,6 +235,21 @@ def test_a_policy_that_is_replaced_while_it_is_read_is_the_new_one(tmp_path: Pat
 
     monkeypatch.setattr(checkpoint, "read_policy_manifest", replaced)
     assert_is(tmp_path, policy_with(2))
+
+
+def test_a_policy_that_is_replaced_each_time_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = itertools.count()
+    save(policy_with(next(seeds)), tmp_path)
+    read = checkpoint.read_policy_manifest
+
+    def replaced(uri: str) -> PolicyManifest:
+        manifest = read(uri)
+        save(policy_with(next(seeds)), tmp_path)
+        return manifest
+
+    monkeypatch.setattr(checkpoint, "read_policy_manifest", replaced)
+    with pytest.raises(CheckpointError, match="other policies replaced it while it was read"):
+        load_policy(str(tmp_path))
 
 
 def assert_is(folder: Path, policy: Policy) -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from offline_core.errors import ConfigError
 from offline_core.policies.composite import CompositeHead
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 from offline_core.policies.squashed import SquashedGaussianHead
@@ -24,7 +25,7 @@ every_space = pytest.mark.parametrize("space", [DICT, TUPLE, DEEP], ids=["dict",
 
 
 def head_of(space: gym.Space[Any], **how: Any) -> CompositeHead:
-    head = make_head(space, 3, **how)
+    head = make_head(space, 3, NetworkConfig(**how))
     assert isinstance(head, CompositeHead)
     return head
 

@@ -104,9 +104,10 @@ def run_torch(folder: Path, observations: dict[str, np.ndarray]) -> tuple[np.nda
         (COMPOSITE, spaces.Box(np.array([-2.0, -np.inf]), np.array([3.0, 0.5]), dtype=np.float64), {}),
         (spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16), {}),
         (COMPOSITE, spaces.Box(-2, 5, (2,)), {"frames": 3, "squash": True}),
+        (VECTOR, spaces.Discrete(4), {"imitation_threshold": 0.9}),
         (spaces.Box(0, 255, (16, 20, 3), np.uint8), spaces.Discrete(4), {"frames": 2, "normalize_observations": False}),
     ],
-    ids=["discrete", "multi-discrete", "multi-binary", "box", "half", "frames", "images"],
+    ids=["discrete", "multi-discrete", "multi-binary", "box", "half", "frames", "imitator", "images"],
 )
 def test_the_export_does_what_the_policy_does(
     tmp_path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: dict[str, Any]

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from offline_core.errors import ConfigError
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
@@ -34,7 +35,7 @@ every_categorical = pytest.mark.parametrize("space", CATEGORICAL, ids=str)
 
 
 def head_of(space: gym.Space[Any], *, squash: bool = False) -> Head:
-    return cast(Head, make_head(space, 3, squash=squash))
+    return cast(Head, make_head(space, 3, NetworkConfig(squash=squash)))
 
 
 def sizes_and_starts(space: gym.Space[Any]) -> tuple[list[int], np.ndarray]:

@@ -20,7 +20,7 @@ from offline_core.policies.squashed import EDGE, SquashedGaussianHead
 
 
 def head_of(space: spaces.Box) -> SquashedGaussianHead:
-    head = make_head(space, 3, squash=True)
+    head = make_head(space, 3, NetworkConfig(squash=True))
     assert isinstance(head, SquashedGaussianHead)
     return head
 
@@ -158,7 +158,7 @@ def test_a_component_without_a_choice_is_certain() -> None:
 @pytest.mark.parametrize("bounds", [(-np.inf, np.inf), (0.0, np.inf), (-3e38, 3e38)])
 def test_without_finite_bounds_there_is_nothing_to_be_scaled_to(bounds: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match=r"cannot be squashed.*finite bounds"):
-        make_head(between((-1, 1), bounds), 3, squash=True)
+        make_head(between((-1, 1), bounds), 3, NetworkConfig(squash=True))
 
 
 def test_squashing_where_nothing_can_be_is_refused() -> None:

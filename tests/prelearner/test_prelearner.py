@@ -77,6 +77,16 @@ def test_looking_ahead_adds_a_row_for_the_last_observation(format: str) -> None:
     np.testing.assert_array_equal(found.of_steps("rewards"), np.concatenate([e.rewards for e in EPISODES]))
 
 
+@pytest.mark.parametrize("order", [(0, 4, 8), (4, 0, 8), (8, 0, 4)])
+def test_pieces_of_one_episode_that_are_read_together_stay_apart(order: tuple[int, ...]) -> None:
+    """They lie in row groups of their own, which are read several at a time, in any order."""
+    whole = episode("a", 12)
+    some = [whole.slice(start, start + 3) for start in order]
+    found = made(pa.concat_tables([episodes_to_table([piece]) for piece in some]), format="table", needs_next_obs=True)
+    assert found.offsets.tolist() == [0, 4, 8, 12]
+    np.testing.assert_array_equal(found["obs/position"], np.concatenate([piece.observations["position"] for piece in some]))
+
+
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_only_what_is_wanted_is_read(format: str) -> None:
     found = made(AS_ROWS[format](EPISODES), (columns.OBS, columns.ACTIONS), format=format)

@@ -15,7 +15,15 @@ import yaml
 from PIL import Image
 
 from offline_core.reporting.card import Card, Ran
-from offline_core.reporting.cards import chain_card, episodes_card, expert_card, quality_card, returns_rows, training_card
+from offline_core.reporting.cards import (
+    chain_card,
+    episodes_card,
+    expert_card,
+    quality_card,
+    returns_rows,
+    sweep_card,
+    training_card,
+)
 
 METRICS = {
     "episode_return_mean": 123.44,
@@ -197,3 +205,16 @@ def test_a_quality_card_says_what_each_rule_found() -> None:
 def test_another_curve_is_another_picture() -> None:
     one, same, other = (expert_card(rows={}, curve=[(0, 1.0), (1, y)], target=None).picture for y in (2.0, 2.0, -5.0))
     assert one == same != other
+
+
+def test_a_sweep_is_four_pictures_of_its_settings_by_rank() -> None:
+    card = sweep_card(
+        rows={"1. algorithm=bc": "250 (240 to 260)"},
+        score="last return",
+        scores={"1": (250.0, 240.0, 260.0), "2": (math.nan, 0.0, 1.0)},
+        curves={"1": [(4, 1.0, 0.5, 1.5)], "2": []},
+        profiles={"1": [(240.0, 1.0), (260.0, 0.0)]},
+        expected_best={"bc": [250.0, 255.0]},
+    )
+    assert cells(card) == [["1. algorithm=bc", "250 (240 to 260)"]]
+    assert size_of(card.picture) == (900, 600)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from offline_core.reporting import figures
@@ -47,6 +48,20 @@ def test_a_curve_goes_through_its_points() -> None:
     assert set(target.get_ydata()) == {9.0}
     assert [text.get_text() for text in axes.texts] == ["target 9"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("steps", "return")
+
+
+def test_lines_have_names_and_bands() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.lines(axes, {"1": [(0, 1.0, 0.5, 2.0), (10, 3.0, 2.5, 3.5)], "2": [(0, 1.0), (10, 2.0)]}, x="updates", y="mean")
+    one, two = axes.lines
+    np.testing.assert_array_equal(one.get_xydata(), [[0, 1], [10, 3]])
+    np.testing.assert_array_equal(two.get_xydata(), [[0, 1], [10, 2]])
+    (band,) = axes.collections
+    ends = band.get_paths()[0].vertices[:, 1]
+    assert (ends.min(), ends.max()) == (0.5, 3.5) and (band.get_facecolor()[0, :3] == to_rgb(one.get_color())).all()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["1", "2"]
+    figures.lines(figures.new_figure(1)[1][0], {}, x="x", y="y")
+    drawn(figure)
 
 
 @pytest.mark.parametrize("target", [None, math.nan, math.inf])

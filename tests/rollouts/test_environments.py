@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,3 +206,27 @@ def test_reward_threshold(countdown: EnvironmentSpec) -> None:
 )
 def test_all_play_as_many_as_the_others_or_one_more(episodes: int, players: int, each: list[int]) -> None:
     assert shares(episodes, players).tolist() == each
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "advice"),
+    [
+        ("Hopper-v5", "mujoco", r"'\.\[mujoco\]'"),
+        ("Hopper-v5", "imageio", r"'\.\[mujoco\]'"),
+        ("LunarLander-v3", "Box2D", "Install it"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(
+    env_id: str, package: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("gymnasium.envs.mujoco", "gymnasium.envs.box2d"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(EnvironmentNotFoundError, match=f"(?i){env_id}.*not installed: .*{package}.*{advice}"):
+        make_vector_env(EnvironmentSpec(id=env_id), 1)
+
+
+def test_mujoco_plays() -> None:
+    env = make_vector_env(EnvironmentSpec(id="Hopper-v5"), 2)
+    assert env.reset(seed=0)[0].shape == (2, 11)
+    env.close()

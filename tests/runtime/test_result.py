@@ -26,6 +26,7 @@ def test_a_result_shows_its_fields_and_names_its_policy() -> None:
         target_return=None,
         metrics={"episode_return_mean": 7.5},
         env_steps=10,
+        updates=1,
         seconds=1.0,
         curve=[],
     )

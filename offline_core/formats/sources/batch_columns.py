@@ -53,8 +53,16 @@ def _numbers_or_text(values: list[Any], name: str) -> np.ndarray:
     for _ in range(array.ndim - 1):
         items = itertools.chain.from_iterable(items)
     items = list(items)
-    if array.dtype.kind == "f":  # so numpy makes whole numbers of which some take 64 bits
-        return np.asarray(items, np.uint64).reshape(array.shape) if all(type(i) is int and i >= 0 for i in items) else array
+    if all(type(item) is int for item in items):  # so no int64 holds them all
+        low, high = min(items), max(items)
+        if low >= 0 and high < 2**64:
+            return np.asarray(items, np.uint64).reshape(array.shape)
+        raise SchemaError(
+            f"Column {name!r} holds whole numbers from {low} to {high}, which no type of 64 bits holds together. "
+            "Write them as text, or as floats."
+        )
+    if array.dtype.kind == "f":
+        return array
     kinds = sorted({type(item).__name__ for item in items})
     if kinds == ["str"] and not all(item == _NAN for item in items):
         return array

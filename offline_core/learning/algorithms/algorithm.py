@@ -37,7 +37,7 @@ class Algorithm(nn.Module):
     The learner calls
         prepare(steps, spec)                     once for steps that were loaded
         refresh(steps, spec)                     if `refresh_rows` is not 0: before the first update, and now and then
-        forward(batch), after_update(means)      each update
+        before_update(updates), forward(batch), after_update(means)      each update
         log_metrics(means)                       each report
 
     Arguments:
@@ -63,8 +63,13 @@ class Algorithm(nn.Module):
     """Its `LossOutput`s have errors."""
     config_class: ClassVar[type[Config]] = Config
 
+    skips_networks: ClassVar[bool] = False
+    """Some updates leave networks as they are."""
+
     config: Any
     policy: Policy
+    updates: int = 0
+    """Updates so far."""
 
     def __init__(
         self,
@@ -80,6 +85,10 @@ class Algorithm(nn.Module):
             raise ConfigError(
                 f"{type(self).__name__} values later observations, which a recurrent network would see without those "
                 "before them: set network.recurrent to None and network.frames to 4, say, or use bc or marwil."
+            )
+        if network.imitation_threshold is not None:
+            raise ConfigError(
+                "network.imitation_threshold is what bcq sets in its policy: leave it out, and set bcq.threshold."
             )
         self.config = config or self.config_class()
         self.build(observation_space, action_space, network, seed)
@@ -98,6 +107,10 @@ class Algorithm(nn.Module):
         """Return the cost of a refresh in observations that a network evaluates; 0 if there is nothing to renew."""
         return 0.0
 
+    def before_update(self, updates: int) -> None:
+        """Prepare for the update after so many."""
+        self.updates = updates
+
     def forward(self, batch: Batch) -> LossOutput:
         """Return the loss of each step of a batch, in float32 whatever the networks compute in.
 
@@ -111,6 +124,20 @@ class Algorithm(nn.Module):
     def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
         """Return the metrics to log, from means over the updates since the last report."""
         return means
+
+
+def network_of(parameter: str) -> str:
+    """Return the name of the network that a parameter of an algorithm belongs to: policy, value, critics, …"""
+    return "value" if parameter.startswith("policy.value") else parameter.partition(".")[0]
+
+
+def mean_of_all(values: Tensor) -> Tensor:
+    """Return the mean, over the batches of all learners while they learn."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized() and torch.is_grad_enabled()):
+        return values.mean()
+    sums = torch.stack([values.detach().sum(), values.new_tensor(float(values.numel()))])
+    torch.distributed.all_reduce(sums)
+    return sums[0] / sums[1]
 
 
 @contextlib.contextmanager

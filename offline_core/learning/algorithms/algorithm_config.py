@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import gymnasium as gym
 from pydantic import Field
 
+from offline_core.policies.config import Size
 from offline_core.runtime.config import Config
 
 Gamma = Annotated[float, Field(ge=0, le=1, title="Gamma", description="Discount of the rewards, per step.")]
@@ -32,3 +33,31 @@ class AlgorithmConfig(Config):
         """Import the class of the algorithm."""
         module, _, name = cls.implementation.partition(":")
         return getattr(importlib.import_module(module), name)
+
+
+class CriticConfig(Config):
+    """Networks that value an action: observation and action enter together at the first layer."""
+
+    number: int = Field(2, ge=1, le=100, description="Critics that differ in their first weights; the smallest value counts.")
+    hidden_sizes: list[Size] | None = Field(
+        None, max_length=10, title="Hidden sizes", description="Units of each hidden layer. None: those of the policy."
+    )
+    layer_norm: bool = Field(False, title="Layer norm", description="Normalise each hidden layer's output over its units.")
+
+
+class ActorCriticConfig(AlgorithmConfig):
+    """What algorithms share that learn critics and a policy."""
+
+    gamma: Gamma = 0.99
+    n_step: int = Field(
+        1,
+        ge=1,
+        le=1_000,
+        title="Steps",
+        description="Rewards that are summed before the targets estimate the rest: 1 in the papers. With more, actions are "
+        "valued by what the behaviour policy did after them.",
+    )
+    target_rate: float = Field(
+        0.005, gt=0, le=1, title="Target rate", description="How far an update moves the target networks to the learned ones."
+    )
+    critics: CriticConfig = Field(CriticConfig(), title="Critics", description="The networks that value actions.")

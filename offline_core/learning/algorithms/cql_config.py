@@ -8,8 +8,9 @@ import gymnasium as gym
 from pydantic import Field
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm_config import AlgorithmConfig, Gamma
+from offline_core.learning.algorithms.algorithm_config import AlgorithmConfig
 from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.algorithms.sac_config import SACConfig
 
 Alpha = Annotated[
     float,
@@ -21,16 +22,6 @@ Alpha = Annotated[
         "in RLlib, and for Discrete ones to Huber's δ²/2, where the same alpha weighs twice as much.",
     ),
 ]
-NStep = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=1_000,
-        title="Steps",
-        description="Rewards that are summed before the target networks estimate the rest: 1 in the paper and in RLlib. With "
-        "more, actions are valued by what the behaviour policy did after them.",
-    ),
-]
 
 
 class DiscreteCQLConfig(DQNConfig):
@@ -38,17 +29,22 @@ class DiscreteCQLConfig(DQNConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.discrete_cql:DiscreteCQL"
 
-    n_step: NStep = 1
+    n_step: int = Field(
+        1, ge=1, le=1_000, title="Steps", description="Rewards that are summed before the targets estimate the rest."
+    )
     alpha: Alpha = 1.0
 
 
-class ContinuousCQLConfig(AlgorithmConfig):
-    """An actor and two critics that keep actions outside the data below those in it (Kumar et al. 2020)."""
+class ContinuousCQLConfig(SACConfig):
+    """An actor and critics that keep actions outside the data below those in it (Kumar et al. 2020)."""
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.continuous_cql:ContinuousCQL"
 
-    gamma: Gamma = 0.99
-    n_step: NStep = 1
+    entropy_backup: bool = Field(
+        False,
+        title="Entropy backup",
+        description="Continuous actions only: next values include the policy's entropy, as those of SAC do.",
+    )
     alpha: Alpha = 1.0
     action_samples: int = Field(
         10,
@@ -57,13 +53,17 @@ class ContinuousCQLConfig(AlgorithmConfig):
         title="Action samples",
         description="Continuous actions only: actions of each kind that the penalty is estimated from.",
     )
-    target_rate: float = Field(
-        0.005,
-        gt=0,
-        le=1,
-        title="Target rate",
-        description="Continuous actions only: share of the way that an update moves the target critics to the learned ones.",
+    lagrange_threshold: float | None = Field(
+        None,
+        title="Lagrange threshold",
+        description="Continuous actions only: scale the penalty so that it is this large on average. None: do not.",
     )
+
+
+class CalQLConfig(ContinuousCQLConfig):
+    """CQL whose sampled actions are worth the recorded return at least, to go on by play (Nakamoto et al. 2023)."""
+
+    implementation: ClassVar[str] = "offline_core.learning.algorithms.cal_ql:CalQL"
 
 
 class CQLConfig(DiscreteCQLConfig, ContinuousCQLConfig):

@@ -1,57 +1,114 @@
-"""Values of actions of any space: twin critics (Fujimoto et al. 2018, arXiv 1802.09477)."""
+"""Values of actions of any space: an ensemble of critics (Fujimoto et al. 2018, arXiv 1802.09477)."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from offline_core.episodes.nested import Nested
+from offline_core.learning.algorithms.algorithm_config import CriticConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.encoder import Encoder, leaf_spaces
+from offline_core.policies.encoder import VARIANCE_FLOOR, Encoder, leaf_spaces
 from offline_core.policies.gaussian import BoxHead
-from offline_core.policies.layers import ACTIVATIONS, make_layers
+from offline_core.policies.layers import ACTIVATIONS, make_trunk
 from offline_core.policies.policy import Policy
 from offline_core.runtime.seeding import derive_seed
 
 
 class Critics(nn.Module):
-    """Two critics that differ in their initial weights alone: the smaller of the two overestimates less.
+    """Critics that differ in their initial weights alone: the smallest of two overestimates less.
 
-    Their input is `observed`, so the policy's filter applies.
+    Observation and action enter together. The layers of all critics are stacked, so that each is one batched product.
+    Convolutions, or a user's module, come before, and are shared. Weights begin as `torch.nn.Linear`'s do.
 
     Arguments:
-        encoder: the policy's.
+        encoder: the policy's; `observed` is the input, so that the policy's filter applies.
         action_space: of the actions.
-        network: layers over the observation; the action joins before one more.
+        network: of the policy; the layers over the observation, and those that `config` leaves open.
+        config: the layers, and how many critics.
         seed: of the initial weights.
     """
 
-    def __init__(self, encoder: Encoder, action_space: gym.Space[Any], network: NetworkConfig, *, seed: int) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        action_space: gym.Space[Any],
+        network: NetworkConfig,
+        config: CriticConfig = CriticConfig(),
+        *,
+        seed: int,
+    ) -> None:
         super().__init__()
         self.actions = _scaling_encoder(action_space)
-        self.networks = nn.ModuleList()
-        for number in range(2):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive_seed(seed, "critic", number))
-                self.networks.append(_Critic(encoder, self.actions.size, network))
+        sizes = network.hidden_sizes if config.hidden_sizes is None else config.hidden_sizes
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "critics"))
+            self.trunk, self.features = make_trunk(encoder, network)
+            widths = [self.features + self.actions.size, *sizes, 1]
+            shapes = list(pairwise(widths))
+            self.weights = nn.ParameterList([_uniform(config.number, *shape, inputs=shape[0]) for shape in shapes])
+            self.biases = nn.ParameterList([_uniform(config.number, 1, out, inputs=inputs) for inputs, out in shapes])
+        self.scales, self.shifts = nn.ParameterList(), nn.ParameterList()
+        if config.layer_norm:
+            self.scales.extend(nn.Parameter(torch.ones(config.number, 1, size)) for size in sizes)
+            self.shifts.extend(nn.Parameter(torch.zeros(config.number, 1, size)) for size in sizes)
+        self.activation = ACTIVATIONS[network.activation]()
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """Return the values (2, B) of nested actions (B, …) at B observations as encoded by `observed`.
+        """Return the values (critics, B) of nested actions (B, …) at B observations as encoded by `observed`.
 
-        With K actions for each observation, those for all observations one after the other: (K·B, …) → (2, K·B).
+        With K actions for each observation, those for all observations one after the other: (K·B, …) → (critics, K·B).
         """
-        flat = self.actions(actions)
-        return torch.stack([network(encoded, flat) for network in self.networks]).float()
+        return self._values(self.trunk(encoded), actions, fixed=False)
 
-    @torch.no_grad()
-    def move_to(self, learned: Critics, rate: float) -> None:
-        """Move these target critics this share of the way to the learned ones."""
-        for target, parameter in zip(self.parameters(), learned.parameters(), strict=True):
-            target.lerp_(parameter, rate)
+    def fixed(self, encoded: Tensor, actions: Nested) -> Tensor:
+        """Return the same with gradients of the actions alone: none teaches the critics."""
+        with torch.no_grad():
+            features = self.trunk(encoded)
+        return self._values(features, actions, fixed=True)
+
+    def _values(self, x: Tensor, actions: Nested, *, fixed: bool) -> Tensor:
+        flat = self.actions(actions)
+        if len(flat) > len(x):
+            x = x.repeat(len(flat) // len(x), 1)
+        x = torch.cat([x, flat.to(x.dtype)], dim=1).expand(len(self.weights[0]), -1, -1)
+        for number, layer in enumerate(self._layers(fixed=fixed)):
+            x = torch.baddbmm(layer.bias, x, layer.weight)
+            if number < len(self.weights) - 1:
+                x = self.activation(x)
+                if layer.scale is not None and layer.shift is not None:
+                    x = torch.addcmul(layer.shift, functional.layer_norm(x, x.shape[-1:]), layer.scale)
+        values: Tensor = x.squeeze(2).float()
+        return values
+
+    def _layers(self, *, fixed: bool) -> Iterator[_Layer]:
+        lists = (self.weights, self.biases, self.scales, self.shifts)
+        for layer in zip_longest(*([p.detach() for p in each] if fixed else each for each in lists)):
+            yield _Layer(*layer)
+
+
+class _Layer(NamedTuple):
+    """Of all critics."""
+
+    weight: Tensor
+    """(critics, inputs, outputs)"""
+    bias: Tensor
+    """(critics, 1, outputs), as the next two."""
+    scale: Tensor | None
+    """Of the layer norm, if there is one."""
+    shift: Tensor | None
+
+
+def _uniform(*shape: int, inputs: int) -> nn.Parameter:
+    bound = 1 / math.sqrt(max(1, inputs))
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
 def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
@@ -63,26 +120,10 @@ def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
     centers = [torch.zeros(box) if isinstance(box, int) else box.center for box in boxes]
     half_ranges = [torch.ones(box) if isinstance(box, int) else box.half_range for box in boxes]
     encoder.mean.copy_(torch.cat(centers))
-    encoder.variance.copy_(torch.cat(half_ranges).double().square())
+    encoder.variance.copy_(torch.cat(half_ranges).double().square() - VARIANCE_FLOOR)
     return encoder
 
 
 def observed(policy: Policy, observations: Nested) -> Tensor:
     """Return observations (B, …) as the policy's encoder encodes them, without a gradient from the critics."""
     return policy.encode(observations).detach()
-
-
-class _Critic(nn.Module):
-    def __init__(self, encoder: Encoder, action_size: int, network: NetworkConfig) -> None:
-        super().__init__()
-        self.hidden, features = make_layers(encoder, network)
-        self.joint = nn.Linear(features + action_size, features)
-        self.activation = ACTIVATIONS[network.activation]()
-        self.q = nn.Linear(features, 1)
-
-    def forward(self, encoded: Tensor, actions: Tensor) -> Tensor:
-        features = self.hidden(encoded)
-        if len(actions) > len(features):
-            features = features.repeat(len(actions) // len(features), 1)
-        q: Tensor = self.q(self.activation(self.joint(torch.cat([features, actions], dim=1)))).squeeze(1)
-        return q

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from offline_core.learning.algorithms.cql_config import DiscreteCQLConfig
 from offline_core.learning.algorithms.dqn import DQN
+from offline_core.learning.steps import Batch
 
 
 class DiscreteCQL(DQN):
@@ -14,5 +15,5 @@ class DiscreteCQL(DQN):
     config_class = DiscreteCQLConfig
     config: DiscreteCQLConfig
 
-    def penalty(self, all_q: Tensor, q: Tensor) -> Tensor:
-        return self.config.alpha * (all_q.logsumexp(dim=1) - q)
+    def penalties(self, batch: Batch, all_q: Tensor) -> dict[str, Tensor]:
+        return {"penalty": self.config.alpha * (all_q.logsumexp(dim=1) - self.taken(batch, all_q))}

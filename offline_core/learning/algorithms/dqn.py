@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import math
+from typing import Any, cast
 
 import gymnasium as gym
 import torch
@@ -37,16 +38,15 @@ class DQN(Algorithm):
     config: DQNConfig
 
     def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
+        one_choice_only(self, action_space)
+        network = self.policy_network(network)
         self.policy = Policy(observation_space, action_space, network, value_function=self.config.dueling, seed=seed)
-        head = self.policy.head
-        if not isinstance(head, CategoricalHead) or len(head.sizes) != 1:
-            raise ConfigError(
-                f"{type(self).__name__} chooses among a list of actions; it cannot act in {action_space}. "
-                "Use bc, marwil or iql there."
-            )
-        self.first_action = int(head.starts)
-        self.target = copy.deepcopy(self.policy).requires_grad_(False)
-        self.updates = 0
+        self.first_action = int(cast(CategoricalHead, self.policy.head).starts)
+        self.target = copy.deepcopy(self.policy).requires_grad_(False).eval()
+
+    def policy_network(self, network: NetworkConfig) -> NetworkConfig:
+        """Return the network of the policy: `network` with what the algorithm needs."""
+        return network
 
     def prepare(self, steps: Steps, spec: BatchSpec) -> None:
         if self.updates == 0:
@@ -55,37 +55,32 @@ class DQN(Algorithm):
 
     def forward(self, batch: Batch) -> LossOutput:
         all_q = self.q(self.policy, batch[columns.OBS])
-        q = all_q.gather(1, self.indices(batch[columns.ACTIONS])).squeeze(1)
+        return self.output(batch, all_q, self.penalties(batch, all_q))
+
+    def output(self, batch: Batch, all_q: Tensor, penalties: dict[str, Tensor]) -> LossOutput:
+        """Return the loss of temporal differences and the penalties (B,), from Q of all actions (B, actions)."""
+        q = self.taken(batch, all_q)
         with torch.no_grad():
             target_q = self.q(self.target, batch[columns.NEW_OBS])
-            chooser = self.q(self.policy, batch[columns.NEW_OBS]) if self.config.double else target_q
-            following = target_q.gather(1, chooser.argmax(dim=1, keepdim=True)).squeeze(1)
+            chooser = self.policy if self.config.double else self.target
+            best = chooser(batch[columns.NEW_OBS]).argmax(dim=1, keepdim=True)
+            following = target_q.gather(1, best).squeeze(1)
             target = batch[N_STEP_REWARDS] + batch[N_STEP_DISCOUNTS] * following
         metrics = {"q": q, "q_min": q, "q_max": q, "td_error": (q - target).abs(), "target_q": target}
-        penalty = self.penalty(all_q, q)
         loss = functional.huber_loss(q, target, reduction="none")
-        if penalty is not None:
-            metrics |= {"td_loss": loss, "penalty": penalty}
-            loss = loss + penalty
+        if penalties:
+            metrics |= {"td_loss": loss, **penalties}
+            loss = loss + sum(penalties.values())
         metrics = {name: term.detach() for name, term in metrics.items()}
         return LossOutput(loss, metrics, metrics["td_error"])
 
-    def penalty(self, all_q: Tensor, q: Tensor) -> Tensor | None:
-        """Return what is added to the loss of each step (B,), from Q of all actions (B, actions) and of those taken (B,)."""
-        return None
+    def penalties(self, batch: Batch, all_q: Tensor) -> dict[str, Tensor]:
+        """Return what is added to the loss of each step (B,), from Q of all actions (B, actions)."""
+        return {}
 
     def after_update(self, means: dict[str, Tensor]) -> None:
-        self.updates += 1
-        if self.updates % self.config.target_network_interval_updates == 0:
+        if (self.updates + 1) % self.config.target_network_interval_updates == 0:
             self.target.load_state_dict(self.policy.state_dict())
-
-    def get_extra_state(self) -> Tensor:
-        """Return the number of updates, for checkpoints; not a buffer, as reading it from a GPU would wait for the update."""
-        return torch.tensor(self.updates)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Restore what `get_extra_state` returned."""
-        self.updates = int(state)
 
     def q(self, policy: Policy, observations: Nested) -> Tensor:
         """Return Q of all actions: (B, actions)."""
@@ -93,8 +88,31 @@ class DQN(Algorithm):
             q: Tensor = policy(observations)
             return q.float()
         advantages, values = (output.float() for output in policy.inputs_and_values(observations))
-        return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+        return dueling(values, advantages)
+
+    def taken(self, batch: Batch, outputs: Tensor) -> Tensor:
+        """Return the outputs (B,) of the actions that were taken, from those of all actions (B, actions)."""
+        return outputs.gather(1, self.indices(batch[columns.ACTIONS])).squeeze(1)
 
     def indices(self, actions: Tensor) -> Tensor:
         """Return actions (B, …) as indices (B, 1) int64 from 0."""
         return actions.reshape(len(actions), 1).long() - self.first_action
+
+
+def dueling(values: Tensor, advantages: Tensor) -> Tensor:
+    """Return Q of all actions (B, actions), from the values (B,) of the observations and the actions' advantages."""
+    return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+
+
+def one_choice_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:
+    """Check that an action is one of a list.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    lists = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+    if not isinstance(space, lists) or math.prod(space.shape or ()) != 1:
+        raise ConfigError(
+            f"{type(algorithm).__name__} chooses among a list of actions; it cannot act in {space}. "
+            "Use bc, marwil or iql there."
+        )

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from offline_core.learning.algorithms.algorithm_config import AlgorithmConfig, Gamma
+from offline_core.learning.algorithms.algorithm_config import ActorCriticConfig
 
 
-class IQLConfig(AlgorithmConfig):
+class IQLConfig(ActorCriticConfig):
     """Values from the better actions of the data alone (Kostrikov et al. 2021)."""
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.iql:IQL"
@@ -20,8 +20,4 @@ class IQLConfig(AlgorithmConfig):
     expectile: float = Field(
         0.7, gt=0, lt=1, title="Expectile", description="0.5 values the data's average action, towards 1 its best."
     )
-    gamma: Gamma = 0.99
     max_weight: float = Field(100.0, gt=0, le=1e6, title="Largest weight", description="A step counts this much at most.")
-    target_rate: float = Field(
-        0.005, gt=0, le=1, title="Target rate", description="How far an update moves the target networks to the learned ones."
-    )

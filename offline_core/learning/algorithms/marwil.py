@@ -52,6 +52,8 @@ class MARWIL(Algorithm):
         start = torch.nan if self.config.normalizer_start is None else self.config.normalizer_start
         self.normalizer: Tensor
         self.register_buffer("normalizer", torch.tensor(start))
+        self.value_variance: Tensor
+        self.register_buffer("value_variance", torch.tensor(torch.nan if self.config.normalize_values else 1.0))
 
     def prepare(self, steps: Steps, spec: BatchSpec) -> None:
         if self.config.gae_lambda == 1:
@@ -59,13 +61,16 @@ class MARWIL(Algorithm):
             is_open = ~steps.columns[columns.TERMINATEDS][steps.last - 1]
             steps.columns[RETURNS] = discounted_sums(steps.columns[columns.REWARDS], left, gamma).float()
             steps.columns[BOOTSTRAP] = (gamma ** left.double() * is_open[steps.episode]).float()
-        starting = bool(self.normalizer.isnan())
+        starting = bool(self.normalizer.isnan() or self.value_variance.isnan())
         if starting or not self.refresh_rows(steps, spec):  # else the learner refreshes before the first update
             self.refresh(steps, spec)
         if starting:
             rows = steps.rows[:: 1 + len(steps) * observations_a_sequence(spec) // ROWS_AT_A_TIME]
-            errors = steps.columns[VALUE_TARGETS][rows] - values_of(self.policy, steps, rows, spec)
-            self.normalizer.copy_(errors.square().mean())
+            targets = steps.columns[VALUE_TARGETS][rows]
+            errors = targets - values_of(self.policy, steps, rows, spec)
+            self.normalizer.copy_(errors.square().mean().where(self.normalizer.isnan(), self.normalizer))
+            variance = targets.var(correction=0)
+            self.value_variance.copy_(variance.where(variance > 0, 1.0).where(self.value_variance.isnan(), self.value_variance))
 
     def refresh(self, steps: Steps, spec: BatchSpec) -> None:
         if self.config.gae_lambda == 1:
@@ -97,7 +102,7 @@ class MARWIL(Algorithm):
         weights, metrics = advantage_weights(exponents, self.config.max_weight)
         policy_loss = -weights * self.policy.head.log_prob(inputs, batch[columns.ACTIONS])
         squared = advantages.square()
-        value_loss = 0.5 * squared
+        value_loss = 0.5 * squared / self.value_variance
         metrics |= {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

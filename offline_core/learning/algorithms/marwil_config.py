@@ -30,6 +30,12 @@ class MARWILConfig(AlgorithmConfig):
     value_coefficient: float = Field(
         1.0, gt=0, le=1e6, title="Value coefficient", description="Weight of the value function's loss."
     )
+    normalize_values: bool = Field(
+        True,
+        title="Normalise values",
+        description="Divide the value function's loss by the variance of its targets in the data, of the first window when "
+        "streaming: so it weighs the same against the policy's whatever the rewards are. False: RLlib's formula.",
+    )
     max_weight: float = Field(20.0, gt=0, le=1e6, title="Largest weight", description="A step counts this much at most.")
     normalizer_rate: float = Field(
         0.01,

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
-from pydantic.json_schema import SkipJsonSchema
 
 from offline_core.learning.algorithms.algorithm_config import AlgorithmConfig
+from offline_core.learning.algorithms.awac_config import AWACConfig
 from offline_core.learning.algorithms.bc_config import BCConfig
-from offline_core.learning.algorithms.cql_config import CQLConfig
+from offline_core.learning.algorithms.bcq_config import BCQConfig
+from offline_core.learning.algorithms.cql_config import CalQLConfig, CQLConfig
 from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.algorithms.sac_config import SACConfig
+from offline_core.learning.algorithms.td3_config import ReBRACConfig, TD3BCConfig, TD3Config
 from offline_core.runtime.config import Config
 from offline_core.runtime.user_code import UserCode
 
@@ -28,15 +31,23 @@ class AlgorithmChoice(Config):
 
     algorithm: Annotated[str, Field(json_schema_extra=_list_names)] | UserCode = Field(
         "bc",
-        description="bc: the recorded actions are the truth. marwil: the better ones are. dqn, iql, cql: the value of actions "
-        "is learned, and the best are chosen. Or your own subclass of "
-        "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
+        description="bc: the recorded actions are the truth. marwil, awac: the better ones are. iql, cql, cal_ql, bcq, "
+        "td3_bc, rebrac, dqn: the value of actions is learned, and good ones are chosen. sac, td3: the same, for play; nothing "
+        "keeps them near a log. Or your own subclass of offline_core.learning.algorithms.algorithm.Algorithm: its path, and "
+        "arguments for its config_class.",
     )
-    bc: SkipJsonSchema[BCConfig] = Field(BCConfig(), exclude=True, description="It has none.")
+    bc: BCConfig = Field(BCConfig(), exclude_if=lambda bc: bc == BCConfig(), title="BC", description=_USED)
     marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description=_USED)
     dqn: DQNConfig = Field(DQNConfig(), title="DQN", description=_USED)
     iql: IQLConfig = Field(IQLConfig(), title="IQL", description=_USED)
     cql: CQLConfig = Field(CQLConfig(), title="CQL", description=_USED)
+    cal_ql: CalQLConfig = Field(CalQLConfig(), title="Cal-QL", description=_USED)
+    bcq: BCQConfig = Field(BCQConfig(), title="BCQ", description=_USED)
+    td3_bc: TD3BCConfig = Field(TD3BCConfig(), title="TD3+BC", description=_USED)
+    rebrac: ReBRACConfig = Field(ReBRACConfig(), title="ReBRAC", description=_USED)
+    awac: AWACConfig = Field(AWACConfig(), title="AWAC", description=_USED)
+    sac: SACConfig = Field(SACConfig(), title="SAC", description=_USED)
+    td3: TD3Config = Field(TD3Config(), title="TD3", description=_USED)
 
     @field_validator("algorithm")
     @classmethod

@@ -273,6 +273,12 @@ def test_large_whole_numbers_stay_whole(tmp_path: Path, numbers: list[int]) -> N
     assert [number for table in tables(path) for number in table["x"].to_pylist()] == numbers
 
 
+@pytest.mark.parametrize("numbers", [[-1, 2**63], [0, 2**64]])
+def test_whole_numbers_that_no_type_holds_together_are_refused(tmp_path: Path, numbers: list[int]) -> None:
+    with pytest.raises(SchemaError, match=f"Column 'x' holds whole numbers from {numbers[0]} to {numbers[1]}"):
+        one_column(tmp_path, numbers, 2)
+
+
 def test_numbers_grow_from_line_to_line(tmp_path: Path) -> None:
     """JSON that other programs wrote has 1 for 1.0."""
     table = table_of(written(tmp_path, batch(rewards=[1, 2]), batch(rewards=[0.5])))
@@ -446,7 +452,7 @@ def ragged(*lengths: int) -> Sequence[Any]:
         (batch(rewards=[1.0, 2.0], x=["a", 1]), SchemaError, "'x' holds int, str"),
         (batch(rewards=[1.0, 2.0], x=["null", True]), SchemaError, "'x' holds bool, str"),
         (batch(rewards=[1.0], x=[{"a": 1}]), SchemaError, "'x' holds dict"),
-        (batch(rewards=[1.0], x=[2**70]), SchemaError, "'x' holds int"),
+        (batch(rewards=[1.0], x=[2**70]), SchemaError, "'x' holds whole numbers"),
         (batch(rewards=[1.0], x="tensor([1.])"), SchemaError, "'x' is 'tensor.*'; it must be a list"),
         (batch(rewards=[1.0], x=3), SchemaError, "'x' is '3'; it must be a list"),
         (batch(rewards=[1.0], x={}), SchemaError, "'x' is '{}'; it must be a list"),

@@ -14,6 +14,10 @@ from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (3,))
+TWO = gym.spaces.Discrete(2)
+BOX = gym.spaces.Box(-1.0, 3.0, (2,))
+ONLY_BOX = ("sac", "td3", "td3_bc", "rebrac", "cal_ql")
+"""Algorithms of continuous actions alone."""
 LINEAR = NetworkConfig(hidden_sizes=[], activation="linear")
 
 
@@ -41,6 +45,24 @@ def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int 
     )
 
 
+def space_of(name: str) -> gym.Space[Any]:
+    """Actions that the algorithm of this name can choose."""
+    return BOX if name in ONLY_BOX else TWO
+
+
+def steps_for(name: str, lengths: Sequence[int], terminated: Sequence[bool]) -> Steps:
+    """`made_steps` with actions of `space_of`."""
+    steps = made_steps(lengths, terminated)
+    return with_box_actions(steps) if name in ONLY_BOX else steps
+
+
+def with_box_actions(steps: Steps) -> Steps:
+    """The same steps with actions from `BOX`."""
+    shares = torch.rand(len(steps.episode), 2, generator=torch.Generator().manual_seed(0))
+    steps.columns["actions"] = shares * 4 - 1
+    return steps
+
+
 def loaded(algorithm: Algorithm, steps: Steps, reading: BatchSpec) -> Steps:
     """Steps as the first update finds them."""
     algorithm.prepare(steps, reading)
@@ -58,12 +80,14 @@ def whole_batch(algorithm: Algorithm, steps: Steps) -> Batch:
 
 def update(algorithm: Algorithm, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
     """What a learner does by itself."""
+    algorithm.before_update(algorithm.updates)
     terms = algorithm(batch)
     optimizer.zero_grad()
     terms.loss.mean().backward()
     optimizer.step()
     means = {name: value.mean() for name, value in terms.metrics.items()}
     algorithm.after_update(means)
+    algorithm.updates += 1
     return means
 
 

@@ -12,6 +12,7 @@ import torch
 from offline_core.learning.algorithms.iql import IQL, expectile_loss
 from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.by_hand import q_of
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
 
 TWO = gym.spaces.Discrete(2)
@@ -36,15 +37,15 @@ def test_each_step_by_the_papers_equations() -> None:
     with torch.no_grad():
         obs, actions = steps.columns["obs"], steps.columns["actions"]
         one_hot = torch.nn.functional.one_hot(actions[rows], 2).float()
-        q = torch.minimum(*(network(obs[rows], one_hot) for network in algorithm.targets.networks)).double()
-        learned = [network(obs[rows], one_hot).double() for network in algorithm.critics.networks]
+        q = q_of(algorithm.targets, obs[rows], one_hot).min(dim=0).values
+        learned = q_of(algorithm.critics, obs[rows], one_hot)
         values = algorithm.policy.values(obs).double()
         log_probs = algorithm.policy(obs[rows]).log_softmax(dim=1).gather(1, actions[rows, None]).squeeze(1).double()
         terminated = steps.columns["terminateds"][rows]
         wanted = steps.columns["rewards"][rows] + 0.9 * torch.where(terminated, 0.0, values[rows + 1])
         u = q - values[rows]
         value_loss = torch.where(u < 0, 0.2, 0.8) * u**2
-        critic_loss = sum((found - wanted) ** 2 for found in learned)
+        critic_loss = ((learned - wanted) ** 2).sum(dim=0)
         weights = torch.exp(2.0 * u).clamp(max=1.5)
         assert (weights == 1.5).any() and (weights < 1.5).any()
         policy_loss = -weights * log_probs
@@ -68,7 +69,7 @@ def test_no_loss_teaches_anothers_networks() -> None:
     policy = (-metrics["weight"] * log_probs).sum()
     value = expectile_loss(metrics["q"] - values, 0.7).sum()
     with torch.no_grad():
-        wanted = batch["rewards"] + 0.99 * ~batch["terminateds"] * algorithm.policy.values(batch["new_obs"])
+        wanted = batch["n_step_rewards"] + batch["n_step_discounts"] * algorithm.policy.values(batch["new_obs"])
     critics = (algorithm.critics(batch["obs"], batch["actions"]) - wanted).square().sum()
     for loss, parts in ((policy, ("policy.hidden", "policy._head")), (value, ("policy.value",)), (critics, ("critics",))):
         names = [name for name in found if name.startswith(parts)]
@@ -131,8 +132,7 @@ def test_targets_follow_the_critics() -> None:
 
 def test_the_critics_are_two() -> None:
     algorithm = IQL(VECTOR, TWO, SMALL)
-    one, other = (network.state_dict() for network in algorithm.critics.networks)
-    assert not any(torch.equal(tensor, other[name]) for name, tensor in one.items() if tensor.ndim == 2)
+    assert not any(torch.equal(one, other) for one, other in algorithm.critics.weights)
     values = algorithm.critics(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
     assert values.shape == (2, 5)
     assert not torch.isclose(*values).any()

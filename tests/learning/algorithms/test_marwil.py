@@ -27,7 +27,8 @@ BETA_0 = MARWILConfig(beta=0.0)
 
 
 def marwil(network: NetworkConfig = SMALL, *, seed: int = 0, **config: Any) -> MARWIL:
-    return MARWIL(VECTOR, TWO, network, MARWILConfig(**config), seed=seed)
+    """With the paper's value loss, unless `config` says otherwise."""
+    return MARWIL(VECTOR, TWO, network, MARWILConfig(**{"normalize_values": False} | config), seed=seed)
 
 
 def with_values(algorithm: MARWIL, weight: list[float], bias: float) -> MARWIL:
@@ -162,6 +163,24 @@ def test_the_normaliser_follows_the_mean_of_the_global_batch() -> None:
     for _ in range(2):
         algorithm.after_update({"squared_advantage": torch.tensor(2.0)})
     assert algorithm.normalizer.item() == pytest.approx(2 + 8 * 0.75**2)
+
+
+def test_the_value_loss_is_divided_by_the_variance_of_the_datasets_targets() -> None:
+    """It starts once and travels with the weights; where all targets are one, nothing is divided."""
+    steps = made_steps([30, 7], [True, True])
+    normed, plain = (marwil(LINEAR, gamma=0.9, normalize_values=normalize) for normalize in (True, False))
+    losses = [algorithm(whole_batch(algorithm, steps)).metrics["value_loss"] for algorithm in (normed, plain)]
+    variance = steps.columns["value_targets"][steps.rows].double().var(correction=0)
+    torch.testing.assert_close(losses[0].double() * variance, losses[1].double(), rtol=1e-5, atol=1e-6)
+    other = marwil(LINEAR, normalize_values=True, seed=1)
+    other.load_state_dict(normed.state_dict())
+    other.prepare(made_steps([9], [True], seed=1), BatchSpec(other.batch_columns))
+    assert other.value_variance == normed.value_variance
+    constant = made_steps([1, 1], [True, True])
+    constant.columns["rewards"] = torch.ones(4)
+    algorithm = marwil(LINEAR, normalize_values=True)
+    whole_batch(algorithm, constant)
+    assert algorithm.value_variance == 1
 
 
 def test_units_of_reward_do_not_matter() -> None:

@@ -1,0 +1,1 @@
+"""The field's algorithms, on the field's tasks, beside the libraries that people use now."""

@@ -1,0 +1,91 @@
+"""Our side of `benchmarks.reference_speed`.
+
+python -m benchmarks.reference.our_speed ALGORITHM SECONDS
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.data_loader import batches
+from offline_core.learning.learner import Learner
+from offline_core.learning.steps import Steps
+from offline_core.runtime.config import parse
+
+STEPS, EPISODE, OBSERVATION, ACTIONS, BATCH = 20_000, 1_000, 11, 3, 256
+NETWORK: dict[str, Any] = {"hidden_sizes": [256, 256], "activation": "relu"}
+NAMES = {"dcql": "cql"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bc": {"bc": {"squared_error": True}, "network": NETWORK | {"bounded_mean": True}},
+    "iql": {"network": NETWORK | {"bounded_mean": True}},
+    "dcql": {"cql": {"double": True, "dueling": False}},
+}
+
+
+def learner_of(name: str, **settings: Any) -> Learner:
+    """With the networks, batches and rates of d3rlpy's side."""
+    config = parse(
+        TrainingConfig,
+        {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": {"batch_size": BATCH, "learning_rate": 3e-4}}
+        | SETTINGS.get(name, {})
+        | settings,
+    )
+    actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
+    spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
+    algorithm = make_algorithm(config.algorithm, *spaces, config.network, getattr(config, NAMES.get(name, name)))
+    return Learner(algorithm, config, total_steps=10**9)
+
+
+def steps_of(name: str) -> Steps:
+    """Of random numbers."""
+    rng, rows = np.random.default_rng(0), STEPS + STEPS // EPISODE
+    offsets = np.arange(0, rows + 1, EPISODE + 1)
+    terminateds = np.zeros(rows, bool)
+    terminateds[offsets[1:] - 2] = True
+    actions = rng.integers(0, ACTIONS, rows) if name == "dcql" else rng.uniform(-1, 1, (rows, ACTIONS)).astype(np.float32)
+    found = {
+        "obs": rng.normal(size=(rows, OBSERVATION)).astype(np.float32),
+        "actions": actions,
+        "rewards": rng.normal(size=rows),
+        "terminateds": terminateds,
+    }
+    return Steps({path: torch.from_numpy(column) for path, column in found.items()}, torch.from_numpy(offsets), has_last=True)
+
+
+def rate(update: Callable[[], Any], seconds: float) -> dict[str, float]:
+    """Updates per second of the clock and of the processor."""
+    for _ in range(10):
+        update()
+    begin, cpu, done = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - begin < seconds:
+        update()
+        done += 1
+    return {"wall": done / (time.perf_counter() - begin), "cpu": done / (time.process_time() - cpu)}
+
+
+def main() -> None:
+    name, seconds = sys.argv[1], float(sys.argv[2])
+    bfloat16 = sys.argv[3:] == ["bfloat16"]
+    torch.set_num_threads(1)
+    learner = learner_of(name, **({"compute": {"bfloat16": True}} if bfloat16 else {}))
+    learner.load(steps_of(name))
+    epochs = (batches(learner.indices(), BATCH, seed=0, epoch=e, window=0, replacement=False) for e in itertools.count())
+    drawn = (indices for epoch in epochs for indices in epoch if len(indices) == BATCH)
+    fixed = next(drawn)
+    found = {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}
+    print(json.dumps(found | {"fixed": rate(lambda: learner.update(fixed), seconds)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""One training of an expert, from its beginning or from its last state."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Protocol
+
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from offline_core.datasets.manifest import Operation, Parent, Statistics
+from offline_core.errors import CheckpointError
+from offline_core.evaluation.result import FOLLOWED
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.learner import ExpertLearner
+from offline_core.experts.off_policy import off_policy_learner
+from offline_core.experts.on_policy import OnPolicyLearner
+from offline_core.experts.recording import TrainingRecorder
+from offline_core.experts.state import ExpertState, Line
+from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.learning.online.ring_files import RingFiles
+from offline_core.learning.state import States
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
+from offline_core.rollouts.rollouts import rollouts
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+BEST_NETWORKS = "best."
+"""Prefix of tensors in a state: those of the best policy so far, to go back to."""
+BEST = "best"
+
+
+def make_learner(config: ExpertConfig, env: VectorEnv, initial: PolicyManifest | None = None) -> ExpertLearner:
+    """Return a learner by the algorithm of `config`.
+
+    Arguments:
+        initial: the manifest of `initial_policy`, if it was read before.
+
+    Raises:
+        CheckpointError: `initial_policy` is not a checkpoint.
+        ConfigError: the algorithm cannot learn in this environment, or from this `initial_policy`.
+    """
+    return OnPolicyLearner(config, env, initial) if config.algorithm == "ppo" else off_policy_learner(config, env)
+
+
+class RunConfig(Protocol):
+    """What a run has to know: fields of `ExpertConfig` and `FineTuneConfig`."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def total_steps(self) -> int: ...
+    @property
+    def copies(self) -> int: ...
+    @property
+    def evaluation_interval(self) -> int: ...
+    @property
+    def evaluation_episodes(self) -> int: ...
+    @property
+    def snapshots_at_returns(self) -> list[float]: ...
+
+
+class ExpertRun:
+    """Plays, learns and evaluates until the policy is good enough or the steps are used up.
+
+    After an evaluation all is stored that a killed run needs to go on: networks, optimiser, replay, random states, counts.
+
+    Arguments:
+        identity: of the run; states of others are not used.
+        target: mean greedy return at which it is good enough; None: none is.
+        what: names it in the progress bar.
+        roll_back: after an evaluation below that of the first policy, go on from the best networks so far.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        learner: ExpertLearner,
+        location: Location,
+        *,
+        environment: EnvironmentSpec,
+        operation: Operation,
+        parents: list[Parent],
+        identity: str,
+        target: float | None,
+        recorder: TrainingRecorder | None = None,
+        what: str = "train expert",
+        roll_back: bool = False,
+    ) -> None:
+        self._config, self._learner, self._location, self._recorder = config, learner, location, recorder
+        self._environment, self._what, self._rolls_back = environment, what, roll_back
+        self._best_networks: dict[str, Tensor] = {}
+        self.rollbacks = 0
+        self._operation, self._parents = operation, parents
+        self.states = States(location, ExpertState, run=identity)
+        ring = learner.ring
+        self._ring_files = None if ring is None else RingFiles(self.states.folder, ring)
+        self.target = target
+        self.best: dict[str, float] = {}
+        """Metrics of the policy in `best`."""
+        self.lines: list[Line] = []
+        self.snapshots: list[float] = []
+        self._rollouts = 0
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all runs so far."""
+        return time.perf_counter() - self._started
+
+    @property
+    def reached_target(self) -> bool:
+        """Whether the best policy reached the target; True if there is none."""
+        return self.target is None or self.best.get("episode_return_mean", float("-inf")) >= self.target
+
+    def run(self) -> None:
+        """Go on from the last state, or begin; an `initial_policy` is evaluated before it learns.
+
+        Raises:
+            LearningError: a loss became NaN or infinite.
+            StorageError: the folder cannot be written.
+        """
+        config, learner = self._config, self._learner
+        resumed = self._resume()
+        with progress(config.total_steps, what=self._what, unit="step") as bar:
+            bar.to(learner.env_steps)
+            if self._parents and not resumed and self._is_good_enough():
+                return
+            while learner.env_steps + config.copies <= config.total_steps:  # all copies step together
+                learner.advance(config.total_steps - learner.env_steps)
+                self._rollouts += 1
+                bar.to(learner.env_steps)
+                if self._recorder is not None:
+                    self._recorder.after(self._rollouts)
+                is_last = learner.env_steps + config.copies > config.total_steps
+                if self._rollouts % config.evaluation_interval == 0 or is_last:
+                    if self._is_good_enough():
+                        return
+                    bar.note(mean_return=self.lines[-1]["episode_return_mean"])
+                    if not is_last:
+                        self._save()
+
+    def _is_good_enough(self) -> bool:
+        """Evaluate the policy, store it if it is the best or one to keep, and say whether it reached the target."""
+        config, learner = self._config, self._learner
+        seed = derive_seed(config.seed, "evaluation")
+        with evaluating(learner.policy):
+            metrics = rollouts(learner.policy, self._environment, episodes=config.evaluation_episodes, seed=seed).metrics
+        score = metrics["episode_return_mean"]
+        played = {name: metrics[name] for name in FOLLOWED if name in metrics}
+        self.lines.append({"env_steps": learner.env_steps, **played, **learner.take_metrics(), "seconds": self.seconds})
+        if not self.best or score > self.best["episode_return_mean"]:
+            self.best = metrics
+            self._store(BEST, metrics)
+            self._best_networks = learner.state() if self._rolls_back else {}
+        elif self._rolls_back and score < self.lines[0]["episode_return_mean"]:
+            self._learner.restore(self._best_networks, env_steps=learner.env_steps, updates=learner.updates)
+            self.rollbacks += 1
+            log.info("After %s steps the return is %.1f: back to the best networks", f"{learner.env_steps:,}", score)
+        for wanted in sorted(set(config.snapshots_at_returns) - set(self.snapshots)):
+            if score >= wanted:
+                self._store(snapshot_name(wanted), metrics)
+                self.snapshots.append(wanted)
+        self._location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in self.lines).encode())
+        return self.target is not None and score >= self.target
+
+    def _store(self, name: str, metrics: dict[str, float]) -> None:
+        save_policy(
+            self._learner.policy,
+            self._location.child(name).uri,
+            operation=self._operation,
+            environment=self._environment,
+            parents=self._parents,
+            metrics=metrics,
+        )
+
+    def _save(self) -> None:
+        learner, recorder = self._learner, self._recorder
+        state = ExpertState(
+            updates=learner.updates,
+            env_steps=learner.env_steps,
+            rollouts=self._rollouts,
+            seconds=self.seconds,
+            lines=self.lines,
+            snapshots=self.snapshots,
+            recorded=[] if recorder is None else recorder.files,
+            recorded_statistics=Statistics() if recorder is None else recorder.statistics,
+            rows=[] if self._ring_files is None else self._ring_files.save(),
+            ring_rows=0 if learner.ring is None else learner.ring.written,
+            rollbacks=self.rollbacks,
+        )
+        best = {f"{BEST_NETWORKS}{name}": tensor for name, tensor in self._best_networks.items()}
+        self.states.save(state, learner.state() | best)
+
+    def _resume(self) -> bool:
+        """Go on from the last state, if there is one."""
+        if (found := self.states.latest()) is None:
+            self.states.clear()
+            return False
+        state, tensors = found
+        if self._ring_files is not None:
+            self._ring_files.load(state.rows, written=state.ring_rows, steps=state.env_steps)
+        best = {name: tensor for name, tensor in tensors.items() if name.startswith(BEST_NETWORKS)}
+        self._best_networks = {name.removeprefix(BEST_NETWORKS): tensor for name, tensor in best.items()}
+        present = {name: tensor for name, tensor in tensors.items() if name not in best}
+        self._learner.restore(present, env_steps=state.env_steps, updates=state.updates)
+        self.rollbacks = state.rollbacks
+        if self._recorder is not None:
+            self._recorder.restore(state.recorded, state.recorded_statistics)
+        self._rollouts, self.lines, self.snapshots = state.rollouts, list(state.lines), list(state.snapshots)
+        self._started -= state.seconds
+        try:
+            manifest = read_policy_manifest(self._location.child(BEST).uri)
+        except CheckpointError as error:
+            log.warning("The best policy so far is lost: %s", error)
+        else:
+            self.best = manifest.metrics
+        log.info("Going on from %s environment steps: %s", f"{state.env_steps:,}", self._location.uri)
+        return True
+
+
+def snapshot_name(reached: float) -> str:
+    """The name of a snapshot's checkpoint, below the expert's folder."""
+    return f"snapshots/{reached:g}"

@@ -1,0 +1,1 @@
+"""Going on by play from what was learned from recordings."""

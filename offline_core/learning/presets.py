@@ -1,0 +1,91 @@
+"""Settings of the papers and their reference code, by name: what a training has where its user says nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from offline_core.runtime.overlay import given_values, overlaid
+
+_UPDATES = {"max_updates": 1_000_000, "updates_per_iteration": 5_000, "batch_size": 256, "learning_rate": 3e-4}
+_LOCOMOTION: dict[str, Any] = {
+    "network": {"hidden_sizes": [256, 256], "activation": "relu"},
+    "optimizer": _UPDATES,
+    "evaluation": {"episodes": 10},
+}
+_NORMALIZED = {"network": {"normalize_observations": True}}
+_THREE_LAYERS = {"network": {"hidden_sizes": [256, 256, 256]}}
+_REBRAC_PENALTIES = {
+    "halfcheetah-medium": (0.001, 0.01),
+    "halfcheetah-medium-replay": (0.01, 0.001),
+    "halfcheetah-medium-expert": (0.01, 0.1),
+    "hopper-medium": (0.01, 0.01),
+    "hopper-medium-replay": (0.05, 0.5),
+    "hopper-medium-expert": (0.1, 0.01),
+    "walker2d-medium": (0.05, 0.1),
+    "walker2d-medium-replay": (0.05, 0.01),
+    "walker2d-medium-expert": (0.01, 0.01),
+}
+"""Of the policy and of the critics (Tarasov et al. 2023, table 9)."""
+
+
+def _all(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in parts:
+        found = overlaid(found, part)
+    return found
+
+
+_IQL = _all(
+    _LOCOMOTION,
+    {"network": {"bounded_mean": True}, "optimizer": {"networks": {"policy": {"schedule": "cosine"}}}},
+    {"iql": {"beta": 3.0, "expectile": 0.7}},
+)
+_CQL = _all(_LOCOMOTION, _NORMALIZED, _THREE_LAYERS, {"optimizer": {"networks": {"policy": {"learning_rate": 3e-5}}}})
+_REBRAC = _all(
+    _LOCOMOTION,
+    _THREE_LAYERS,
+    {"optimizer": {"learning_rate": 1e-3, "batch_size": 1024}, "rebrac": {"critics": {"layer_norm": True}}},
+)
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "bc": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, {"network": {"bounded_mean": True}, "bc": {"squared_error": True}})},
+    "iql": {
+        "locomotion": _all(_IQL, {"data": {"rewards": {"scale": "return_range"}}}),
+        "antmaze": _all(_IQL, {"data": {"rewards": {"shift": -1.0}}, "iql": {"beta": 10.0, "expectile": 0.9}}),
+        "adroit": _all(_IQL, {"network": {"dropout": 0.1}, "iql": {"beta": 0.5}}),
+    },
+    "cql": {"locomotion": _all(_CQL, {"cql": {"alpha": 10.0}})},
+    "cal_ql": {"locomotion": _all(_CQL, {"cal_ql": {"alpha": 10.0}})},
+    "td3_bc": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, {"td3_bc": {"alpha": 2.5}})},
+    "rebrac": {
+        "locomotion": _REBRAC,
+        **{
+            name: _all(_REBRAC, {"rebrac": {"policy_penalty": policy, "critic_penalty": critic}})
+            for name, (policy, critic) in _REBRAC_PENALTIES.items()
+        },
+    },
+    "awac": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, _THREE_LAYERS, {"awac": {"temperature": 0.1}})},
+}
+"""By algorithm and name (../docs/algorithms.md says whose they are)."""
+
+
+def with_preset(
+    values: Mapping[str, Any], model: type[BaseModel], presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = PRESETS
+) -> dict[str, Any]:
+    """Return the values of `model` with their preset's below them, and without its name: so they mean the same once more.
+
+    Arguments:
+        presets: by algorithm and name.
+
+    Raises:
+        ValueError: There is no such preset.
+    """
+    algorithm, preset = values.get("algorithm", model.model_fields["algorithm"].default), values["preset"]
+    known = presets.get(algorithm, {}) if isinstance(algorithm, str) else {}
+    if preset not in known:
+        has = f"there are {', '.join(known)}" if known else "there is none"
+        raise ValueError(f"of the algorithm {algorithm} there is no preset {preset!r}; {has}")
+    return overlaid(known[preset], given_values(values, model, but={"preset"}) | {"algorithm": algorithm})

@@ -1,0 +1,56 @@
+"""Plan of a sweep: each setting is checked against the data, and the first few are measured as trainings."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+from offline_core.learning.planning import Choice, measured
+from offline_core.learning.source import resident_bytes
+from offline_core.learning.train import reads_by_ray
+from offline_core.plans.plan import Amount, Plan, peak_bytes
+from offline_core.runtime.ray_session import ray_session
+from offline_core.sweeps.config import SweepConfig
+from offline_core.sweeps.runs import checked_runs, planned_runs
+from offline_core.sweeps.scheduling import parallel_runs
+from offline_core.sweeps.settings import settings_of
+
+MEASURED = 5
+"""Settings; the others are taken to cost as much on average."""
+
+
+def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
+    """Of `sweep_settings`, each run to its last epoch and without evaluations.
+
+    Raises:
+        ConfigError: a setting is invalid or does not fit the data, or runs cannot be compared.
+        StorageError, DataError: the dataset cannot be opened.
+    """
+    settings = settings_of(config)
+    with contextlib.ExitStack() as stack:
+        if any(reads_by_ray(setting.config.data) for setting in settings):
+            stack.enter_context(ray_session())
+        checked = checked_runs(settings, dataset=dataset, output=output, version=version)
+        runs = planned_runs(config, settings, checked)
+        first = checked[:MEASURED]
+        for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
+            stack.enter_context(read.reading())
+        costs = [measured(run) for run in first]
+    waiting = sum(run.done() is None for run in runs)
+    parallel = parallel_runs(config.parallel, waiting, checked)
+    seconds = sum(each.seconds(Choice(0, 0)) for each in costs) / len(costs)
+    held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in checked)
+    return Plan(
+        reads=[Amount.of(source.origin.ref) for source in checked[0].read],
+        writes=[Amount(uri=output, bytes=2 * max(each.parameter_bytes for each in costs) * len(runs))],
+        seconds=seconds * math.ceil(waiting / parallel),
+        memory_bytes=peak_bytes() + held,
+        measured=[
+            f"{len(settings):,} settings with {len(config.all_seeds):,} seeds: {waiting:,} of {len(runs):,} runs are to be "
+            f"trained, {parallel:,} at once",
+            f"{seconds:.3g} s a run, on average of {len(first):,} settings; without evaluations, and without an earlier end at "
+            "the target return",
+            f"runs are compared by {runs[0].scoring.score}",
+        ],
+        reused=None if waiting else output,
+    )

@@ -1,0 +1,57 @@
+"""Parameters below parameters: settings of a preset, or of an algorithm, under what the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+
+def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both, nested; `values` win."""
+    both = dict(under)
+    for name, value in values.items():
+        below = both.get(name)
+        both[name] = overlaid(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Collection[str] = ()) -> dict[str, Any]:
+    """Return what the user gave, nested: of models inside, the fields that were set.
+
+    A form gives all values, those that nobody touched too. If all are there, those that are defaults count as not given.
+
+    Arguments:
+        values: of `model`.
+        but: names that are left out.
+    """
+    given = {name: _said(value) for name, value in values.items() if name not in but}
+    fields = {name: field for name, field in model.model_fields.items() if name not in but}
+    always = {name for name, field in fields.items() if field.exclude_if is None and not field.exclude}
+    return _changed(given, _all_of(model())) if always <= given.keys() else given
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: _said(getattr(value, name)) for name in value.model_fields_set}
+    return value
+
+
+def _all_of(model: BaseModel) -> dict[str, Any]:
+    """Return all fields, nested, also those that a dump leaves out."""
+    values = ((name, getattr(model, name)) for name in type(model).model_fields)
+    return {name: _all_of(value) if isinstance(value, BaseModel) else value for name, value in values}
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in values.items():
+        default = defaults.get(name)
+        if isinstance(value, Mapping) and isinstance(default, Mapping) and default:
+            if inner := _changed(value, default):
+                found[name] = inner
+        elif to_jsonable_python(value) != to_jsonable_python(default):
+            found[name] = value
+    return found

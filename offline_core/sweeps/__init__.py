@@ -1,0 +1,1 @@
+"""Sweeps: many settings of a training, each with many seeds, and what they came to."""

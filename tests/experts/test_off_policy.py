@@ -1,0 +1,105 @@
+"""Experts by SAC and TD3: defaults of their own, and refusals before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offline_core.errors import ConfigError
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import parse
+
+TINY: dict[str, Any] = {
+    "environment": {"id": "Pendulum-v1"},
+    "total_steps": 400,
+    "evaluation_interval": 25,
+    "evaluation_episodes": 2,
+    "network": {"hidden_sizes": [8]},
+    "off_policy": {"learning_starts_steps": 100, "batch_size": 16, "capacity_steps": 300},
+}
+
+
+def config(**values: Any) -> ExpertConfig:
+    return parse(ExpertConfig, TINY | values)
+
+
+def test_each_algorithm_has_defaults_under_what_is_given() -> None:
+    ppo, sac = ExpertConfig(), ExpertConfig(algorithm="sac")
+    assert (ppo.num_envs, ppo.rollout_steps, ppo.network) == (64, 64, NetworkConfig())
+    assert (sac.num_envs, sac.rollout_steps) == (4, 1)
+    assert sac.network == NetworkConfig(hidden_sizes=[256, 256], activation="relu")
+    chosen = parse(ExpertConfig, {"algorithm": "td3", "num_envs": 8, "network": {"hidden_sizes": [16]}, "recording": {}})
+    assert (chosen.num_envs, chosen.network) == (8, NetworkConfig(hidden_sizes=[16], activation="relu"))
+    assert chosen.recording is not None and chosen.recording.every_rollouts == 2_500
+    given = ExpertConfig(algorithm="sac", network=NetworkConfig(activation="tanh"))
+    assert given.network == NetworkConfig(hidden_sizes=[256, 256], activation="tanh")
+    assert ExpertConfig.model_validate(chosen.model_dump()) == chosen
+
+
+def test_a_preset_lies_between_what_is_given_and_the_defaults() -> None:
+    ppo = parse(ExpertConfig, {"preset": "mujoco", "ppo": {"learning_rate": 1e-3}})
+    assert (ppo.num_envs, ppo.rollout_steps, ppo.ppo.schedule, ppo.ppo.learning_rate) == (1, 2_048, "linear", 1e-3)
+    sac = parse(ExpertConfig, {"preset": "mujoco", "algorithm": "sac", "num_envs": 8})
+    assert (sac.num_envs, sac.rollout_steps, sac.off_policy.learning_starts_steps) == (8, 1, 10_000)
+    assert sac.network.activation == "relu"
+    with pytest.raises(ConfigError, match="of the algorithm td3 there is no preset 'locomotion'; there are mujoco"):
+        parse(ExpertConfig, {"preset": "locomotion", "algorithm": "td3"})
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_same_seed_same_expert_to_the_bit(tmp_path: Path, algorithm: str) -> None:
+    sha = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        result = train_expert(config(algorithm=algorithm, seed=seed), output=str(tmp_path / name))
+        assert (result.env_steps, result.updates) == (400, 300)
+        sha.append(read_policy_manifest(result.checkpoint).weights_sha256)
+    assert sha[0] == sha[1] != sha[2]
+
+
+def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None:
+    network = {"hidden_sizes": [8], "normalize_observations": True}
+    result = train_expert(config(algorithm="sac", network=network), output=str(tmp_path))
+    assert load_policy(result.checkpoint).encoder.count >= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"environment": {"id": "CartPole-v1"}}, "SAC chooses continuous actions; it cannot act in Discrete"),
+        ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
+        ({"initial_policy": "x"}, "no policy at x"),
+        ({"num_envs": 1, "off_policy": {"capacity_steps": 8, "batch_size": 16}}, "raise it, or lower batch_size"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_cannot_be_is_said_and_nothing_is_written(tmp_path: Path, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        train_expert(config(algorithm="sac", **values), output=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_clone_goes_on_with_ppo_alone(tmp_path: Path) -> None:
+    first = train_expert(config(algorithm="sac"), output=str(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="algorithm to ppo"):
+        train_expert(config(algorithm="td3", initial_policy=first.checkpoint), output=str(tmp_path / "b"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_it_learns_to_swing_a_pendulum_up(tmp_path: Path, algorithm: str) -> None:
+    """A random policy has -1,200; 20,000 steps of PPO have about the same."""
+    values = {
+        "total_steps": 12_000,
+        "evaluation_interval": 500,
+        "evaluation_episodes": 20,
+        "target_return": -200,
+        "network": {"hidden_sizes": [64, 64]},
+        "off_policy": {"learning_starts_steps": 1_000, "learning_rate": 1e-3},
+    }
+    assert train_expert(config(algorithm=algorithm, **values), output=str(tmp_path)).reached_target

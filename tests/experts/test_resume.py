@@ -1,0 +1,153 @@
+"""An expert that was killed goes on from its last state, with all that it had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.learner import ExpertLearner
+from offline_core.experts.off_policy import OffPolicyLearner
+from offline_core.experts.on_policy import OnPolicyLearner
+from offline_core.experts.result import ExpertResult
+from offline_core.experts.train import train_expert
+from offline_core.learning.state import States
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import parse
+
+PPO: dict[str, Any] = {
+    "total_steps": 2_000,
+    "num_envs": 8,
+    "rollout_steps": 32,
+    "evaluation_episodes": 5,
+    "target_return": 500,
+    "network": {"hidden_sizes": [8], "normalize_observations": True},
+}
+SAC: dict[str, Any] = {
+    "algorithm": "sac",
+    "environment": {"id": "Pendulum-v1"},
+    "total_steps": 600,
+    "evaluation_interval": 25,
+    "evaluation_episodes": 2,
+    "network": {"hidden_sizes": [8]},
+    "off_policy": {"learning_starts_steps": 100, "batch_size": 16, "capacity_steps": 300},
+}
+
+
+class KilledError(BaseException):
+    """Not an error that anything handles."""
+
+
+def train(output: Path, settings: dict[str, Any], **more: Any) -> ExpertResult:
+    return train_expert(parse(ExpertConfig, settings | more), output=str(output))
+
+
+def killed_after(saves: int, output: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """Train until so many states are stored."""
+    left, save = [saves], States.save
+
+    def saved_and_killed(states: Any, *arguments: Any) -> None:
+        save(states, *arguments)
+        left[0] -= 1
+        if not left[0]:
+            raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(States, "save", saved_and_killed)
+        train(output, settings, **more)
+
+
+@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+def test_it_goes_on_from_its_last_state(tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_after(2, tmp_path, settings, monkeypatch)
+    lines = (tmp_path / "metrics.jsonl").read_text()
+    restored, kind = [], OnPolicyLearner if settings is PPO else OffPolicyLearner
+    restore = kind.restore
+
+    def seen(learner: ExpertLearner, state: dict[str, torch.Tensor], **counts: int) -> None:
+        restore(learner, state, **counts)
+        restored.append((counts, learner.env_steps, learner.updates))
+        now = learner.state()
+        assert state.keys() == now.keys() and all(torch.equal(state[name], now[name]) for name in state)
+
+    monkeypatch.setattr(kind, "restore", seen)
+    result = train(tmp_path, settings)
+    last = json.loads(lines.splitlines()[-1])
+    assert [(counts["env_steps"], steps) for counts, steps, _ in restored] == [(last["env_steps"],) * 2]
+    assert restored[0][2] == restored[0][0]["updates"] > 0
+    assert (tmp_path / "metrics.jsonl").read_text().startswith(lines)
+    assert result.env_steps > last["env_steps"] and result.seconds > last["seconds"]
+    scores = [score for _, score in result.curve]
+    best = read_policy_manifest(result.checkpoint)
+    assert result.mean_return == max(scores) == best.metrics["episode_return_mean"]
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_what_it_played_before_is_learned_from_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring holds 300 steps: at 400 it has forgotten the first ones, and so have its files."""
+    killed_after(4, tmp_path, SAC, monkeypatch)
+    rings = []
+    restore = OffPolicyLearner.restore
+
+    def seen(learner: OffPolicyLearner, *arguments: Any, **counts: int) -> None:
+        rings.append(learner.ring.rows_from(0))
+        restore(learner, *arguments, **counts)
+
+    monkeypatch.setattr(OffPolicyLearner, "restore", seen)
+    killed_after(1, tmp_path, SAC, monkeypatch)
+    whole = tmp_path / "whole"
+    monkeypatch.setattr(OffPolicyLearner, "restore", restore)
+    held: list[Any] = []
+    state = OffPolicyLearner.state
+    monkeypatch.setattr(OffPolicyLearner, "state", lambda learner: held.append(learner.ring.rows_from(0)) or state(learner))
+    train(whole, SAC)
+    (found,), unbroken = rings, held[3]
+    for name, column in found.items():
+        assert torch.equal(column[:-1], unbroken[name][:-1]), name
+    assert len(found["obs"]) == 76 and (found["is_step"].sum() > 290)
+
+
+def test_a_damaged_file_of_the_ring_costs_its_steps_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed_after(3, tmp_path, SAC, monkeypatch)
+    first, *_ = sorted((tmp_path / "checkpoints").glob("steps-*"))
+    first.write_bytes(first.read_bytes()[:-1])
+    assert train(tmp_path, SAC).env_steps == 600
+    assert "its steps are not learned from again" in caplog.text
+
+
+def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = {"every_rollouts": 2, "episodes": 3}
+    killed_after(2, tmp_path, PPO, monkeypatch, recording=recording)
+    result = train(tmp_path, PPO, recording=recording)
+    assert result.recording is not None
+    found = list(episodes(open_dataset(result.recording.uri)))
+    assert len(found) == result.recording.episodes == 3 * 4, "after rollouts 2, 4, 6 and 8"
+    assert len({episode.eps_id for episode in found}) == len(found)
+
+
+def test_other_parameters_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_after(1, tmp_path, PPO, monkeypatch)
+    result = train(tmp_path, PPO, seed=1)
+    other = train(tmp_path / "other", PPO, seed=1)
+    weights = [read_policy_manifest(each.checkpoint).weights_sha256 for each in (result, other)]
+    assert weights[0] == weights[1] and result.curve == other.curve
+
+
+def test_snapshots_are_the_first_policies_that_reach_a_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"snapshots_at_returns": [15, 30, 499], "total_steps": 20_000, "target_return": 60}
+    killed_after(1, tmp_path, PPO, monkeypatch, **wanted)
+    result = train(tmp_path, PPO, **wanted)
+    assert list(result.snapshots) == [15, 30]
+    for reached, uri in result.snapshots.items():
+        first = next(score for _, score in result.curve if score >= reached)
+        assert read_policy_manifest(uri).metrics["episode_return_mean"] == first
+    again = train(tmp_path, PPO, **wanted)
+    assert again.reused and again.snapshots == result.snapshots

@@ -1,0 +1,24 @@
+"""All networks of a training, kept for learning that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from offline_core.errors import CorruptFileError
+from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.networks import FILE, load_networks, save_networks
+from offline_core.storage.location import Location
+from tests.learning.algorithms.making import BOX, VECTOR
+
+
+def test_they_come_back_and_nothing_else_does(tmp_path: Path) -> None:
+    algorithm = make_algorithm("td3_bc", VECTOR, BOX)
+    sha256 = save_networks(algorithm, folder := Location.of(str(tmp_path)))
+    found = load_networks(folder, sha256)
+    assert all(torch.equal(tensor, found[name]) for name, tensor in algorithm.state_dict().items())
+    (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptFileError, match="not what the training wrote"):
+        load_networks(folder, sha256)
