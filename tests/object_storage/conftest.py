@@ -28,7 +28,7 @@ SETTINGS = {
 def s3_endpoint() -> Iterator[str]:
     """The address of a server that is up; it keeps everything in memory, and nothing afterwards."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "tests.object_storage.s3_server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             endpoint = f"http://127.0.0.1:{port}"
