@@ -14,11 +14,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.figure import figure, seconds
 from benchmarks.verification import verification
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 STEPS = (100_000, 1_000_000, 10_000_000)
 EPISODE_STEPS = 200
@@ -230,8 +234,14 @@ def copy_files(source: str, target: str) -> None:
                 os.fsync(file.fileno())
 
 
-def write_recording(uri: str, steps: int, *, format: str, **files: object) -> None:
-    """What a recording of CartPole is like: random walks of four floats, with the outputs of the policy."""
+def write_recording(
+    uri: str, steps: int, *, format: str, spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None, **files: object
+) -> None:
+    """What a recording of CartPole is like: random walks of four floats, with the outputs of the policy.
+
+    Arguments:
+        spaces: of other observations and actions: a vector, and a choice from 0 on or a vector within ±1.
+    """
     import gymnasium as gym
 
     from offline_core.datasets.commit import commit, prepare_dataset
@@ -241,23 +251,26 @@ def write_recording(uri: str, steps: int, *, format: str, **files: object) -> No
     from offline_core.episodes import Episode
 
     rng = np.random.default_rng(0)
-    spaces = {
-        "observation_space": gym.spaces.Box(-np.inf, np.inf, (4,), np.float32),
-        "action_space": gym.spaces.Discrete(2),
-    }
+    seen, acted = spaces or (gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2))
+    of_episodes: dict[str, Any] = {"observation_space": seen, "action_space": acted}
+
+    def actions() -> np.ndarray:
+        if isinstance(acted, gym.spaces.Discrete):
+            return rng.integers(0, acted.n, EPISODE_STEPS)
+        return rng.uniform(-1, 1, (EPISODE_STEPS, *acted.shape)).astype(np.float32)
 
     def episode(number: int) -> Episode:
         return Episode(
             eps_id=f"{number:032x}",
-            observations=np.cumsum(rng.standard_normal((EPISODE_STEPS + 1, 4)), axis=0).astype(np.float32),
-            actions=rng.integers(0, 2, EPISODE_STEPS),
+            observations=np.cumsum(rng.standard_normal((EPISODE_STEPS + 1, *seen.shape)), axis=0).astype(np.float32),
+            actions=actions(),
             rewards=rng.random(EPISODE_STEPS),
             extras={
                 "action_logp": rng.standard_normal(EPISODE_STEPS).astype(np.float32),
                 "action_dist_inputs": rng.standard_normal((EPISODE_STEPS, 2)).astype(np.float32),
             },
             truncated=True,
-            **spaces,
+            **of_episodes,
         )
 
     count = steps // EPISODE_STEPS
@@ -265,7 +278,7 @@ def write_recording(uri: str, steps: int, *, format: str, **files: object) -> No
         for start in range(0, count, EPISODES_AT_A_TIME):
             writer.write([episode(i) for i in range(start, min(count, start + EPISODES_AT_A_TIME))])
     operation = Operation(name="benchmark")
-    commit(uri, writer.files, format=format, operation=operation, statistics=writer.statistics, **spaces)
+    commit(uri, writer.files, format=format, operation=operation, statistics=writer.statistics, **of_episodes)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.reference_speed --peer /path/to/d3rlpy/venv/bin/python
 
 Two layers of 256, batches of 256 of 11 observations and 3 actions. A ratio is of medians of the rounds, by CPU time. `bfloat16`
-is ours with `compute.bfloat16`, over d3rlpy's float32.
+is ours with `compute.bfloat16`, over d3rlpy's float32. Last, `reference.seeds8`: see `benchmarks.reference.seeds_speed`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,19 @@ def main() -> None:
                 suffix = "ratio" if side == "ours" else "bfloat16.ratio"
                 short = name.replace("_", "") + ("" if kind == "drawn" else ".fixed")
                 figure(f"reference.{short}.{suffix}", medians[side] / medians["d3rlpy"], "times")
+    subprocess.run([sys.executable, "-m", "benchmarks.reference.seeds_speed"], env=one_thread(), check=True)
 
 
 def rates(command: list[str]) -> Rates:
     """What a side prints in its last line."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=one_thread(), check=True, capture_output=True, text=True)
     found: Rates = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+def one_thread() -> dict[str, str]:
+    """The environment of a process whose libraries use one thread."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":
