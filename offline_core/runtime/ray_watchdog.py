@@ -23,9 +23,13 @@ LOST = (
 _lost: str | None = None
 """Why the raylet died, until its session ends; the watch sets it before it interrupts the main thread."""
 
+_terminated = False
+"""SIGTERM arrived. Who cancels a run sends it to all its processes, so that Ray's death is no news, and interrupts nothing."""
+
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    if not _terminated:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -45,8 +49,9 @@ def terminable() -> Iterator[None]:
     arrived = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        global _terminated
         nonlocal arrived
-        arrived = True
+        arrived = _terminated = True
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
@@ -58,7 +63,7 @@ def terminable() -> Iterator[None]:
             previous(signal.SIGTERM, None)
         elif arrived and previous == signal.SIG_DFL:
             os.kill(os.getpid(), signal.SIGTERM)
-        if _lost is not None:
+        if _lost is not None and not arrived:
             raise RayLostError(_lost) from None
 
 
@@ -71,11 +76,12 @@ def watch_raylet(raylet: int | None) -> Iterator[None]:
     Raises:
         RayLostError: it died, now or before.
     """
-    global _lost
+    global _lost, _terminated
     is_main = threading.current_thread() is threading.main_thread()
     if raylet is None or not is_main or (process := _handle(raylet)) is None:
         yield
         return
+    _terminated = False
     ended, end = os.pipe()
 
     def watch() -> None:
@@ -93,7 +99,7 @@ def watch_raylet(raylet: int | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if _lost is not None:
+        if _lost is not None and not _terminated:
             raise RayLostError(_lost) from None
         raise
     finally:

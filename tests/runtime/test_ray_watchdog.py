@@ -6,13 +6,15 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from offline_core.errors import RayLostError
-from offline_core.runtime.ray_watchdog import terminable, watch_raylet
+from offline_core.runtime.ray_watchdog import WAKING, terminable, watch_raylet
+from tests.e2e.orchestra import wait_until
 
 
 @pytest.fixture
@@ -55,3 +57,25 @@ def test_a_ray_that_is_dead_before_it_is_watched_is_lost(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "pidfd_open", search)
     with pytest.raises(RayLostError, match=r"raylet, 123456\) died"), watch_raylet(123456):
         pass
+
+
+def test_of_a_run_that_is_cancelled_the_death_of_ray_is_no_news(raylet: subprocess.Popen[bytes]) -> None:
+    """Runners end all processes of a run at once; both signals are there when the first is handled."""
+
+    class CancelledError(BaseException):
+        pass
+
+    def cancel(*_: object) -> None:
+        raise CancelledError
+
+    before, signals = signal.signal(signal.SIGTERM, cancel), {signal.SIGTERM, WAKING}
+    try:
+        with pytest.raises(CancelledError), watch_raylet(raylet.pid), terminable():
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+            raylet.kill()
+            wait_until(lambda: WAKING in signal.sigpending(), seconds=60, what="the watch")
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            time.sleep(30)  # interrupted
+    finally:
+        signal.signal(signal.SIGTERM, before)
