@@ -114,7 +114,8 @@ class SweepResult(PolicyResult):
         with pl.Config(tbl_cols=-1, tbl_width_chars=160, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
             return f"{type(self).__name__}: {len(self.settings)} settings by {self.score}\n{self.table().drop('folder')}"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
     def _repr_html_(self) -> str:
         return str(self.table()._repr_html_())
