@@ -174,8 +174,6 @@ os.wait()
 import ray
 quiet = dict(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 ray.init(num_cpus=4, object_store_memory={object_store_bytes}, **quiet)
-from offline_core.runtime.ray_session import _quiet_loggers
-_quiet_loggers()
 from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
