@@ -287,7 +287,12 @@ class ComputeConfig(Config):
     placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
     max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
     threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
-    bfloat16: bool = Field(False, title="bfloat16", description="Compute in bfloat16 where Torch's autocast does.")
+    bfloat16: bool = Field(
+        False,
+        title="bfloat16",
+        description="On a GPU, compute in bfloat16 where Torch's autocast does. On a CPU, round what enters matrix products to "
+        "it: with AMX they take a half to a fifth of the time.",
+    )
     compile: bool = Field(False, description="Let torch.compile fuse the network; worth its minute on large ones.")
 
     @property

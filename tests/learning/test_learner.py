@@ -113,6 +113,15 @@ def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
         torch.testing.assert_close(sum_, parameter.grad)
 
 
+def test_bfloat16_rounds_products_of_updates_alone() -> None:
+    one, seen = learner(compute={"bfloat16": True}), []
+    one.algorithm.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    one.algorithm.policy.head.logits.weight.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
+    one.load(some_steps())
+    assert one.update(one.indices())
+    assert (seen, torch.get_float32_matmul_precision()) == (["medium"] * 2, "highest")
+
+
 def test_learning_rates() -> None:
     config = OptimizerConfig(learning_rate=1.0, schedule="linear", warmup_updates=4)
     assert [round(learning_rate(config, "", update, update / 10), 3) for update in (0, 3, 4, 5, 9)] == [
