@@ -40,7 +40,7 @@ class FQEConfig(Config):
 
     @model_validator(mode="after")
     def _sees_one_observation(self) -> FQEConfig:
-        if self.network.recurrent or self.network.frames > 1:
+        if self.network.remembers:
             raise ValueError("the Q function has no memory of its own: leave recurrent at None and frames at 1")
         return self
 

@@ -175,6 +175,11 @@ def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | 
     """
     for each in (policy, *([behaviour] if behaviour else [])):
         _check_spaces(each, dataset)
+        if each.network.transformer is not None:
+            raise ConfigError(
+                "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "
+                "'offline evaluate'."
+            )
     _check_methods(config, policy)
     if weighing(config.methods):
         _check_behaviour(policy, behaviour)

@@ -39,13 +39,14 @@ def first_policy(config: ExpertConfig, spaces: Spaces, initial: PolicyManifest |
                 f"The network is that of initial_policy {config.initial_policy}, {policy.network!r}: leave 'network' as it is."
             )
         fresh = not policy.value_function
-        if fresh:
-            policy = _with_value_function(policy, seed)
     if policy.network.remembers:
-        raise ConfigError("PPO learns from single steps: set network.frames to 1 and network.recurrent to None.")
+        raise ConfigError(
+            "PPO learns from single steps: set network.frames to 1 and network.recurrent to None, or begin with another policy "
+            "than one of dt."
+        )
     if policy.action_space.shape is None:
         raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {policy.action_space}.")
-    return policy.train(), fresh
+    return (_with_value_function(policy, seed) if fresh else policy).train(), fresh
 
 
 def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[str, float]:

@@ -341,3 +341,11 @@ class TrainingConfig(AlgorithmChoice):
         if buffer is not None and buffer.sampling == "prioritized" and self.network.recurrent:
             raise ValueError("data.buffer.sampling=prioritized draws single steps; network.recurrent learns from sequences")
         return self
+
+    @model_validator(mode="after")
+    def _rewards_as_they_are_played_for(self) -> TrainingConfig:
+        if self.algorithm == "dt" and self.data.rewards != RewardsConfig():
+            raise ValueError(
+                "dt plays for a return in the rewards of the environment: leave data.rewards out, set dt.return_scale"
+            )
+        return self

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ class Learner:
         self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
         self.algorithm = algorithm.to(self.device)
         self.spec = batch_spec(algorithm, config)
+        self._cut = self.spec
+        """The same, cut as in this window of this epoch."""
         self.batch_units = max(1, config.optimizer.batch_size // (self.spec.sequence_steps or 1))
         self.updates = self.steps = 0
         self._targets_age_updates = -1
@@ -111,10 +114,12 @@ class Learner:
         """Steps of a full batch."""
         return self.batch_units * (self.spec.sequence_steps or 1)
 
-    def indices(self) -> Tensor:
-        """Return the sample indices of the loaded steps that batches are drawn from."""
+    def indices(self, epoch: int = 0, window: int = 0) -> Tensor:
+        """Return the sample indices of the loaded steps that the batches of this window of this epoch are drawn from."""
         assert self._steps is not None
-        return self._steps.indices(self.spec)
+        if (steps := self.algorithm.sequence_steps) is not None:
+            self._cut = replace(self.spec, phase=derive_seed(self._seed, "phase", epoch, window) % steps)
+        return self._steps.indices(self._cut)
 
     def update(self, indices: Tensor) -> bool:
         """Make one gradient step on this learner's share of the global batch at these indices of the loaded steps.
@@ -127,8 +132,8 @@ class Learner:
             if not 0 < self._targets_age_updates < self._refresh_interval:
                 self._refresh()
         begin = time.perf_counter()
-        total = self._steps.count(indices, self.spec)
-        batch = self._steps.batch(indices[self.rank :: self.world], self.spec)
+        total = self._steps.count(indices, self._cut)
+        batch = self._steps.batch(indices[self.rank :: self.world], self._cut)
         self.gather_seconds += time.perf_counter() - begin
         return self.update_on(batch, total, indices=indices)
 
@@ -284,6 +289,8 @@ class Learner:
 def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
     """Return what batches for this algorithm and network hold."""
     network = config.network
+    if algorithm.sequence_steps is not None:
+        return BatchSpec(algorithm.batch_columns, sequence_steps=algorithm.sequence_steps)
     if network.recurrent is None:
         return BatchSpec(algorithm.batch_columns, frames=network.frames)
     return BatchSpec(

@@ -120,7 +120,7 @@ class TrainingLoop:
             yield found
 
     def _batches(self, epoch: int, window: int) -> Iterator[tuple[int, torch.Tensor]]:
-        indices, size = self.learner.indices(), self.learner.batch_units
+        indices, size = self.learner.indices(epoch, window), self.learner.batch_units
         first = self.start.batch if (epoch, window) == self.start[:2] else 0
         if self.learner.drawing is not None:
             return self.learner.drawing.batches(indices, size, epoch=epoch, window=window, first=first)

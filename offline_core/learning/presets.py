@@ -17,6 +17,18 @@ _LOCOMOTION: dict[str, Any] = {
 }
 _NORMALIZED = {"network": {"normalize_observations": True}}
 _THREE_LAYERS = {"network": {"hidden_sizes": [256, 256, 256]}}
+_TRANSFORMER = {
+    "network": {"hidden_sizes": [], "normalize_observations": True},
+    "optimizer": {
+        "max_updates": 100_000,
+        "updates_per_iteration": 5_000,
+        "batch_size": 64 * 20,
+        "learning_rate": 1e-4,
+        "warmup_updates": 10_000,
+        "max_gradient_norm": 0.25,
+    },
+    "evaluation": {"episodes": 10},
+}
 _REBRAC_PENALTIES = {
     "halfcheetah-medium": (0.001, 0.01),
     "halfcheetah-medium-replay": (0.01, 0.001),
@@ -68,6 +80,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "awac": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, _THREE_LAYERS, {"awac": {"temperature": 0.1}})},
+    "dt": {"locomotion": _all(_TRANSFORMER, {"dt": {"return_scale": 1000.0}})},
 }
 """By algorithm and name (../docs/algorithms.md says whose they are)."""
 

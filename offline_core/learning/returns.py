@@ -1,6 +1,6 @@
 """What follows a step in its episode, summed up for all steps at once: returns, λ-returns, n steps.
 
-All functions are about the R rows of `Steps` that look ahead: T + 1 rows an episode, the last for the observation after it.
+All functions are about the R rows of `Steps`: T rows an episode, and where they look ahead, one for the observation after it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NEW_ACTIONS, HAS_NEW_ACTIONS = "new_actions", "has_new_actions"
 
 
 def steps_left(steps: Steps) -> Tensor:
-    """(R,) int64: the steps from this one to the last of its episode, 0 in the row after it."""
-    return steps.last[steps.episode] - torch.arange(len(steps.episode), device=steps.episode.device)
+    """(R,) int64: the steps from this one to the last of its episode, which counts; 0 in a row after that."""
+    return steps.last_step[steps.episode] + 1 - torch.arange(len(steps.episode), device=steps.episode.device)
 
 
 def discounted_sums(values: Tensor, left: Tensor, factor: float) -> Tensor:

@@ -31,6 +31,8 @@ class BatchSpec:
     """If given, a batch is of sequences (S, L, …) with `MASK`, cut at the ends of episodes, L = burn-in + sequence."""
     burn_in_steps: int = 0
     """Steps before a sequence that only warm up the memory."""
+    phase: int = 0
+    """The first sequence of each episode is so many steps shorter, and the others begin as many earlier."""
 
 
 class Steps:
@@ -86,7 +88,7 @@ class Steps:
         if reading.sequence_steps is None:
             return self.rows
         since = self.rows - self.first[self.episode[self.rows]]
-        return self.rows[since % reading.sequence_steps == 0]
+        return self.rows[(since == 0) | ((since + reading.phase) % reading.sequence_steps == 0)]
 
     def batch(self, indices: Tensor, reading: BatchSpec) -> Batch:
         """Flat columns for these sample indices: (B, …), or (S, L, …) with `MASK` for sequences."""
@@ -95,7 +97,7 @@ class Steps:
         episode = self.episode[indices].long()
         begin = torch.maximum(indices - reading.burn_in_steps, self.first[episode])  # a memory is empty there
         rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=indices.device)
-        end = torch.minimum(indices + reading.sequence_steps - 1, self.last_step[episode])[:, None]
+        end = (indices + self._lengths(indices, reading) - 1)[:, None]
         batch = self._gather(rows.minimum(end), reading)
         batch[MASK] = (rows >= indices[:, None]) & (rows <= end)
         return batch
@@ -104,8 +106,14 @@ class Steps:
         """Steps at these sample indices."""
         if reading.sequence_steps is None:
             return len(indices)
-        left = self.last_step[self.episode[indices].long()] - indices + 1
-        return int(left.clamp(max=reading.sequence_steps).sum())
+        return int(self._lengths(indices, reading).sum())
+
+    def _lengths(self, indices: Tensor, reading: BatchSpec) -> Tensor:
+        """(S,) int64, the steps of the sequences that begin at these rows."""
+        assert reading.sequence_steps is not None
+        episode = self.episode[indices].long()
+        lengths = reading.sequence_steps - reading.phase * (indices == self.first[episode])
+        return torch.minimum(lengths, self.last_step[episode] - indices + 1)
 
     def to(self, device: torch.device) -> Steps:
         """Move all tensors to `device`, in place."""

@@ -119,7 +119,7 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
     """Return the run: all that decides what is learned."""
     remember_code(config)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
-    config = with_reward_scale(config, source)
+    config = with_target_return(with_reward_scale(config, source), source)
     environment = config.evaluation.environment
     if environment is None:
         environment = source.environment
@@ -160,19 +160,46 @@ def with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:
     Raises:
         ConfigError: It is that of the returns' range, and there is none.
     """
-    rewards, uri = config.data.rewards, source.origin.ref.uri
+    rewards = config.data.rewards
     if rewards.scale != "return_range":
         return config
-    if not isinstance(source, Recorded):
-        raise ConfigError(f"The returns of {uri} are not known before it is read: set data.rewards.scale to a number.")
-    returns = source.dataset.manifest.statistics.returns
-    width = 0.0 if returns.max is None or returns.min is None else returns.max - returns.min
-    if not 0 < width < math.inf:
+    lowest, highest = _returns(source, "data.rewards.scale")
+    if not lowest < highest:
         raise ConfigError(
-            f"The returns of {uri} differ by {width:g}, so data.rewards.scale cannot be return_range: set it to a number."
+            f"The returns of {source.origin.ref.uri} differ by 0, so data.rewards.scale cannot be return_range: set it to a "
+            "number."
         )
-    number = rewards.model_copy(update={"scale": 1000 / width})
+    number = rewards.model_copy(update={"scale": 1000 / (highest - lowest)})
     return config.model_copy(update={"data": config.data.model_copy(update={"rewards": number})})
+
+
+def with_target_return(config: TrainingConfig, source: Source) -> TrainingConfig:
+    """Return the parameters with the returns of dt as numbers.
+
+    Raises:
+        ConfigError: They are to be the dataset's, and those are not known.
+    """
+    if config.algorithm != "dt" or None not in (config.dt.target_return, config.dt.return_scale):
+        return config
+    parameters = "dt.target_return and dt.return_scale"
+    if source.is_own:
+        raise ConfigError(f"Your code makes the steps of {source.origin.ref.uri}, and so their returns: set {parameters}.")
+    return config.model_copy(update={"dt": config.dt.of_dataset(*_returns(source, parameters))})
+
+
+def _returns(source: Source, parameter: str) -> tuple[float, float]:
+    """Return the lowest and the highest return of a dataset, for what `parameter` says.
+
+    Raises:
+        ConfigError: They are not known before it is read, or not finite.
+    """
+    uri = source.origin.ref.uri
+    if not isinstance(source, Recorded):
+        raise ConfigError(f"The returns of {uri} are not known before it is read: set {parameter} to a number.")
+    returns = source.dataset.manifest.statistics.returns
+    if returns.min is None or returns.max is None or not math.isfinite(returns.max - returns.min):
+        raise ConfigError(f"The returns of {uri} are not finite numbers: set {parameter} to a number.")
+    return returns.min, returns.max
 
 
 def found_result(run: Run) -> TrainingResult | None:

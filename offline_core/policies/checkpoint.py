@@ -24,6 +24,7 @@ from offline_core.errors import (
     StorageUnavailableError,
 )
 from offline_core.policies.bounded import AtMost
+from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.code_permission import check_code, remember_code
@@ -108,7 +109,8 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
         if gym.spaces.flatdim(action_space) > len(weights):  # each part needs at least one weight
             raise RuntimeError(f"the action space {manifest.action_space.get('space')} has more parts than weights")
         with AtMost(MAX_BESIDE_WEIGHTS + 2 * len(weights)):  # the JSON may name any sizes
-            policy = Policy(
+            kind = Policy if manifest.network.transformer is None else DecisionTransformer
+            policy = kind(
                 space_from_json(manifest.observation_space),
                 action_space,
                 manifest.network,

@@ -6,12 +6,47 @@ import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from offline_core.runtime.config import Config
 
 Activation = Literal["tanh", "relu", "silu", "gelu", "elu", "linear"]
 Size = Annotated[int, Field(ge=1, le=65_536)]
 ImageLayout = Literal["auto", "channels_last", "channels_first"]
+
+
+class TransformerLayers(Config):
+    """Attention over the last steps of an episode, each of which is three tokens: return to go, observation, action."""
+
+    layers: int = Field(3, ge=1, le=64, description="Layers of attention.")
+    heads: int = Field(1, ge=1, le=64, description="Attention heads of each layer; they share its units.")
+    units: Size = Field(128, description="Units of each token.")
+    context_steps: int = Field(
+        20, ge=1, le=1024, title="Context", description="Steps that are seen at once: sequences of training, memory of play."
+    )
+    max_episode_steps: int = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        title="Episode steps",
+        description="Times in an episode that are told apart; all later ones count as the last.",
+    )
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="Share of the transformer's activations that an update leaves out, at random."
+    )
+
+    @model_validator(mode="after")
+    def _heads_share_the_units(self) -> TransformerLayers:
+        if self.units % self.heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.units} units evenly: change heads or units")
+        return self
+
+
+class TransformerConfig(TransformerLayers):
+    """The layers of a decision transformer, and the return that it plays for."""
+
+    target_return: float = Field(description="Return that each episode is played for.")
+    return_scale: float = Field(gt=0, description="What returns are divided by before they are tokens.")
 
 
 class NetworkConfig(Config):
@@ -87,6 +122,13 @@ class NetworkConfig(Config):
         "the value function leave out none.",
     )
 
+    transformer: SkipJsonSchema[TransformerConfig | None] = Field(
+        None,
+        title="Transformer",
+        exclude_if=lambda transformer: transformer is None,
+        description="Set by dt: attention over the last steps, after the hidden layers. None: none.",
+    )
+
     @model_validator(mode="after")
     def _one_kind_of_gaussian(self) -> NetworkConfig:
         if self.squash and (self.bounded_mean or self.fixed_std is not None):
@@ -97,6 +139,8 @@ class NetworkConfig(Config):
     def _one_way_to_remember(self) -> NetworkConfig:
         if self.recurrent and self.frames > 1:
             raise ValueError("a recurrent network has a memory of its own: set frames to 1, or recurrent to None")
+        if self.transformer and (self.recurrent or self.frames > 1):
+            raise ValueError("a transformer sees the last steps by itself: set frames to 1 and recurrent to None")
         if self.recurrent and self.imitation_threshold is not None:
             raise ValueError("imitation_threshold is for networks without a memory: leave it out, or set recurrent to None")
         return self
@@ -108,4 +152,10 @@ class NetworkConfig(Config):
     @property
     def remembers(self) -> bool:
         """Whether its actions depend on earlier observations of the episode, too."""
-        return self.frames > 1 or self.recurrent is not None
+        return self.frames > 1 or self.recurrent is not None or self.transformer is not None
+
+    def head_inputs(self, features: int) -> int:
+        """Inputs of the action head, after hidden layers with so many features."""
+        if self.transformer is not None:
+            return self.transformer.units
+        return features if self.recurrent is None else self.recurrent_units

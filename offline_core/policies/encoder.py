@@ -55,7 +55,7 @@ class Encoder(nn.Module):
 
     def forward(self, observations: Any, *, axes: int = 1) -> Tensor:
         """Nested tensors with so many leading axes, (B, …) or (B, L, …) → (B, size) or (B, L, size), float32."""
-        flat = _flatten(observations, self.space, axes)
+        flat = flattened(observations, self.space, axes)
         if self.normalize:
             scale = torch.rsqrt(self.variance + VARIANCE_FLOOR).float()
             return ((flat - self.mean.float()) * scale).clamp(-self.clip, self.clip)
@@ -64,7 +64,7 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def update_statistics(self, observations: Any) -> None:
         """Update the running mean and variance with a batch of observations (B, …) (Chan et al. 1979, in float64)."""
-        flat = _flatten(observations, self.space, axes=1).double()
+        flat = flattened(observations, self.space, axes=1).double()
         variance, mean = torch.var_mean(flat, dim=0, unbiased=False)
         total = self.count + len(flat)
         delta = mean - self.mean
@@ -139,8 +139,8 @@ def _has_bytes(space: gym.Space[Any], layout: ImageLayout) -> bool:
     return is_image(space, layout) and space.dtype == np.uint8
 
 
-def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
-    """(*leading axes, …) → (*leading axes, flat size)."""
+def flattened(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
+    """Nested tensors (*leading axes, …) of a space → (*leading axes, size), float32: numbers, and one-hots of choices."""
     match space:
         case gym.spaces.Discrete():
             return functional.one_hot((value.long() - int(space.start)).reshape(value.shape[:axes]), int(space.n)).float()
@@ -150,8 +150,8 @@ def _flatten(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
             sizes = space.nvec.reshape(-1).tolist()
             return torch.cat([functional.one_hot(c, n) for c, n in zip(parts, sizes, strict=True)], dim=-1).float()
         case gym.spaces.Dict():
-            return torch.cat([_flatten(value[key], child, axes) for key, child in space.spaces.items()], dim=-1)
+            return torch.cat([flattened(value[key], child, axes) for key, child in space.spaces.items()], dim=-1)
         case gym.spaces.Tuple():
-            return torch.cat([_flatten(part, child, axes) for part, child in zip(value, space.spaces, strict=True)], dim=-1)
+            return torch.cat([flattened(part, child, axes) for part, child in zip(value, space.spaces, strict=True)], dim=-1)
     flat: Tensor = value.flatten(axes) if value.ndim > axes else value.unsqueeze(-1)
     return flat.float()

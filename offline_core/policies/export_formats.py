@@ -39,13 +39,14 @@ class Graph(nn.Module):
     distribution inputs. Filter, one-hots and action scale are the policy's own, and so are inside.
 
     Raises:
-        ConfigError: the policy is recurrent, or its actions are nested.
+        ConfigError: the policy is recurrent or a decision transformer, or its actions are nested.
     """
 
     def __init__(self, policy: Policy, names: list[str]) -> None:
         super().__init__()
-        if policy.network.recurrent is not None:
-            raise ConfigError("A recurrent policy cannot be exported yet: the export would need its state as input and output.")
+        if policy.network.recurrent is not None or policy.network.transformer is not None:
+            kind = "recurrent policy" if policy.network.recurrent is not None else "decision transformer"
+            raise ConfigError(f"A {kind} cannot be exported yet: the export would need its state as input and output.")
         if policy.action_space.shape is None:
             raise ConfigError(f"Dict and Tuple actions cannot be exported yet, found {policy.action_space}.")
         self.policy = policy

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.datasets.manifest import Operation, Parent
+from offline_core.datasets.manifest import Operation, Parent, digest
 from offline_core.errors import (
     CheckpointError,
     ConfigError,
@@ -51,8 +51,9 @@ class PolicyManifest(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The first 16 hex digits of the weights' SHA-256."""
-        return self.weights_sha256[:16]
+        """The first 16 hex digits of the weights' SHA-256; of dt with the return that it plays for, which is no weight."""
+        transformer = self.network.transformer
+        return self.weights_sha256[:16] if transformer is None else digest([self.weights_sha256, transformer.target_return])
 
     def parent_entry(self, uri: str) -> Parent:
         """This checkpoint as a parent in the manifest of another result."""

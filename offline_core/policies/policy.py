@@ -74,8 +74,9 @@ class Policy(nn.Module):
                 observation_space, normalize=network.normalize_observations, image_layout=network.image_layout
             )
             self.hidden, features = make_layers(self.encoder, network)
+            self.hidden_size = features
             self.memory = _make_memory(network, features)
-            outputs = features if self.memory is None else network.recurrent_units
+            outputs = network.head_inputs(features)
             self._head = make_head(action_space, outputs, network)
             if value_function:
                 self.value_hidden: nn.Module = nn.Identity()
@@ -179,7 +180,8 @@ class Policy(nn.Module):
             state = policy.initial_state(batch_size)
             actions, state = policy.act(observations, state)
 
-        Any policy can be called this way. `state.reset(starts)` begins new episodes in some of the rows.
+        Any policy can be called this way. `state.reset(starts)` begins new episodes in some of the rows. A decision transformer
+        has to hear of the rewards for its actions, too: `state = state.received(rewards)`.
 
         Arguments:
             observations: (B, …), nested as the observation space.
@@ -187,11 +189,12 @@ class Policy(nn.Module):
             generator: of the samples; None: Torch's own.
 
         Raises:
-            ConfigError: the policy remembers (`network.frames`, `network.recurrent`), and there is no `state`.
+            ConfigError: the policy remembers (`network.remembers`), and there is no `state`.
         """
         inputs, after = self._step(observations, state)
-        actions = self.head.to_env(self.head.sample(inputs, generator) if explore else self.head.mode(inputs))
-        return actions if state is None else (actions, after)
+        actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
+        chosen = self.head.to_env(actions)
+        return chosen if after is None else (chosen, self._acted(after, actions))
 
     @torch.inference_mode()
     def choose(
@@ -204,14 +207,14 @@ class Policy(nn.Module):
             columns.ACTION_DIST_INPUTS: inputs.numpy(),
             columns.ACTION_LOGP: self.head.log_prob(inputs, actions).numpy(),
         }
-        return Actions(self.head.to_env(actions), extras, after)
+        return Actions(self.head.to_env(actions), extras, None if after is None else self._acted(after, actions))
 
     def _step(self, observations: Nested, state: PolicyState | None) -> tuple[Tensor, PolicyState | None]:
         """Distribution inputs (B, inputs), and the next state."""
         if state is None:
             if self.network.remembers:
                 raise ConfigError(
-                    "This policy remembers earlier observations (network.frames or network.recurrent): give it a state with "
+                    "This policy remembers earlier steps (network.frames, network.recurrent, dt): give it a state with "
                     "'actions, state = policy.act(observations, state)'; policy.initial_state(batch_size) is the first one."
                 )
             return self(as_tensors(observations)), None
@@ -224,6 +227,10 @@ class Policy(nn.Module):
         memory = state.memory.masked_fill(torch.from_numpy(state.starts)[:, None], 0.0)
         inputs, memory = self.step(as_tensors(observations), memory)
         return inputs, PolicyState(seen, memory=memory)
+
+    def _acted(self, state: PolicyState, actions: Nested) -> PolicyState:
+        """The state after these actions (B, …), as tensors."""
+        return state
 
     def __repr__(self) -> str:
         return f"Policy({', '.join(f'{name}={value}' for name, value in self._described().items())})"

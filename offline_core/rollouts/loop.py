@@ -102,7 +102,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             ends=counts & done,
         )
         self.observations = step.next_observations
-        self._state = state.reset(self._done)  # these copies were reset in this step
+        self._state = state.received(step.rewards).reset(self._done)  # these copies were reset in this step
         self._done = done
         if step.ends.any():
             self._quota -= step.ends

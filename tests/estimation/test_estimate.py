@@ -20,7 +20,8 @@ from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import enforce, estimate_policy
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.policies.checkpoint import save_policy
-from offline_core.policies.config import NetworkConfig
+from offline_core.policies.config import NetworkConfig, TransformerConfig
+from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.rollouts.environments import spaces_of
@@ -283,6 +284,13 @@ def test_several_probabilities_a_step_are_refused(tmp_path: Path, format: str) -
 def test_data_of_another_kind_is_refused(tmp_path: Path, cartpole_policy: str) -> None:
     with pytest.raises(ConfigError, match=r"The policy has the observation space Box.*of dataset .*data has Discrete"):
         estimate(cartpole_policy, chain(tmp_path))
+
+
+def test_a_decision_transformer_is_refused(tmp_path: Path) -> None:
+    layers = TransformerConfig(target_return=1.0, return_scale=1.0)
+    place = saved(DecisionTransformer(*SPACES, NetworkConfig(transformer=layers)), tmp_path / "policy")
+    with pytest.raises(ConfigError, match=r"cannot be estimated yet.*offline evaluate"):
+        estimate(place, dataset_of(tmp_path / "data", recorded(played(5, seed=0)), spaces=SPACES, environment=None))
 
 
 def test_files_of_others_are_refused(tmp_path: Path) -> None:

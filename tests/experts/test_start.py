@@ -18,7 +18,8 @@ from offline_core.experts.rollout import Rollout
 from offline_core.experts.start import first_policy, fit_values
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.config import NetworkConfig
+from offline_core.policies.config import NetworkConfig, TransformerConfig
+from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import make_vector_env
@@ -117,9 +118,12 @@ def test_what_cannot_go_on_is_said_and_nothing_is_written(tmp_path: Path) -> Non
     fine = saved(Policy(*CARTPOLE, NetworkConfig(hidden_sizes=[8])), tmp_path / "fine")
     pendulum = saved(Policy(spaces.Box(-8, 8, (3,)), spaces.Box(-2, 2, (1,))), tmp_path / "pendulum")
     recurrent = saved(Policy(*CARTPOLE, NetworkConfig(recurrent="gru")), tmp_path / "recurrent")
+    layers = TransformerConfig(target_return=1.0, return_scale=1.0)
+    transformer = saved(DecisionTransformer(*CARTPOLE, NetworkConfig(transformer=layers)), tmp_path / "transformer")
     out = str(tmp_path / "out")
     for uri, values, error, message in [
         (str(tmp_path / "none"), {}, CheckpointError, "no policy at"),
+        (transformer, {}, ConfigError, "another policy than one of dt"),
         (pendulum, {}, ConfigError, "environment CartPole-v1 has"),
         (fine, {"network": {"hidden_sizes": [16]}}, ConfigError, "leave 'network' as it is"),
         (recurrent, {}, ConfigError, "network.recurrent to None"),

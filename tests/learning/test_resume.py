@@ -121,6 +121,7 @@ CASES = {
     "buffer by epoch": BY_EPOCH | {"data": {"prelearners": 0, "buffer": BUFFER}},
     "target network": ALONE | {"algorithm": "dqn", "dqn": {"target_network_interval_updates": 9}},
     "critics": ALONE | {"algorithm": "iql"},
+    "sequences": ALONE | {"algorithm": "dt", "dt": {"layers": 1, "units": 8, "context_steps": 5}},
     "updates": ALONE | {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 1, "max_updates": 59}},
 }
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.learning.returns import discounted_sums, n_step_sums, steps_left, value_targets
+from offline_core.learning.steps import Steps
 from tests.learning.algorithms.making import made_steps
+from tests.learning.making import batch_of
 
 EPISODES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=8)
 DISCOUNTS = st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
@@ -16,6 +18,7 @@ DISCOUNTS = st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
 
 def test_steps_left() -> None:
     assert steps_left(made_steps([3, 1, 2], [True, False, True])).tolist() == [3, 2, 1, 0, 1, 0, 2, 1, 0]
+    assert steps_left(Steps.of(batch_of([3, 1], needs_next_obs=False))).tolist() == [3, 2, 1, 1]
 
 
 @settings(deadline=None)

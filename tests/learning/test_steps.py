@@ -50,12 +50,12 @@ def test_frames_begin_with_the_first_observation_again() -> None:
     assert numbers(batch["new_obs"])[2:4] == [[1, 2, 3], [4, 4, 5]]
 
 
-@given(LENGTHS, st.integers(1, 5), st.integers(0, 4), st.booleans())
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 4), st.integers(0, 4), st.booleans())
 def test_sequences_count_every_step_once_and_warm_up_on_what_came_before(
-    lengths: list[int], length: int, burn_in: int, needs_next_obs: bool
+    lengths: list[int], length: int, phase: int, burn_in: int, needs_next_obs: bool
 ) -> None:
     steps = made(lengths, needs_next_obs=needs_next_obs)
-    reading = BatchSpec(("obs", "actions"), sequence_steps=length, burn_in_steps=burn_in)
+    reading = BatchSpec(("obs", "actions"), sequence_steps=length, burn_in_steps=burn_in, phase=phase % length)
     indices = steps.indices(reading)
     batch = steps.batch(indices, reading)
     assert batch["obs"].shape[:2] == batch[MASK].shape == (len(indices), length + burn_in)
@@ -66,6 +66,19 @@ def test_sequences_count_every_step_once_and_warm_up_on_what_came_before(
         first = int(steps.first[steps.episode[unit]])
         before = rows[: mask.index(True)]
         assert before == list(range(max(first, unit - burn_in), unit)), "as much as there is, and all of it"
+
+
+def test_the_first_sequence_of_each_episode_is_shorter_by_the_phase() -> None:
+    steps, reading = made([7, 2]), BatchSpec(("actions",), sequence_steps=3, phase=1)
+    indices = steps.indices(reading)
+    assert indices.tolist() == [0, 2, 5, 8]
+    batch = steps.batch(indices, reading)
+    assert [rows[mask].tolist() for rows, mask in zip(batch["actions"], batch[MASK], strict=True)] == [
+        [0, 1],
+        [2, 3, 4],
+        [5, 6],
+        [8, 9],
+    ]
 
 
 @pytest.mark.parametrize("lengths", [[3, 2], [1]])

@@ -52,6 +52,7 @@ def continuous(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def training(algorithm: str, **values: Any) -> TrainingConfig:
     base = {"optimizer": {"batch_size": 64, "max_updates": 6, "updates_per_iteration": 3}, "network": {"hidden_sizes": [8]}}
+    base |= {"dt": {"layers": 1, "units": 8, "context_steps": 4}} if algorithm == "dt" else {}
     squash = {"network": {"hidden_sizes": [8], "squash": True}} if algorithm in ("sac", "cql", "cal_ql") else {}
     return parse(TrainingConfig, base | squash | {"algorithm": algorithm, "data": {"prelearners": 0}} | values)
 

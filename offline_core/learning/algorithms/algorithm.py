@@ -70,6 +70,8 @@ class Algorithm(nn.Module):
     policy: Policy
     updates: int = 0
     """Updates so far."""
+    sequence_steps: int | None = None
+    """It learns from sequences of so many steps, which are cut elsewhere in each epoch. None: as the network remembers."""
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class Algorithm(nn.Module):
             raise ConfigError(
                 "network.imitation_threshold is what bcq sets in its policy: leave it out, and set bcq.threshold."
             )
+        if network.transformer is not None:
+            raise ConfigError("network.transformer is what dt sets in its policy: leave it out, and set the parameters of dt.")
         self.config = config or self.config_class()
         self.build(observation_space, action_space, network, seed)
 

@@ -12,6 +12,7 @@ from offline_core.learning.algorithms.bc_config import BCConfig
 from offline_core.learning.algorithms.bcq_config import BCQConfig
 from offline_core.learning.algorithms.cql_config import CalQLConfig, CQLConfig
 from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.algorithms.dt_config import DTConfig
 from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.algorithms.sac_config import SACConfig
@@ -33,8 +34,8 @@ class AlgorithmChoice(Config):
         "bc",
         description="bc: the recorded actions are the truth. marwil, awac: the better ones are. iql, cql, cal_ql, bcq, "
         "td3_bc, rebrac, dqn: the value of actions is learned, and good ones are chosen. sac, td3: the same, for play; nothing "
-        "keeps them near a log. Or your own subclass of offline_core.learning.algorithms.algorithm.Algorithm: its path, and "
-        "arguments for its config_class.",
+        "keeps them near a log. dt: actions are what continues a sequence to a given return. Or your own subclass of "
+        "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
     )
     bc: BCConfig = Field(BCConfig(), exclude_if=lambda bc: bc == BCConfig(), title="BC", description=_USED)
     marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description=_USED)
@@ -46,6 +47,7 @@ class AlgorithmChoice(Config):
     td3_bc: TD3BCConfig = Field(TD3BCConfig(), title="TD3+BC", description=_USED)
     rebrac: ReBRACConfig = Field(ReBRACConfig(), title="ReBRAC", description=_USED)
     awac: AWACConfig = Field(AWACConfig(), title="AWAC", description=_USED)
+    dt: DTConfig = Field(DTConfig(), title="Decision Transformer", description=_USED)
     sac: SACConfig = Field(SACConfig(), title="SAC", description=_USED)
     td3: TD3Config = Field(TD3Config(), title="TD3", description=_USED)
 

@@ -41,7 +41,8 @@ from tests.learning.algorithms.making import (
 )
 
 SMALL = NetworkConfig(hidden_sizes=[8])
-NAMES = sorted(algorithm_configs())
+NAMES = sorted(algorithm_configs().keys() - {"dt"})
+"""Of what learns from single steps; sequences are in test_dt.py."""
 
 
 def trained(algorithm: Any) -> list[torch.nn.Parameter]:
@@ -324,7 +325,7 @@ def test_cql_refuses_parameters_without_effect_in_the_action_space(space: gym.Sp
 def test_only_losses_without_learned_targets_can_be_compared() -> None:
     """Of others the lowest held-out loss would choose the best policy."""
     kinds = {name: kind.algorithm_class() for name, kind in algorithm_configs().items()}
-    assert [name for name, kind in kinds.items() if kind.loss_compares] == ["bc"]
+    assert [name for name, kind in kinds.items() if kind.loss_compares] == ["bc", "dt"]
     assert not ContinuousCQL.loss_compares
 
 
