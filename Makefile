@@ -12,6 +12,8 @@ FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEN
 
 export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
+# Each of the many processes that tests start would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
