@@ -47,6 +47,8 @@ def print_dataset(uri: str, version: int | None) -> None:
     )
     facts.add_row("format", manifest.format)
     facts.add_row("made by", f"{manifest.operation.name} {_code(manifest.provenance)}")
+    if manifest.actions is not None:
+        facts.add_row("played with", f"actions {manifest.actions}")
     _add_user_code(facts, manifest.operation)
     if dataset.is_foreign:
         facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")

@@ -49,7 +49,7 @@ def _train_expert(result: ExpertResult, config: ExpertConfig, *, output: str) ->
         "Target reached": result.reached_target,
         "Environment steps": result.env_steps,
         "Seconds": result.seconds,
-    } | ({} if result.recording is None else {"Recording": str(result.recording)})
+    } | ({} if result.recording is None else {"Recording": f"{result.recording}, actions sampled"})
     card = expert_card(rows=rows, curve=result.curve, target=result.target_return)
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
 
@@ -60,7 +60,9 @@ def _record_episodes(result: RecordingResult, config: object, *, policy: str, **
         "Dataset": ref,
         "Policy": f"{policy}, fingerprint {result.policy}",
         "Environment": result.environment,
+        "Actions": result.actions,
         "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
+        **({"Greedy return": f"{result.greedy_return:.1f}; set explore to false for it"} if result.is_below_greedy else {}),
         "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
         "Bytes per step": ref.bytes / ref.steps,
         "Seconds": result.seconds,

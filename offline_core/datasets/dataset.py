@@ -117,7 +117,8 @@ class Dataset:
             return found | {"files": len(manifest.files)}
         environment = None if manifest.environment is None else manifest.environment.id
         counts = {"episodes": f"{statistics.episodes:,}", "steps": f"{statistics.steps:,}"}
-        return found | counts | {"environment": environment}
+        actions = {} if manifest.actions is None else {"actions": manifest.actions}
+        return found | counts | {"environment": environment} | actions
 
     @property
     def ref(self) -> DatasetRef:

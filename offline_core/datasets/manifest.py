@@ -150,6 +150,13 @@ class Manifest(_Record):
     provenance: dict[str, str] = Field(default_factory=provenance)
 
     @property
+    def actions(self) -> Literal["sampled", "greedy"] | None:
+        """How the policy chose the actions of a recording; None: this is none."""
+        if self.operation.name == "record_episodes":
+            return "sampled" if self.operation.config.get("explore", True) else "greedy"
+        return "sampled" if self.operation.name == "train_expert" else None
+
+    @property
     def fingerprint(self) -> str:
         """Identifies the content and its operation, not its location or time: 16 hex digits of a SHA-256."""
         files = [(file.path, file.sha256) for file in self.files]

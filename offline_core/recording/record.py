@@ -16,7 +16,7 @@ from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.prepare import prepared
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.manifest import environment_for, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, environment_for, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.player import EpisodesToPlay, episodes_to_play
@@ -74,7 +74,7 @@ def record_episodes(
     )
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
-        return _exported(_result(found, reused=True), export)
+        return _exported(_result(found, manifest, reused=True), export)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
@@ -93,7 +93,7 @@ def record_episodes(
         report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
     )
     log.info("Recorded %s", dataset.ref)
-    return _exported(_result(dataset), export)
+    return _exported(_result(dataset, manifest), export)
 
 
 def _exported(result: RecordingResult, export: RecordingExport | None) -> RecordingResult:
@@ -104,18 +104,29 @@ def _exported(result: RecordingResult, export: RecordingExport | None) -> Record
     return result.model_copy(update={"export": written})
 
 
-def _result(dataset: Dataset, *, reused: bool = False) -> RecordingResult:
+def _result(dataset: Dataset, policy: PolicyManifest, *, reused: bool = False) -> RecordingResult:
     manifest = dataset.manifest
-    assert manifest.environment is not None
-    return RecordingResult(
+    assert manifest.environment is not None and manifest.actions is not None
+    was_played_there = policy.environment == manifest.environment
+    result = RecordingResult(
         dataset=dataset.ref,
         policy=manifest.parents[0].fingerprint,
         environment=manifest.environment.id,
         statistics=manifest.statistics,
         recorders=manifest.report.get("recorders", []),  # older manifests have none
         seconds=manifest.report.get("seconds", 0.0),
+        actions=manifest.actions,
+        greedy_return=policy.metrics.get("episode_return_mean") if was_played_there else None,
         reused=reused,
     )
+    if result.is_below_greedy:
+        log.warning(
+            "%s: sampled actions return %.1f, and greedy ones %.1f. For the data of the best policy, set explore to false.",
+            dataset.location.uri,
+            result.statistics.returns.mean,
+            result.greedy_return,
+        )
+    return result
 
 
 def _play_all(config: RecordingConfig, policy: Policy, identity: str, output: str) -> tuple[list[Written], list[RecorderShare]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,9 +47,21 @@ class RecordingResult(Result):
     statistics: Statistics
     recorders: list[RecorderShare] = Field(description="One entry a recorder.")
     seconds: float
+    actions: Literal["sampled", "greedy"] = Field(description="Drawn from the policy, or always its most likely ones.")
+    greedy_return: float | None = Field(
+        None, description="Mean greedy return in the environment, by the checkpoint's own evaluation; None: unknown."
+    )
     export: ExportResult | None = Field(
         None, exclude_if=lambda export: export is None, description="The export, if one was configured."
     )
+
+    @property
+    def is_below_greedy(self) -> bool:
+        """Sampling cost more than a quarter of the greedy return, and more than two standard errors."""
+        if self.actions == "greedy" or self.greedy_return is None:
+            return False
+        returns, lost = self.statistics.returns, self.greedy_return - self.statistics.returns.mean
+        return lost > abs(self.greedy_return) / 4 and lost > 2 * returns.std / math.sqrt(returns.count)
 
 
 class MixtureResult(Result):

@@ -13,15 +13,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from flows.inspection import print_dataset
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.dataset import DatasetRef, open_dataset, versions
 from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Operation
 from offline_core.datasets.reader import episodes
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.policy import Policy
 from offline_core.recording import record
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes as record_with_result
 from offline_core.recording.result import RecordingResult
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 
 
@@ -86,6 +92,47 @@ def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, car
     assert versions(str(tmp_path)) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("explore", "said"), [(True, "sampled"), (False, "greedy")])
+def test_a_recording_says_how_actions_were_chosen(
+    tmp_path: Path, cartpole_policy: str, capsys: pytest.CaptureFixture[str], explore: bool, said: str
+) -> None:
+    config = RecordingConfig(episodes=2, explore=explore, envs_per_recorder=2)
+    result = record_with_result(config, policy=cartpole_policy, output=str(tmp_path))
+    dataset = open_dataset(str(tmp_path))
+    assert result.actions == dataset.manifest.actions == said
+    assert f"actions={said}" in repr(dataset)
+    print_dataset(str(tmp_path), None)
+    assert f"actions {said}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("explore", "greedy_return", "is_below"), [(True, 500.0, True), (True, 20.0, False), (False, 500.0, False)]
+)
+def test_sampling_far_below_the_greedy_return_is_pointed_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, explore: bool, greedy_return: float, is_below: bool
+) -> None:
+    environment = EnvironmentSpec(id="CartPole-v1")
+    uri = str(tmp_path / "policy")
+    operation, metrics = Operation(name="untrained"), {"episode_return_mean": greedy_return}
+    save_policy(Policy(*spaces_of(environment)), uri, operation=operation, environment=environment, metrics=metrics)
+    config = RecordingConfig(episodes=8, explore=explore, envs_per_recorder=4)
+    with caplog.at_level("WARNING", "offline_core"):
+        result = record_with_result(config, policy=uri, output=str(tmp_path / "data"))
+    assert result.greedy_return == greedy_return and result.is_below_greedy == is_below
+    assert ("greedy ones 500.0. For the data of the best policy, set explore to false" in caplog.text) == is_below
+
+
+def test_the_greedy_return_in_another_environment_is_unknown(tmp_path: Path) -> None:
+    environment = EnvironmentSpec(id="CartPole-v1")
+    uri = str(tmp_path / "policy")
+    operation, metrics = Operation(name="untrained"), {"episode_return_mean": 500.0}
+    save_policy(Policy(*spaces_of(environment)), uri, operation=operation, environment=environment, metrics=metrics)
+    config = RecordingConfig(
+        episodes=2, envs_per_recorder=2, environment=EnvironmentSpec(id="CartPole-v1", kwargs={"sutton_barto_reward": True})
+    )
+    assert record_with_result(config, policy=uri, output=str(tmp_path / "data")).greedy_return is None
+
+
 def test_files_are_limited_and_the_rest_is_flushed(tmp_path: Path, cartpole_policy: str) -> None:
     config = SMALL.model_copy(update={"episodes": 22, "rounds": 1, "files": FilesConfig(max_rows_per_file=4)})
     ref = record_episodes(config, policy=cartpole_policy, output=str(tmp_path))
@@ -120,12 +167,6 @@ gym.register("OfflineTests/Slow-v0", Slow)
 
 @pytest.fixture
 def slow_policy(tmp_path: Path) -> tuple[str, EnvironmentSpec, Path]:
-    from offline_core.datasets.manifest import Operation
-    from offline_core.policies.checkpoint import save_policy
-    from offline_core.policies.policy import Policy
-    from offline_core.rollouts.environments import spaces_of
-    from offline_core.runtime.code_permission import remember_code
-
     notes = tmp_path / "notes"
     notes.mkdir()
     environment = EnvironmentSpec(id=f"{__name__}:OfflineTests/Slow-v0", kwargs={"notes": str(notes)})

@@ -18,9 +18,18 @@ from offline_core.datasets.reader import episodes
 from offline_core.errors import QualityError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.quality.config import QualityConfig
+from offline_core.recording.config import RecordingConfig
 from offline_core.storage.location import Location
 from tasks import artifacts
-from tasks.stages import check_dataset, compact_dataset, estimate_policy, import_dataset, prune_dataset, split_dataset
+from tasks.stages import (
+    check_dataset,
+    compact_dataset,
+    estimate_policy,
+    import_dataset,
+    prune_dataset,
+    record_episodes,
+    split_dataset,
+)
 from tests.conversion.factories import steps, write_rows
 from tests.datasets.factories import episode, write_dataset
 from tests.estimation.chains import TARGET, policy_of
@@ -76,6 +85,15 @@ def test_a_reused_result_says_so_and_leaves_the_files_of_the_run_that_made_it(
     assert "Reused" not in published[0]["text"]
     assert "Reused" not in (tmp_path / "pruned" / "_cards" / "000001.md").read_text()
     assert [path.name for path in sorted((tmp_path / "pruned" / "_cards").iterdir())] == ["000001.md", "000001.png"]
+
+
+@pytest.mark.parametrize(("explore", "said"), [(True, "sampled"), (False, "greedy")])
+def test_the_card_of_a_recording_says_how_actions_were_chosen(
+    published: Published, cartpole_policy: str, tmp_path: Path, explore: bool, said: str
+) -> None:
+    config = RecordingConfig(episodes=2, explore=explore, envs_per_recorder=2)
+    record_episodes.fn(config, policy=cartpole_policy, output=str(tmp_path))
+    assert f"| Actions | {said} |" in published[0]["text"] and "Greedy return" not in published[0]["text"]
 
 
 def test_both_sides_of_a_split_get_the_card(published: Published, source: Dataset, tmp_path: Path) -> None:
