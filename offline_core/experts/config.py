@@ -59,6 +59,12 @@ class PPOConfig(Config):
 class ExpertRecording(Config):
     """Records episodes of the policy while it learns: a dataset from beginner to expert."""
 
+    replay: bool = Field(
+        False,
+        exclude_if=operator.not_,
+        description="Record what the expert plays itself and learns from, each step once, in place of other episodes: every "
+        "and episodes have no effect then. Without probabilities of actions.",
+    )
     every_rollouts: int = Field(10, ge=1, le=1_000_000, title="Every", description="Rollouts between two recordings.")
     episodes: int = Field(
         16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; PPO does not learn from them."

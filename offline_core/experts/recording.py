@@ -6,15 +6,20 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
 from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.datasets.manifest import FileEntry, Operation, Parent, Statistics
 from offline_core.datasets.prepare import prepared
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.experts.config import ExpertConfig, ExpertRecording
+from offline_core.experts.replay import ReplayRecorder
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.rollouts.environments import spaces_of
+from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
 
@@ -59,16 +64,26 @@ class TrainingRecorder:
         self.files += writer.files
         self.statistics = self.statistics.merge(writer.statistics)
 
-    def restore(self, files: list[FileEntry], statistics: Statistics) -> None:
+    def save(self) -> dict[str, Tensor]:
+        """Return what a state needs besides the files and statistics: nothing."""
+        return {}
+
+    def restore(self, files: list[FileEntry], statistics: Statistics, saved: dict[str, Tensor]) -> None:
         """Go on with what was recorded before."""
         self.files, self.statistics = list(files), statistics
 
 
 @contextlib.contextmanager
-def recorder_of(policy: Policy, config: ExpertConfig, output: Location) -> Iterator[TrainingRecorder | None]:
+def recorder_of(
+    policy: Policy, env: VectorEnv, config: ExpertConfig, output: Location, identity: str
+) -> Iterator[TrainingRecorder | ReplayRecorder | None]:
     """Record while the block runs, if `config` asks for it, into a folder below the expert's.
 
     A training that is shorter than `every_rollouts` records its last policy.
+
+    Arguments:
+        env: what `policy` plays in; tapped, for `replay`.
+        identity: of the training.
 
     Raises:
         StorageError: it cannot be written.
@@ -77,6 +92,12 @@ def recorder_of(policy: Policy, config: ExpertConfig, output: Location) -> Itera
         yield None
         return
     with prepared(output.child(RECORDING).uri) as root:
+        if recording.replay:
+            assert isinstance(env, TappedEnv)
+            replay = ReplayRecorder(env, recording, root, identity=identity)
+            yield replay
+            replay.close()
+            return
         recorder = TrainingRecorder(policy, config, recording, root)
         yield recorder
         if not recorder.files:

@@ -18,6 +18,7 @@ from offline_core.experts.learner import ExpertLearner
 from offline_core.experts.off_policy import off_policy_learner
 from offline_core.experts.on_policy import OnPolicyLearner
 from offline_core.experts.recording import TrainingRecorder
+from offline_core.experts.replay import ReplayRecorder
 from offline_core.experts.state import ExpertState, Line
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.online.ring_files import RingFiles
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 BEST_NETWORKS = "best."
 """Prefix of tensors in a state: those of the best policy so far, to go back to."""
+RECORDED = "recorded."
+"""Prefix of tensors in a state: see `ReplayRecorder.save`."""
 BEST = "best"
 
 
@@ -91,7 +94,7 @@ class ExpertRun:
         parents: list[Parent],
         identity: str,
         target: float | None,
-        recorder: TrainingRecorder | None = None,
+        recorder: TrainingRecorder | ReplayRecorder | None = None,
         what: str = "train expert",
         roll_back: bool = False,
     ) -> None:
@@ -184,6 +187,7 @@ class ExpertRun:
 
     def _save(self) -> None:
         learner, recorder = self._learner, self._recorder
+        recorded = {} if recorder is None else recorder.save()
         state = ExpertState(
             updates=learner.updates,
             env_steps=learner.env_steps,
@@ -197,8 +201,9 @@ class ExpertRun:
             ring_rows=0 if learner.ring is None else learner.ring.written,
             rollbacks=self.rollbacks,
         )
-        best = {f"{BEST_NETWORKS}{name}": tensor for name, tensor in self._best_networks.items()}
-        self.states.save(state, learner.state() | best)
+        more = {BEST_NETWORKS: self._best_networks, RECORDED: recorded}
+        beside = {f"{prefix}{name}": tensor for prefix, tensors in more.items() for name, tensor in tensors.items()}
+        self.states.save(state, learner.state() | beside)
 
     def _resume(self) -> bool:
         """Go on from the last state, if there is one."""
@@ -208,13 +213,11 @@ class ExpertRun:
         state, tensors = found
         if self._ring_files is not None:
             self._ring_files.load(state.rows, written=state.ring_rows, steps=state.env_steps)
-        best = {name: tensor for name, tensor in tensors.items() if name.startswith(BEST_NETWORKS)}
-        self._best_networks = {name.removeprefix(BEST_NETWORKS): tensor for name, tensor in best.items()}
-        present = {name: tensor for name, tensor in tensors.items() if name not in best}
-        self._learner.restore(present, env_steps=state.env_steps, updates=state.updates)
+        self._best_networks, recorded = _taken_out(tensors, BEST_NETWORKS), _taken_out(tensors, RECORDED)
+        self._learner.restore(tensors, env_steps=state.env_steps, updates=state.updates)
         self.rollbacks = state.rollbacks
         if self._recorder is not None:
-            self._recorder.restore(state.recorded, state.recorded_statistics)
+            self._recorder.restore(state.recorded, state.recorded_statistics, recorded)
         self._rollouts, self.lines, self.snapshots = state.rollouts, list(state.lines), list(state.snapshots)
         self._started -= state.seconds
         try:
@@ -225,6 +228,11 @@ class ExpertRun:
             self.best = manifest.metrics
         log.info("Going on from %s environment steps: %s", f"{state.env_steps:,}", self._location.uri)
         return True
+
+
+def _taken_out(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Remove the tensors whose names begin so, and return them without the prefix."""
+    return {name.removeprefix(prefix): tensors.pop(name) for name in [*tensors] if name.startswith(prefix)}
 
 
 def snapshot_name(reached: float) -> str:

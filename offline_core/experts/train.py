@@ -17,6 +17,7 @@ from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_nam
 from offline_core.learning.learner import isolated_torch
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
+from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
 
@@ -56,13 +57,15 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     if found := _found(place, identity):
         return found
     env = make_vector_env(config.environment, config.copies)
+    if config.recording is not None and config.recording.replay:
+        env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
         learner = make_learner(config, env, initial)
         stack.enter_context(location.make_folder().locked())
         if found := _found(place, identity):
             return found  # another run made it meanwhile
         invalidate_result(place)
-        with recorder_of(learner.policy, config, location) as recorder:
+        with recorder_of(learner.policy, env, config, location, identity) as recorder:
             run = ExpertRun(
                 config,
                 learner,
@@ -76,7 +79,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
             )
             run.run()
         recording = None
-        if recorder is not None and config.recording is not None:
+        if recorder is not None and recorder.files and config.recording is not None:
             written = WrittenFiles(config.recording.format, recorder.files, recorder.statistics)
             recording = commit_recorded(written, location.child(RECORDING).uri, config, operation, parents)
         best = location.child(BEST).uri

@@ -53,6 +53,11 @@ class EpisodeBuilder:
             self._open[copy] = before
         return finished
 
+    @property
+    def open(self) -> list[Episode]:
+        """The steps so far of the episodes that have not ended."""
+        return [episode for episode in self._open if episode is not None]
+
     def _part(self, played: PlayedSteps, copy: int, start: int, stop: int) -> Episode:
         def steps(array: np.ndarray) -> np.ndarray:
             return array[start:stop, copy]

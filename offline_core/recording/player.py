@@ -67,7 +67,7 @@ def play(
     with contextlib.closing(make_vector_env(environment, num_envs)) as env:
         builder = EpisodeBuilder(
             num_envs,
-            eps_id=lambda copy, k: _eps_id(what, copy, k),
+            eps_id=lambda copy, k: eps_id(what, copy, k),
             spaces=(env.single_observation_space, env.single_action_space),
         )
         loop = EnvironmentLoop(
@@ -87,6 +87,6 @@ def play(
             yield [replace(episode, custom_data={columns.POLICY_ID: identity}) for episode in finished]
 
 
-def _eps_id(*parts: str | int) -> str:
-    """32 hex digits, as RLlib's ids are, but the same in every run."""
+def eps_id(*parts: str | int) -> str:
+    """An episode's id, of all that shapes it: 32 hex digits, as RLlib's ids are, but the same in every run."""
     return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()

@@ -39,6 +39,14 @@ class PlayedSteps:
     infos: list[dict[str, Any]]
     """T+1 dicts as the vector environment gives them: arrays over copies, with `_key` masks beside them."""
 
+    @classmethod
+    def of(cls, first: Nested, played: list[PlayedStep], infos: list[dict[str, Any]]) -> PlayedSteps:
+        """Steps in order, stacked: what was observed before them, they themselves, and the infos."""
+        columns = [(p.actions, p.extras, p.rewards, p.terminated, p.truncated, p.counts) for p in played]
+        observations = _stacked([first, *(p.next_observations for p in played)])
+        actions, extras, rewards, terminated, truncated, counts = _stacked(columns)
+        return cls(observations, actions, extras, rewards, terminated, truncated, counts, infos)
+
 
 class EnvironmentLoop(Iterator[PlayedStep]):
     """Steps all copies of an environment together, without end or until each has played its share of episodes.
@@ -137,10 +145,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             env_steps += int(played[-1].counts.sum())
             if time.perf_counter() > deadline:
                 break
-        columns = [(p.actions, p.extras, p.rewards, p.terminated, p.truncated, p.counts) for p in played]
-        observations = _stacked([first, *(p.next_observations for p in played)])
-        actions, extras, rewards, terminated, truncated, counts = _stacked(columns)
-        return PlayedSteps(observations, actions, extras, rewards, terminated, truncated, counts, infos)
+        return PlayedSteps.of(first, played, infos)
 
 
 def _stacked(trees: list[Nested]) -> Nested:

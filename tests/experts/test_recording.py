@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
@@ -15,6 +16,7 @@ from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.train import train_expert
+from offline_core.learning.online.ring import StepRing
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
@@ -29,6 +31,18 @@ TINY: dict[str, Any] = {
     "target_return": 500,
     "network": {"hidden_sizes": [8]},
 }
+
+
+SAC: dict[str, Any] = {
+    "algorithm": "sac",
+    "environment": {"id": "Pendulum-v1"},
+    "total_steps": 1_000,
+    "evaluation_interval": 100,
+    "evaluation_episodes": 1,
+    "network": {"hidden_sizes": [8]},
+    "off_policy": {"learning_starts_steps": 960, "batch_size": 8},
+}
+"""Four copies, episodes of 200 steps."""
 
 
 def train(output: Path, **settings: Any) -> ExpertResult:
@@ -82,6 +96,40 @@ def test_it_is_a_live_source_of_a_mixture(trained: tuple[Path, ExpertResult], tm
     config = parse(MixtureConfig, {"datasets": {result.recording.uri: 0.5}, "policies": {result.checkpoint: 0.5}, "steps": 200})
     mixed = mix_datasets(config, output=str(tmp_path))
     assert all(steps > 0 for steps in mixed.steps.values()) and np.sum(list(mixed.steps.values())) >= 200
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_a_replay_has_what_the_learner_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    rings: list[StepRing] = []
+    begin = StepRing.begin
+    monkeypatch.setattr(StepRing, "begin", lambda ring, *first: rings.append(ring) or begin(ring, *first))
+    result = train_expert(parse(ExpertConfig, SAC | {"recording": {"replay": True, "format": format}}), output=str(tmp_path))
+    assert result.recording is not None and result.recording.steps == result.env_steps == 1_000
+    dataset = open_dataset(result.recording.uri)
+    assert dataset.manifest.actions == "sampled"
+    found = list(episodes(dataset))
+    assert [len(episode) for episode in found] == [200] * 4 + [50] * 4, "the last ones were open when the training ended"
+    assert all(episode.truncated and not episode.terminated for episode in found)
+    ring = rings[-1].batch(rings[-1].draw(100_000, torch.Generator().manual_seed(0)).unique(), n_step=1, gamma=0.9)
+    learned = np.concatenate(
+        [ring[name].reshape(1_000, -1) for name in ("obs", "actions", "new_obs", "n_step_rewards")], axis=1
+    )
+    recorded = np.concatenate(
+        [np.column_stack([e.observations[:-1], e.actions, e.observations[1:], e.rewards]).astype(np.float32) for e in found]
+    )
+    assert sorted(map(tuple, learned.tolist())) == sorted(map(tuple, recorded.tolist()))
+
+
+def test_a_replay_has_no_say_in_how_the_expert_learns(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
+    replayed = train(tmp_path, recording={"replay": True})
+    assert replayed.recording is not None and replayed.recording.steps == replayed.env_steps
+    one, other = (read_policy_manifest(result.checkpoint).weights_sha256 for result in (replayed, trained[1]))
+    assert one == other
+
+
+def test_a_replay_of_which_nothing_was_played_is_none(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
+    again = train(tmp_path, initial_policy=trained[1].checkpoint, target_return=0, recording={"replay": True})
+    assert again.recording is None and again.env_steps == 0
 
 
 @pytest.mark.parametrize("recording", [{"every_rollouts": 0}, {"episodes": 0}, {"format": "csv"}], ids=str)

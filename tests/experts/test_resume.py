@@ -133,6 +133,22 @@ def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: p
     assert len({episode.eps_id for episode in found}) == len(found)
 
 
+@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+@pytest.mark.parametrize("kills", [1, 3])
+def test_a_replay_has_each_step_once_however_often_it_was_killed(
+    tmp_path: Path, settings: dict[str, Any], kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings | {"recording": {"replay": True}}
+    for _ in range(kills):
+        killed_after(1, tmp_path, settings, monkeypatch)
+    result = train(tmp_path, settings)
+    assert result.recording is not None
+    found = list(episodes(open_dataset(result.recording.uri)))
+    assert result.recording.steps == result.env_steps == sum(map(len, found))
+    assert len({episode.eps_id for episode in found}) == len(found)
+    assert all(episode.is_done for episode in found)
+
+
 def test_other_parameters_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_after(1, tmp_path, PPO, monkeypatch)
     result = train(tmp_path, PPO, seed=1)
