@@ -13,7 +13,7 @@ from offline_core.runtime.ray_session import ray_session
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.runs import checked_runs, planned_runs
 from offline_core.sweeps.scheduling import parallel_runs
-from offline_core.sweeps.settings import settings_of
+from offline_core.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
 
 MEASURED = 5
 """Settings; the others are taken to cost as much on average."""
@@ -36,17 +36,20 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
         for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
             stack.enter_context(read.reading())
         costs = [measured(run) for run in first]
-    waiting = sum(run.done() is None for run in runs)
+    later = len(grid_of(config)) * (config.samples - FIRST_SAMPLES) if config.search != "random" else 0
+    later = max(0, later) * len(config.all_seeds)  # of settings that a search has not chosen yet
+    waiting = sum(run.done() is None for run in runs) + later
     parallel = parallel_runs(config.parallel, waiting, checked)
     seconds = sum(each.seconds(Choice(0, 0)) for each in costs) / len(costs)
     held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in checked)
     return Plan(
         reads=[Amount.of(source.origin.ref) for source in checked[0].read],
-        writes=[Amount(uri=output, bytes=2 * max(each.parameter_bytes for each in costs) * len(runs))],
+        writes=[Amount(uri=output, bytes=2 * max(each.parameter_bytes for each in costs) * (len(runs) + later))],
         seconds=seconds * math.ceil(waiting / parallel),
         memory_bytes=peak_bytes() + held,
         measured=[
-            f"{len(settings):,} settings with {len(config.all_seeds):,} seeds: {waiting:,} of {len(runs):,} runs are to be "
+            f"{len(settings) + later // len(config.all_seeds):,} settings with {len(config.all_seeds):,} seeds: {waiting:,} of "
+            f"{len(runs) + later:,} runs are to be "
             f"trained, {parallel:,} at once",
             f"{seconds:.3g} s a run, on average of {len(first):,} settings; without evaluations, and without an earlier end at "
             "the target return",

@@ -1,4 +1,4 @@
-"""Optional dependencies of some formats."""
+"""Optional dependencies."""
 
 from __future__ import annotations
 
@@ -19,6 +19,5 @@ def require_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"This format needs {error.name}; install it, in a checkout of this project: "
-            f"pip install -c constraints.txt '.[{extra}]'."
+            f"This needs {error.name}; install it, in a checkout of this project: pip install -c constraints.txt '.[{extra}]'."
         ) from error

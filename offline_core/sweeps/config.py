@@ -64,6 +64,11 @@ class SweepConfig(Config):
         '{"optimizer.learning_rate": {"low": 1e-5, "high": 1e-2, "log": true}}. Each combination of the grid gets the same '
         "ones.",
     )
+    search: Literal["random", "optuna"] = Field(
+        "random",
+        description="How values of random are chosen. random: drawn. optuna: the first ten samples are, each later one by "
+        "Optuna's TPE from the scores before it, so one setting for each combination of the grid at a time.",
+    )
     samples: int = Field(10, ge=1, le=MAX_RUNS, description="How often to draw from random; more keep those of fewer.")
     seeds: Annotated[int, Field(ge=1, le=MAX_RUNS)] | list[Seed] = Field(
         5, description="Runs of each setting: so many, with the seeds from seed on, or the seeds themselves."
@@ -109,6 +114,8 @@ class SweepConfig(Config):
                 raise ValueError(f"{path} is part of {whole}, which is there too: leave one of them")
             if path == "seed":
                 raise ValueError("seed is a parameter of the sweep: set seeds")
+        if self.search == "optuna" and not self.random:
+            raise ValueError("optuna searches among the values of random, which is empty: move what it is to choose there")
         if self.training.seed:
             raise ValueError("training.seed has no effect: set seed, or seeds")
         if isinstance(self.seeds, list) and len({*self.seeds}) < len(self.seeds):

@@ -26,6 +26,8 @@ from offline_core.sweeps.config import Distribution, SweepConfig
 
 Parameters = dict[str, Any]
 """Values by dotted path."""
+FIRST_SAMPLES = 10
+"""Samples that a search draws at random, before there is anything to learn from; Optuna's own number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,32 @@ class Setting:
 def settings_of(config: SweepConfig) -> list[Setting]:
     """Return the settings, each once: those of the grid in its order, each with what was drawn.
 
+    Of a search, those that it begins with.
+
     Raises:
         ConfigError: Some are no parameters of a training; the message lists all that is wrong.
     """
     found: dict[str, Setting] = {}
     wrong: dict[str, list[str]] = {}
-    base = config.training.model_dump(exclude_unset=True)
     for parameters in combinations(config):
         try:
-            made = parse(TrainingConfig, _with(base, parameters))
+            setting = setting_of(config, parameters)
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(Setting(parameters, config.training).name)
             continue
-        setting = Setting(_effective(parameters, made), made)
         found.setdefault(setting.digest, setting)
     refuse(wrong, "cannot be")
     return [*found.values()]
+
+
+def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
+    """Return the training of the sweep with these values.
+
+    Raises:
+        ConfigError: They cannot be.
+    """
+    made = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
+    return Setting(_effective(parameters, made), made)
 
 
 def refuse(wrong: Mapping[str, list[str]], what: str) -> None:
@@ -89,10 +101,21 @@ def refuse(wrong: Mapping[str, list[str]], what: str) -> None:
 
 def combinations(config: SweepConfig) -> Iterator[Parameters]:
     """Yield the values of each combination, as they were written or drawn."""
-    draws = [{}] if not config.random else [_drawn(config, number) for number in range(config.samples)]
-    for values in itertools.product(*config.grid.values()):
+    draws = draws_of(config)
+    for values in grid_of(config):
         for draw in draws:
-            yield dict(zip(config.grid, values, strict=True)) | draw
+            yield values | draw
+
+
+def grid_of(config: SweepConfig) -> list[Parameters]:
+    """Return the combinations of the grid, in its order."""
+    return [dict(zip(config.grid, values, strict=True)) for values in itertools.product(*config.grid.values())]
+
+
+def draws_of(config: SweepConfig) -> list[Parameters]:
+    """Return what is drawn at random: of a search, what it begins with."""
+    number = config.samples if config.search == "random" else min(config.samples, FIRST_SAMPLES)
+    return [_drawn(config, n) for n in range(number)] if config.random else [{}]
 
 
 def _drawn(config: SweepConfig, number: int) -> Parameters:

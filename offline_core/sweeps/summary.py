@@ -60,6 +60,15 @@ def summary(
     )
 
 
+def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
+    """Return the interquartile mean of each setting with a trained run, by its digest."""
+    found: dict[str, list[float]] = {}
+    for run, outcome in zip(runs, outcomes, strict=True):
+        if isinstance(outcome, SweptRun):
+            found.setdefault(run.setting.digest, []).append(outcome.score)
+    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in found.items()}
+
+
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
     """Return the error that names the runs that failed, of so many."""
     lines = "\n".join(f"  {failure}" for failure in failures)

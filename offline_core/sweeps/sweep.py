@@ -18,9 +18,10 @@ from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from offline_core.sweeps.runs import PlannedRun, checked_runs, planned_runs
-from offline_core.sweeps.scheduling import parallel_runs, run_all
+from offline_core.sweeps.scheduling import Outcome, parallel_runs, run_all
+from offline_core.sweeps.search import Search
 from offline_core.sweeps.settings import settings_of
-from offline_core.sweeps.summary import summary, sweep_error
+from offline_core.sweeps.summary import scores_of, summary, sweep_error
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
 
     Each run is what `train_policy` makes of the same parameters, however many train at once. A finished one is reused, an
     unfinished one resumes; so a sweep that is killed, or gets more settings or seeds, makes only what is missing. A run that
-    fails ends no other one: see `enforce`.
+    fails ends no other one: see `enforce`. A search goes on by itself until all samples are tried, and is resumed likewise.
 
     Arguments:
         dataset: URI of a dataset, or of what `training.data` says how to read.
@@ -38,12 +39,14 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
         version: of the dataset, the latest if None; the same for all runs.
 
     Raises:
-        ConfigError: A setting is invalid, does not fit the data, or runs cannot be compared: before anything starts.
+        ConfigError: A setting is invalid, does not fit the data, runs cannot be compared, or Optuna is not installed:
+            before anything starts. Or a search came upon values that cannot be.
         StorageError, DataError: The dataset cannot be opened.
         SweepError: All runs failed.
         BusyError: Another sweep is writing there.
     """
     settings = settings_of(config)
+    search = Search(config) if config.search == "optuna" else None
     with contextlib.ExitStack() as stack:
         if any(reads_by_ray(setting.config.data) for setting in settings) or _joins_cluster(config):
             stack.enter_context(ray_session())
@@ -57,17 +60,17 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
             return found
         start = time.time()
         invalidate_result(place)
-        done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
-        parallel = parallel_runs(config.parallel, len(runs) - len(done), checked)
-        log.info(
-            "%s settings with %s seeds: %s of %s runs are done; %s at once",
-            f"{len(settings):,}",
-            f"{len(config.all_seeds):,}",
-            f"{len(done):,}",
-            f"{len(runs):,}",
-            f"{parallel:,}",
-        )
-        outcomes = run_all(runs, done, parallel)
+        if search is not None and parallel_runs(config.parallel, len(runs), checked) > 1:
+            stack.enter_context(ray_session())  # one for all that it goes on to
+        outcomes = _trained(config, runs, checked)
+        while search is not None:
+            scores, minimize = scores_of(runs, outcomes), runs[0].scoring.score == "held_out_loss"
+            if not (more := search.next(settings, scores, minimize=minimize)):
+                break
+            settings += more
+            checked += checked_runs(more, dataset=dataset, output=output, version=checked[0].dataset.version or None)
+            runs = planned_runs(config, settings, checked)
+            outcomes += _trained(config, runs[len(outcomes) :], checked)
         result = summary(config, runs, outcomes, dataset=checked[0].dataset, seconds=time.time() - start)
         if shows and not result.failures:
             made = {run.checkpoint for setting in result.settings for run in setting.runs}
@@ -75,6 +78,21 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
     best = result.settings[0]
     log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
     return result
+
+
+def _trained(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> list[Outcome]:
+    """Train what is not done, and score all."""
+    done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
+    parallel = parallel_runs(config.parallel, len(runs) - len(done), checked)
+    log.info(
+        "%s settings with %s seeds: %s of %s runs are done; %s at once",
+        f"{len(runs) // len(config.all_seeds):,}",
+        f"{len(config.all_seeds):,}",
+        f"{len(done):,}",
+        f"{len(runs):,}",
+        f"{parallel:,}",
+    )
+    return run_all(runs, done, parallel)
 
 
 def enforce(result: SweepResult, config: SweepConfig) -> None:
@@ -94,8 +112,9 @@ def _joins_cluster(config: SweepConfig) -> bool:
 
 
 def _identity(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> str:
-    """Of all that decides the result."""
-    told = config.model_dump(mode="json", include={"seed", "confidence", "resamples"})
+    """Of all that decides the result; what a search goes on to does so by its parameters, and by where it begins."""
+    searched = {"search", "random", "samples"} if config.search != "random" else set()
+    told = config.model_dump(mode="json", include={"seed", "confidence", "resamples", *searched})
     scoring = runs[0].scoring
     told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
     parents = [checked[0].source.origin.parent]
