@@ -9,6 +9,7 @@ import pytest
 
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
+from offline_core.experts.presets import PRESETS
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -50,6 +51,36 @@ def test_a_preset_lies_between_what_is_given_and_the_defaults() -> None:
     assert sac.network.activation == "relu"
     with pytest.raises(ConfigError, match="of the algorithm td3 there is no preset 'locomotion'; there are mujoco"):
         parse(ExpertConfig, {"preset": "locomotion", "algorithm": "td3"})
+
+
+@pytest.mark.parametrize(("algorithm", "preset"), [(name, preset) for name in PRESETS for preset in PRESETS[name]])
+def test_each_preset_is_an_expert_of_its_algorithm(algorithm: str, preset: str) -> None:
+    config = parse(ExpertConfig, {"algorithm": algorithm, "preset": preset})
+    plain = ExpertConfig(algorithm=algorithm)
+    assert config.algorithm == algorithm and (config.num_envs, config.total_steps) == (1, 1_000_000)
+    changed = {name for name in type(config).model_fields if getattr(config, name) != getattr(plain, name)}
+    assert not changed & config.unused, "it sets nothing that the algorithm does not read"
+    assert parse(ExpertConfig, config.model_dump(mode="json")) == config, "what is stored means the same"
+
+
+def test_the_settings_of_a_preset_are_those_of_its_source() -> None:
+    """CleanRL's ppo_continuous_action.py and td3_continuous_action.py; rl-baselines3-zoo's sac.yml for MuJoCo."""
+    ppo, sac, td3 = (parse(ExpertConfig, {"preset": "mujoco", "algorithm": name}) for name in ("ppo", "sac", "td3"))
+    rates = (ppo.ppo.learning_rate, ppo.ppo.minibatch_size, ppo.ppo.num_epochs, ppo.ppo.gae_lambda, ppo.ppo.clip_range)
+    assert rates == (3e-4, 64, 10, 0.95, 0.2)
+    assert ppo.ppo.normalize_rewards and ppo.network.normalize_observations
+    assert ppo.network == NetworkConfig(hidden_sizes=[64, 64], activation="tanh", normalize_observations=True)
+    for config, starts in ((sac, 10_000), (td3, 25_000)):
+        online = config.off_policy
+        assert (online.learning_starts_steps, online.batch_size, online.learning_rate) == (starts, 256, 3e-4)
+        assert config.network == NetworkConfig(hidden_sizes=[256, 256], activation="relu")
+    assert (td3.td3.target_rate, td3.td3.policy_interval_updates, td3.td3.gamma) == (0.005, 2, 0.99)
+    assert (sac.sac.target_rate, sac.sac.gamma) == (0.005, 0.99)
+
+
+def test_a_form_that_nobody_touched_leaves_a_preset_as_it_is() -> None:
+    filled = ExpertConfig().model_dump(mode="json") | {"algorithm": "td3", "preset": "mujoco"}
+    assert parse(ExpertConfig, filled) == parse(ExpertConfig, {"algorithm": "td3", "preset": "mujoco"})
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
