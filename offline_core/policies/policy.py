@@ -82,8 +82,10 @@ class Policy(nn.Module):
                 self.value_hidden: nn.Module = nn.Identity()
                 self.value_memory: Memory | None = None
                 if not network.share_layers:
-                    self.value_hidden, _ = make_layers(self.encoder, network.model_copy(update={"dropout": 0.0}))
+                    without = {"dropout": 0.0, "imitation_threshold": None}
+                    self.value_hidden, features = make_layers(self.encoder, network.model_copy(update=without))
                     self.value_memory = _make_memory(network, features)
+                    outputs = features if self.value_memory is None else network.recurrent_units
                 self.value = nn.Linear(outputs, 1)
                 nn.init.orthogonal_(self.value.weight)
                 nn.init.zeros_(self.value.bias)

@@ -13,6 +13,8 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.bcq import BCQ
 from offline_core.learning.algorithms.bcq_config import BCQConfig
+from offline_core.learning.algorithms.dqn import DQN
+from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.constrained import RULED_OUT
 from tests.learning.algorithms.making import LINEAR, TWO, VECTOR, log_softmax, made_steps, numpy_of, update, whole_batch
@@ -113,6 +115,17 @@ def test_an_action_that_was_never_taken_is_not_chosen_whatever_it_is_worth() -> 
         update(algorithm, optimizer, batch)
     assert (algorithm.q(algorithm.policy, batch["obs"])[:, 2] > 50).all()
     assert (algorithm.policy.act(batch["obs"].numpy()) == 1).all(), "the better one of those that were taken"
+
+
+def test_the_value_of_dueling_has_no_imitator() -> None:
+    """Of as many parameters as DQN's, and none that the other half of the features would need."""
+    network = NetworkConfig(hidden_sizes=[8, 4])
+    one, other = BCQ(VECTOR, THREE, network, BCQConfig(dueling=True)), DQN(VECTOR, THREE, network, DQNConfig(dueling=True))
+    shapes = [
+        {name: tuple(p.shape) for name, p in each.policy.named_parameters() if name.startswith("value")}
+        for each in (one, other)
+    ]
+    assert shapes[0] == shapes[1] and shapes[0]["value.weight"] == (1, 4)
 
 
 def test_dueling_values_choose_as_the_policy_does() -> None:
