@@ -27,7 +27,7 @@ class ContinuousCQL(SAC):
 
     def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
         super().build(observation_space, action_space, network, seed)
-        self.uniform_log_prob = -self.log_half_ranges - self.head.size * math.log(2)
+        self.uniform_log_prob = -self.log_half_ranges - self.free_components * math.log(2)
         if self.config.lagrange_threshold is not None:
             self.log_multiplier = nn.Parameter(torch.zeros(()))
 
@@ -69,6 +69,5 @@ class ContinuousCQL(SAC):
         return q
 
     def uniform_actions(self, count: int) -> Tensor:
-        """Draw actions (count, *action shape) uniformly between the bounds."""
-        shares = 2 * torch.rand(count, self.head.size, device=self.head.center.device) - 1
-        return (self.head.center + self.head.half_range * shares).reshape(count, *self.head.shape)
+        """Draw actions (count, *action shape) uniformly between the bounds; where these are equal, there is one value."""
+        return self.head.to_space(2 * torch.rand(count, self.head.size, device=self.head.center.device) - 1)

@@ -32,7 +32,8 @@ class SAC(ActorCritic):
         super().build(observation_space, action_space, network, seed)
         self.log_temperature = nn.Parameter(torch.zeros(()))
         self.log_half_ranges = float(self.head.half_range.log().sum())
-        target = -self.head.size if self.config.target_entropy is None else self.config.target_entropy
+        self.free_components = int((self.head.low < self.head.high).sum())
+        target = -self.free_components if self.config.target_entropy is None else self.config.target_entropy
         self.target_entropy = self.log_half_ranges + target
 
     def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:

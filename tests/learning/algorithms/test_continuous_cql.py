@@ -60,6 +60,21 @@ def test_uniform_actions_are_of_all_that_is_allowed() -> None:
     assert actions.shape == (1_000, 1) and -1 <= actions.min() < -0.9 and 2.9 < actions.max() <= 3
 
 
+def test_a_component_of_equal_bounds_is_drawn_there_and_weighs_nothing() -> None:
+    low = np.array([-1.0, 0.25, 0.0], np.float32)
+    fixed, free = (
+        cql(gym.spaces.Box(low, np.array([3.0, 0.25, 2.0], np.float32))),
+        cql(gym.spaces.Box(low[[0, 2]], np.float32([3, 2]))),
+    )
+    actions = fixed.uniform_actions(1_000)
+    assert (actions[:, 1] == 0.25).all() and actions[:, 0].max() > 2.9
+    assert fixed.uniform_log_prob == pytest.approx(free.uniform_log_prob) == pytest.approx(-np.log(4 * 2))
+    assert fixed.target_entropy == pytest.approx(free.target_entropy)
+    steps = made_steps([6, 5], [True, False])
+    steps.columns["actions"] = fixed.uniform_actions(len(steps.episode))
+    assert fixed(whole_batch(fixed, steps)).loss.isfinite().all()
+
+
 def test_critics_learn_from_their_targets_and_the_penalty_alone() -> None:
     algorithm = cql(alpha=0.0, gamma=0.9)
     batch = whole_batch(algorithm, box_steps([6, 5], [True, False]))
