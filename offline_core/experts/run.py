@@ -11,7 +11,6 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.datasets.manifest import Operation, Parent, Statistics
-from offline_core.errors import CheckpointError
 from offline_core.evaluation.result import FOLLOWED
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.learner import ExpertLearner
@@ -24,7 +23,7 @@ from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.online.ring_files import RingFiles
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import save_policy
-from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest
 from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
@@ -36,6 +35,8 @@ log = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 BEST_NETWORKS = "best."
 """Prefix of tensors in a state: those of the best policy so far, to go back to."""
+BEST_POLICY = "best policy."
+"""Prefix of tensors in a state: the weights of the policy in `best`."""
 RECORDED = "recorded."
 """Prefix of tensors in a state: see `ReplayRecorder.save`."""
 BEST = "best"
@@ -101,6 +102,7 @@ class ExpertRun:
         self._config, self._learner, self._location, self._recorder = config, learner, location, recorder
         self._environment, self._what, self._rolls_back = environment, what, roll_back
         self._best_networks: dict[str, Tensor] = {}
+        self._best_policy: dict[str, Tensor] = {}
         self.rollbacks = 0
         self._operation, self._parents = operation, parents
         self.states = States(location, ExpertState, run=identity)
@@ -162,6 +164,7 @@ class ExpertRun:
         self.lines.append({"env_steps": learner.env_steps, **played, **learner.take_metrics(), "seconds": self.seconds})
         if not self.best or score > self.best["episode_return_mean"]:
             self.best = metrics
+            self._best_policy = {name: tensor.detach().clone() for name, tensor in learner.policy.state_dict().items()}
             self._store(BEST, metrics)
             self._best_networks = learner.state() if self._rolls_back else {}
         elif self._rolls_back and score < self.lines[0]["episode_return_mean"]:
@@ -200,13 +203,14 @@ class ExpertRun:
             rows=[] if self._ring_files is None else self._ring_files.save(),
             ring_rows=0 if learner.ring is None else learner.ring.written,
             rollbacks=self.rollbacks,
+            best=self.best,
         )
-        more = {BEST_NETWORKS: self._best_networks, RECORDED: recorded}
+        more = {BEST_NETWORKS: self._best_networks, BEST_POLICY: self._best_policy, RECORDED: recorded}
         beside = {f"{prefix}{name}": tensor for prefix, tensors in more.items() for name, tensor in tensors.items()}
         self.states.save(state, learner.state() | beside)
 
     def _resume(self) -> bool:
-        """Go on from the last state, if there is one."""
+        """Go on from the last state, if there is one, and put back `best` of then: a later one may have been stored since."""
         if (found := self.states.latest()) is None:
             self.states.clear()
             return False
@@ -214,18 +218,15 @@ class ExpertRun:
         if self._ring_files is not None:
             self._ring_files.load(state.rows, written=state.ring_rows, steps=state.env_steps)
         self._best_networks, recorded = _taken_out(tensors, BEST_NETWORKS), _taken_out(tensors, RECORDED)
+        self._best_policy, self.best = _taken_out(tensors, BEST_POLICY), state.best
+        self._learner.policy.load_state_dict(self._best_policy)
+        self._store(BEST, self.best)
         self._learner.restore(tensors, env_steps=state.env_steps, updates=state.updates)
         self.rollbacks = state.rollbacks
         if self._recorder is not None:
             self._recorder.restore(state.recorded, state.recorded_statistics, recorded)
         self._rollouts, self.lines, self.snapshots = state.rollouts, list(state.lines), list(state.snapshots)
         self._started -= state.seconds
-        try:
-            manifest = read_policy_manifest(self._location.child(BEST).uri)
-        except CheckpointError as error:
-            log.warning("The best policy so far is lost: %s", error)
-        else:
-            self.best = manifest.metrics
         log.info("Going on from %s environment steps: %s", f"{state.env_steps:,}", self._location.uri)
         return True
 

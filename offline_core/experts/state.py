@@ -23,6 +23,8 @@ class ExpertState(SavedState):
     snapshots: list[float] = Field([])
     """The returns whose policies are there."""
     rollbacks: int = 0
+    best: dict[str, float] = Field({})
+    """Metrics of the best policy so far."""
     recorded: list[FileEntry] = Field([])
     """Files of the recording."""
     recorded_statistics: Statistics = Statistics()

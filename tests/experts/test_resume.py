@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
+from offline_core.experts import run
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.learner import ExpertLearner
 from offline_core.experts.off_policy import OffPolicyLearner
@@ -87,6 +89,38 @@ def test_it_goes_on_from_its_last_state(tmp_path: Path, settings: dict[str, Any]
     best = read_policy_manifest(result.checkpoint)
     assert result.mean_return == max(scores) == best.metrics["episode_return_mean"]
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+def test_the_best_is_that_of_the_state_it_goes_on_from(
+    tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed after a third evaluation, the best so far, was stored, and before the state of it was."""
+    scores = iter([1.0, 5.0, 9.0, *[2.0] * 50])
+    played = run.rollouts
+    monkeypatch.setattr(
+        run,
+        "rollouts",
+        lambda *arguments, **more: SimpleNamespace(
+            metrics=played(*arguments, **more).metrics | {"episode_return_mean": next(scores)}
+        ),
+    )
+    save, saved = States.save, list[str]()
+
+    def killed_before_the_third(states: Any, *arguments: Any) -> None:
+        if len(saved) == 2:
+            raise KilledError
+        save(states, *arguments)
+        saved.append(read_policy_manifest(str(tmp_path / "best")).weights_sha256)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(States, "save", killed_before_the_third)
+        train(tmp_path, settings)
+    assert read_policy_manifest(str(tmp_path / "best")).metrics["episode_return_mean"] == 9
+    result = train(tmp_path, settings)
+    assert [score for _, score in result.curve][:3] == [1, 5, 2]
+    best = read_policy_manifest(result.checkpoint)
+    assert result.mean_return == best.metrics["episode_return_mean"] == 5 and best.weights_sha256 == saved[1]
 
 
 def test_what_it_played_before_is_learned_from_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
