@@ -133,6 +133,9 @@ class StepRing:
         filled = min(self.written + 1, self.rows) * self.num_envs
         found = torch.randint(filled, (size,), generator=generator)
         while len(missing := (~self._flat[IS_STEP][found]).nonzero().squeeze(1)):
+            if len(missing) > 0.9 * size:  # most of the ring is lost, so that trying again takes longer than looking
+                there = self._flat[IS_STEP][:filled].nonzero().squeeze(1)
+                return there[torch.randint(len(there), (size,), generator=generator)]
             found[missing] = torch.randint(filled, (len(missing),), generator=generator)
         return found
 

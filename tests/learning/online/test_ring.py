@@ -87,6 +87,17 @@ def test_each_step_is_drawn_as_often_as_any_other() -> None:
     assert (counts[counts > 0] - 10_000).abs().max() < 500
 
 
+def test_of_a_ring_that_lost_most_of_its_steps_the_others_are_drawn_as_often_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = filled(400, capacity_steps=1_000)
+    ring.leave_out(0, 389)
+    tries, randint = [], torch.randint
+    monkeypatch.setattr(torch, "randint", lambda *arguments, **more: tries.append(1) or randint(*arguments, **more))
+    counts = torch.bincount(ring.draw(60_000, torch.Generator().manual_seed(1)))
+    assert len(tries) == 2
+    assert (counts > 0).nonzero().min() >= 390 and 5 <= (counts > 0).sum() <= 10
+    assert (counts[counts > 0] - 60_000 / (counts > 0).sum()).abs().max() < 500
+
+
 def test_episodes_that_are_open_when_others_begin_are_not_joined_to_them() -> None:
     with clocks(1) as env:
         spaces = (env.single_observation_space, env.single_action_space)
