@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
@@ -27,6 +28,12 @@ def off_policy_learner(config: ExpertConfig, env: VectorEnv) -> OffPolicyLearner
         raise ConfigError(
             f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
             "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
+        )
+    space = env.single_action_space
+    if not (isinstance(space, gym.spaces.Box) and space.is_bounded()):
+        raise ConfigError(
+            f"{config.algorithm} chooses continuous actions with bounds, and those of {config.environment.id} are {space}: set "
+            "algorithm to ppo."
         )
     algorithm = make_algorithm(
         config.algorithm,

@@ -28,7 +28,9 @@ def make_head(space: gym.Space[Any], features: int, network: NetworkConfig = Net
     of_boxes = {"squash": False, "bounded_mean": False, "fixed_std": None}
     said = [f"network.{name}" for name, default in of_boxes.items() if getattr(network, name) != default]
     if said and not any(isinstance(part, BoxHead) for part in head.modules()):
-        raise ConfigError(f"The action space {space} has no Box, and {said[0]} is for Box: leave {said[0]} out.")
+        raise ConfigError(
+            f"The action space {space} has no Box, and {said[0]} is for Box: leave it, or the preset that sets it, out."
+        )
     if network.imitation_threshold is not None and not isinstance(head, ConstrainedHead):
         raise ConfigError(f"network.imitation_threshold is for a list of actions, and {space} is none: leave it out.")
     return head

@@ -102,7 +102,7 @@ def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"environment": {"id": "CartPole-v1"}}, "SAC chooses continuous actions; it cannot act in Discrete"),
+        ({"environment": {"id": "CartPole-v1"}}, "those of CartPole-v1 are Discrete\\(2\\): set algorithm to ppo"),
         ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
         ({"initial_policy": "x"}, "no policy at x"),
         ({"num_envs": 1, "off_policy": {"capacity_steps": 8, "batch_size": 16}}, "raise it, or lower batch_size"),
