@@ -145,7 +145,7 @@ class Learner:
             total: steps of the global batch.
             indices: of the global batch in the loaded steps; None: it is not of those.
         """
-        torch.manual_seed(derive_seed(self._seed, "update", self.updates, self.rank))
+        self._seed_draws("update", self.updates, self.rank)
         self.algorithm.before_update(self.updates)
         self._batch = batch
         mask = batch.get(MASK)
@@ -178,6 +178,13 @@ class Learner:
         self.algorithm.updates = self.updates
         self.steps += total
         return self._accumulate({name: value.detach() for name, value in metrics.items()}, means_by)
+
+    def _seed_draws(self, *what: str | int) -> None:
+        """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
+        seed = derive_seed(self._seed, *what)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
         """Return the errors of a whole batch of `number` steps, from each learner's share."""
@@ -228,7 +235,7 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """Return the mean loss on held-out steps."""
-        torch.manual_seed(derive_seed(self._seed, "held out", self.updates))  # a loss may draw actions
+        self._seed_draws("held out", self.updates)  # a loss may draw actions
         with evaluating(self.algorithm):
             steps.to(self.device)
             self.algorithm.prepare(steps, self.spec)
