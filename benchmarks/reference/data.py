@@ -1,0 +1,51 @@
+"""Record the datasets of the suite by our own stages, and export them to Minari for the other sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import offline_core as offline
+from benchmarks.reference.suite import STEPS, TASKS
+
+
+def prepare(folder: Path, task: str, kind: str) -> offline.Dataset:
+    """The dataset of a task; what is there already is reused, an expert that was cut goes on.
+
+    Random is played by a policy with random weights, as D4RL's is.
+    """
+    place = folder / "data" / task / kind
+    if kind == "medium-replay":
+        data = offline.compact(_medium(folder, task).recording, output=place)
+    else:
+        data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=place)
+    minari = folder / "minari" / task
+    if not (minari / f"{kind}-v0").exists():
+        offline.export(data, output=minari, format="minari", arguments={"dataset_id": f"{kind}-v0"})
+    return data
+
+
+def _shares(folder: Path, task: str, kind: str) -> dict[str, float]:
+    if kind == "random":
+        return {_trained(folder / "experts" / f"{task}-random", task, _UNTRAINED[TASKS[task].expert["algorithm"]]).best: 1.0}
+    expert = _trained(folder / "experts" / task, task, {})
+    (medium,) = expert.snapshots.values()
+    return {"medium": {medium: 1.0}, "expert": {expert.best: 1.0}, "medium-expert": {medium: 0.5, expert.best: 0.5}}[kind]
+
+
+def _medium(folder: Path, task: str) -> Any:
+    """A training of its own that ends at medium, with all that it played."""
+    (medium,) = TASKS[task].expert["snapshots_at_returns"]
+    settings = {"target_return": medium, "snapshots_at_returns": [], "recording": {"replay": True}}
+    return _trained(folder / "experts" / f"{task}-medium", task, settings)
+
+
+_UNTRAINED: dict[str, dict[str, Any]] = {
+    "sac": {"total_steps": 100, "off_policy": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []},
+    "ppo": {"total_steps": 128, "num_envs": 64, "rollout_steps": 2, "ppo": {"learning_rate": 1e-8}, "snapshots_at_returns": []},
+}
+
+
+def _trained(output: Path, task: str, settings: dict[str, Any]) -> Any:
+    known = TASKS[task]
+    return offline.train_expert(known.environment, output=output, seed=0, **(known.expert | settings))

@@ -1,0 +1,60 @@
+"""Our side of a cell: `python -m benchmarks.reference.ours_side ORDER.json` prints the result as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import offline_core as offline
+from benchmarks.reference.playing import returns
+
+
+def config_of(name: str, given: dict[str, Any], updates: int) -> dict[str, Any]:
+    """The parameters of a training that mean the settings of the suite."""
+    network: dict[str, Any] = {"hidden_sizes": given["hidden"], "activation": "relu"}
+    if given.get("normalize"):
+        network["normalize_observations"] = True
+    if name in ("bc", "iql"):
+        network["bounded_mean"] = True
+    rates = given["rates"]
+    optimizer: dict[str, Any] = {"batch_size": given["batch"], "max_updates": updates, "updates_per_iteration": 5_000}
+    optimizer["learning_rate"] = rates.get("critics", rates.get("policy"))
+    own: dict[str, Any] = {key: given[key] for key in ("alpha", "policy_penalty", "critic_penalty") if key in given}
+    if name == "bc":
+        own["squared_error"] = True
+    elif name == "rebrac":
+        own["critics"] = {"layer_norm": True}
+    elif name == "dcql":
+        own |= {"double": True, "dueling": False, "target_network_interval_updates": given["target_interval"]}
+    if name in ("iql", "cql"):
+        schedule = {"schedule": "cosine"} if name == "iql" else {}
+        optimizer["networks"] = {"policy": {"learning_rate": rates["policy"], **schedule}}
+    algorithm = {"dcql": "cql"}.get(name, name)
+    config = {"algorithm": algorithm, "network": network, "optimizer": optimizer, algorithm: own, "evaluation": {"play": False}}
+    return config | ({"data": {"rewards": {"scale": "return_range"}}} if given.get("scale_rewards") else {})
+
+
+def main() -> None:
+    order = json.loads(Path(sys.argv[1]).read_text())
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        config = config_of(order["algorithm"], order["settings"], order["updates"])
+        begin, cpu = time.perf_counter(), time.process_time()
+        run = offline.train(order["data"], output=f"{folder}/run", seed=order["seed"], **config)
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        policy = offline.load_policy(run.last)
+        found = returns(order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"])
+    assert run.updates == order["updates"]
+    print(json.dumps({"returns": found, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # MuJoCo's renderers are not waited for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The suite: its tasks, kinds of data and algorithms, and what is equal on every side. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+STEPS = 100_000
+"""Environment steps of a dataset, of medium-expert half of each. Medium-replay has all that a training until medium played."""
+EPISODES = 10
+"""Greedy episodes that the last policy of a cell plays, from the same start states on every side."""
+KINDS = ("random", "medium", "medium-replay", "medium-expert", "expert")
+SIDES = ("ours", "d3rlpy")
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, the expert that records in it, and the returns that scores are counted from."""
+
+    environment: str
+    expert: dict[str, Any]
+    """Parameters of `offline.train_expert`; its first policy at `snapshots_at_returns` records medium."""
+    random_return: float
+    expert_return: float
+    """Normalised score = 100 · (return − random_return) / (expert_return − random_return), with D4RL's returns for MuJoCo."""
+
+    def score(self, mean_return: float) -> float:
+        """Return the normalised score."""
+        return 100 * (mean_return - self.random_return) / (self.expert_return - self.random_return)
+
+
+def _sac(medium: float, target: float) -> dict[str, Any]:
+    return {
+        "algorithm": "sac",
+        "preset": "mujoco",
+        "total_steps": 400_000,
+        "target_return": target,
+        "snapshots_at_returns": [medium],
+    }
+
+
+def _ppo(medium: float, target: float) -> dict[str, Any]:
+    return {"algorithm": "ppo", "target_return": target, "snapshots_at_returns": [medium]}
+
+
+TASKS = {
+    "hopper": Task("Hopper-v5", _sac(1_000, 3_000), -20.272305, 3234.3),
+    "halfcheetah": Task("HalfCheetah-v5", _sac(3_000, 6_000), -280.178953, 12135.0),
+    "walker2d": Task("Walker2d-v5", _sac(1_500, 3_500), 1.629008, 4592.3),
+    "cartpole": Task("CartPole-v1", _ppo(150, 490), 22.0, 500.0),
+    "acrobot": Task("Acrobot-v1", _ppo(-200, -90), -500.0, -80.0),
+}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bc": {"hidden": [256, 256], "batch": 256, "rates": {"policy": 1e-3}, "normalize": True},
+    "td3_bc": {"hidden": [256, 256], "batch": 256, "rates": {"policy": 3e-4, "critics": 3e-4}, "normalize": True, "alpha": 2.5},
+    "iql": {"hidden": [256, 256], "batch": 256, "rates": {"policy": 3e-4, "critics": 3e-4}, "scale_rewards": True},
+    "cql": {"hidden": [256, 256, 256], "batch": 256, "rates": {"policy": 1e-4, "critics": 3e-4}, "alpha": 10.0},
+    "rebrac": {
+        "hidden": [256, 256, 256],
+        "batch": 1024,
+        "rates": {"policy": 1e-3, "critics": 1e-3},
+        "policy_penalty": 0.05,
+        "critic_penalty": 0.01,
+    },
+    "dcql": {"hidden": [256, 256], "batch": 256, "rates": {"critics": 3e-4}, "target_interval": 500, "alpha": 1.0},
+}
+"""What both sides are given; dcql is discrete CQL. The rest is the same by the references: discount 0.99, targets at 0.005,
+two critics, ReLU, Adam; target noise 0.2 up to 0.5 and a policy at each second update (td3_bc, rebrac); expectile 0.7,
+temperature 3, weights to 100, the policy's rate falling as a cosine (iql); 10 actions, no Lagrange (cql); LayerNorm in critics
+(rebrac)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training on one side, and the play of its last policy."""
+
+    task: str
+    kind: str
+    algorithm: str
+    seed: int
+    updates: int
+
+    def file(self, folder: Path, side: str) -> Path:
+        """Where its result is, once it is there."""
+        return folder / "cells" / f"{self.task}-{self.kind}-{self.algorithm}-{self.updates}-{self.seed}-{side}.json"
+
+    def order(self, folder: Path) -> dict[str, Any]:
+        """What a side is told, as JSON."""
+        return {
+            **asdict(self),
+            "environment": TASKS[self.task].environment,
+            "episodes": EPISODES,
+            "data": str(folder / "data" / self.task / self.kind),
+            "minari": str(folder / "minari" / self.task / f"{self.kind}-v0" / "data" / "main_data.hdf5"),
+            "settings": SETTINGS[self.algorithm],
+        }

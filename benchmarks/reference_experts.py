@@ -1,0 +1,116 @@
+"""PPO's environment steps a second, and returns, over Stable-Baselines3's at equal settings, several seeds.
+
+    python -m benchmarks.reference_experts --peer /path/to/stable-baselines3/venv/bin/python
+
+Both sides of a seed run at the same time, a process and a thread each; nothing is evaluated meanwhile. A return is the mean of
+10 greedy episodes of the last policy from the same starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figure import figure
+from benchmarks.reference.playing import returns
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.run import make_learner
+from offline_core.learning.learner import isolated_torch
+from offline_core.rollouts.environments import make_vector_env
+from offline_core.runtime.config import parse
+
+PEER = Path(__file__).parent / "reference" / "sb3_side.py"
+COMMON = {"num_epochs": 10, "gamma": 0.99, "gae_lambda": 0.95, "learning_rate": 3e-4, "minibatch_size": 64}
+TASKS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "hopper": (
+        "Hopper-v5",
+        200_000,
+        COMMON | {"num_envs": 1, "rollout_steps": 2_048, "normalize": True, "value_clip_range": 0.2, "value_coefficient": 0.25},
+    ),
+    "cartpole": (
+        "CartPole-v1",
+        100_000,
+        COMMON | {"num_envs": 8, "rollout_steps": 256, "normalize": False, "value_clip_range": None, "value_coefficient": 0.5},
+    ),
+}
+"""Environment, steps, and the settings of both sides; two layers of 64 with tanh for the policy and for the values."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="Python of an environment with stable-baselines3")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--ours", nargs=2, metavar=("TASK", "SEED"), help="only our side of one seed")
+    given = parser.parse_args()
+    if given.ours:
+        print(json.dumps(ours(given.ours[0], int(given.ours[1]))), flush=True)
+        os._exit(0)  # MuJoCo's renderers are not waited for
+    for task in given.tasks:
+        compare(task, given.peer, given.seeds)
+
+
+def compare(task: str, peer: str, seeds: int) -> None:
+    """Run all seeds of both sides, and print what they come to."""
+    environment, steps, settings = TASKS[task]
+    found: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    for seed in range(seeds):
+        commands = {
+            "ours": [sys.executable, "-m", "benchmarks.reference_experts", "--ours", task, str(seed)],
+            "sb3": [peer, str(PEER), environment, str(seed), str(steps), json.dumps(settings)],
+        }
+        threads = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        running = {
+            side: subprocess.Popen(command, env=threads, stdout=subprocess.PIPE, text=True)
+            for side, command in commands.items()
+        }
+        for side, process in running.items():
+            printed, _ = process.communicate()
+            if process.returncode:
+                raise subprocess.CalledProcessError(process.returncode, process.args, printed)
+            found[side].append(json.loads(printed.strip().splitlines()[-1]))
+    speed = {side: statistics.median(run["steps"] / run["cpu_seconds"] for run in runs) for side, runs in found.items()}
+    reached = {side: [statistics.mean(run["returns"]) for run in runs] for side, runs in found.items()}
+    figure(f"reference.ppo.{task}.ratio", speed["ours"] / speed["sb3"], "times", **{k: round(v) for k, v in speed.items()})
+    for side, each in reached.items():
+        figure(f"reference.ppo.{task}.{side}.return", statistics.mean(each), "return", seeds=[round(value) for value in each])
+
+
+def ours(task: str, seed: int) -> dict[str, Any]:
+    """Train by PPO without evaluations, then play the last policy."""
+    environment, steps, settings = TASKS[task]
+    given = dict(settings)
+    ppo = {"schedule": "linear", "normalize_rewards": given["normalize"]}
+    config = parse(
+        ExpertConfig,
+        {
+            "environment": {"id": environment},
+            "num_envs": given.pop("num_envs"),
+            "rollout_steps": given.pop("rollout_steps"),
+            "network": {"normalize_observations": given.pop("normalize")},
+            "ppo": ppo | given,
+            "total_steps": steps,
+            "seed": seed,
+        },
+    )
+    env = make_vector_env(config.environment, config.copies)
+    with isolated_torch(1):
+        learner = make_learner(config, env)
+        begin, cpu = time.perf_counter(), time.process_time()
+        while learner.env_steps + config.copies <= steps:
+            learner.advance(steps - learner.env_steps)
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        policy = learner.policy.eval()
+        found = returns(environment, lambda observations: policy.act(observations, explore=False), 10)
+    return {"returns": found, "seconds": seconds, "cpu_seconds": cpu, "steps": learner.env_steps}
+
+
+if __name__ == "__main__":
+    main()
