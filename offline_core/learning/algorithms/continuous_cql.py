@@ -14,6 +14,9 @@ from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
 
+CACHED_ROWS = 1_280
+"""Sampled actions that a CPU values together: of more, what layers of 256 units give does not stay in its cache."""
+
 
 class ContinuousCQL(SAC):
     """Soft actor-critic whose critics are kept low outside the data by α · (log ∫ exp Q(s, ·) - Q(s, a)).
@@ -60,7 +63,10 @@ class ContinuousCQL(SAC):
             uniform = self.uniform_actions(samples * len(inputs))
             drawn, log_probs = self.head.rsample(torch.cat([inputs.repeat(samples, 1), new_inputs.repeat(samples, 1)]))
             log_probs = torch.cat([log_probs.new_full((len(uniform),), self.uniform_log_prob), log_probs])
-        q = self.calibrated(self.critics(encoded, torch.cat([uniform, drawn])), batch)
+        actions = torch.cat([uniform, drawn])
+        whole = max(1, len(inputs))
+        parts = [actions] if actions.is_cuda else actions.split(whole * max(1, CACHED_ROWS // whole))
+        q = self.calibrated(torch.cat([self.critics(encoded, part) for part in parts], dim=1), batch)
         exponents: Tensor = (q - log_probs).unflatten(1, (3 * samples, len(inputs)))
         return exponents
 
