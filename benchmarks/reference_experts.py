@@ -22,9 +22,9 @@ from benchmarks.figure import figure
 from benchmarks.reference.playing import returns
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.run import make_learner
-from offline_core.learning.learner import isolated_torch
 from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.config import parse
+from offline_core.runtime.torch_settings import isolated_torch
 
 PEER = Path(__file__).parent / "reference" / "sb3_side.py"
 COMMON = {"num_epochs": 10, "gamma": 0.99, "gae_lambda": 0.95, "learning_rate": 3e-4, "minibatch_size": 64}
@@ -52,7 +52,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.ours:
         print(json.dumps(ours(given.ours[0], int(given.ours[1]))), flush=True)
-        os._exit(0)  # MuJoCo's renderers are not waited for
+        return
     for task in given.tasks:
         compare(task, given.peer, given.seeds)
 

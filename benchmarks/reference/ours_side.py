@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -52,8 +51,6 @@ def main() -> None:
         found = returns(order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"])
     assert run.updates == order["updates"]
     print(json.dumps({"returns": found, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}), flush=True)
-    sys.stdout.flush()
-    os._exit(0)  # MuJoCo's renderers are not waited for
 
 
 if __name__ == "__main__":

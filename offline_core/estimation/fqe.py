@@ -22,7 +22,7 @@ from offline_core.estimation.trajectories import Model
 from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 
 UPDATES_BETWEEN_LOOKS = 100
 

@@ -8,7 +8,7 @@ import torch
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 
 
 class Evaluator:

@@ -12,8 +12,8 @@ from offline_core.datasets.manifest import Format
 from offline_core.experts.presets import PRESETS, with_defaults
 from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3_config import TD3Config
-from offline_core.learning.config import Schedule
 from offline_core.learning.online.config import OnlineConfig
+from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec
 

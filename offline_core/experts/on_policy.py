@@ -10,7 +10,7 @@ from offline_core.experts.ppo import PPO
 from offline_core.experts.reward_scale import RewardScale
 from offline_core.experts.rollout import Rollout
 from offline_core.experts.start import first_policy, fit_values
-from offline_core.learning.learner import optimizer_tensors, restore_optimizer
+from offline_core.learning.optimizer import optimizer_tensors, restore_optimizer
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.quick import QuickPolicy

@@ -16,7 +16,7 @@ from offline_core.experts.config import PPOConfig
 from offline_core.experts.flat_parameters import FlatParameters
 from offline_core.experts.gae import advantages
 from offline_core.experts.rollout import Rollout
-from offline_core.learning.learner import share_of_rate
+from offline_core.learning.optimizer import share_of_rate
 from offline_core.policies.policy import Policy
 
 

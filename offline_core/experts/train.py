@@ -14,11 +14,11 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
-from offline_core.learning.learner import isolated_torch
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
 from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.torch_settings import isolated_torch
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)

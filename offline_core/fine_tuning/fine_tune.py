@@ -18,7 +18,6 @@ from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import DataConfig, RewardsConfig
-from offline_core.learning.learner import isolated_torch
 from offline_core.learning.networks import FILE as NETWORKS_FILE
 from offline_core.learning.networks import load_networks
 from offline_core.learning.online.learner import OnlineLearner
@@ -32,6 +31,7 @@ from offline_core.policies.manifest import environment_for, fingerprint_of, read
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.torch_settings import isolated_torch
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,13 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns, nested
-from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm, evaluating, network_of
-from offline_core.learning.config import NetworkRate, OptimizerConfig, Schedule, TrainingConfig
+from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import bfloat16_products
 
 REFRESH_SHARE = 0.1
 """Largest share of the training time for fresh value targets; they are renewed once a window in any case."""
@@ -282,11 +281,11 @@ class Learner:
         Arguments:
             within_window: the next batch is of the same window, so its value targets still hold.
         """
-        self.algorithm.load_state_dict(_below(state, "algorithm."))
+        self.algorithm.load_state_dict(below(state, "algorithm."))
         if self.drawing is not None:
             self.drawing.restore(state)
         if "targets_age_updates" in state and within_window:
-            self._refreshed_by = _below(state, "refreshed.")
+            self._refreshed_by = below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
         restore_optimizer(self.optimizer, state)
         self.updates, self.steps = updates, steps
@@ -303,73 +302,3 @@ def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
     return BatchSpec(
         algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps
     )
-
-
-def parameter_groups(algorithm: Algorithm, config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
-
-    Raises:
-        ConfigError: The algorithm has no such network.
-    """
-    groups: dict[str, list[torch.nn.Parameter]] = {}
-    names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
-    if unknown := sorted(config.networks.keys() - names):
-        raise ConfigError(
-            f"networks names {', '.join(unknown)}; the networks of {type(algorithm).__name__} are {', '.join(names)}."
-        )
-    for name, parameter in algorithm.named_parameters():
-        if parameter.requires_grad:
-            network = network_of(name)
-            groups.setdefault(network if network in config.networks else "", []).append(parameter)
-    return [{"params": parameters, "network": network} for network, parameters in groups.items()]
-
-
-@contextlib.contextmanager
-def bfloat16_products() -> Iterator[None]:
-    """Let matrix products round their float32 inputs to bfloat16 (on a CPU with AMX several times as fast); sums do not."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def learning_rate(config: OptimizerConfig, network: str, update: int, done: float) -> float:
-    """Return the rate of a network in this update, counted from 0, when this share of the training is done."""
-    own = config.networks.get(network, NetworkRate())
-    rate = config.learning_rate if own.learning_rate is None else own.learning_rate
-    warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
-    return rate * warm * share_of_rate(own.schedule or config.schedule, done)
-
-
-def share_of_rate(schedule: Schedule, done: float) -> float:
-    """Return what a schedule has left of a learning rate when this share of the training is done."""
-    left = 1 - min(1.0, done)
-    return {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[schedule]
-
-
-def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return what an optimiser remembers of its parameters, as `optimizer.<number>.<name>`."""
-    entries = optimizer.state_dict()["state"].items()
-    return {f"optimizer.{number}.{name}": torch.as_tensor(value) for number, entry in entries for name, value in entry.items()}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
-    """Restore what `optimizer_tensors` returned; other tensors of `state` are ignored."""
-    entries: dict[int, dict[str, Tensor]] = {}
-    for key, value in _below(state, "optimizer.").items():
-        number, name = key.split(".", 1)
-        entries.setdefault(int(number), {})[name] = value.clone()  # Torch would write into it
-    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-@contextlib.contextmanager
-def isolated_torch(threads: int) -> Iterator[None]:
-    """Set Torch's threads, and restore them and its random state afterwards."""
-    with torch_threads(threads), torch.random.fork_rng():
-        yield

@@ -28,7 +28,7 @@ from offline_core.learning.rows import SampleRows
 from offline_core.learning.source import training_columns
 from offline_core.learning.steps import Steps
 from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 
 if TYPE_CHECKING:
     from offline_core.learning.run import Run

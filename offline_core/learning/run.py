@@ -21,7 +21,7 @@ from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import DataLoader, ResidentLoader, joined, without_seconds
 from offline_core.learning.evaluations import Evaluations
-from offline_core.learning.learner import Learner, isolated_torch
+from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingMonitor, resubmit
@@ -33,6 +33,7 @@ from offline_core.learning.source import Counts, Source, make_data_loader, scale
 from offline_core.learning.state import Position, States, TrainingState
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_settings import isolated_torch
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)

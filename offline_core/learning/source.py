@@ -16,10 +16,11 @@ from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.learning.config import DataConfig, OptimizerConfig, RewardsConfig
+from offline_core.learning.config import DataConfig, RewardsConfig
 from offline_core.learning.data_loader import SECONDS, DataLoader, InMemoryLoader, StreamingLoader
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Pool, prelearner_pool
+from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.data_loader import ReplayLoader
 from offline_core.learning.rows import CachedRows, RowReader
 from offline_core.policies.encoder import leaf_spaces

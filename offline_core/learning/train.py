@@ -18,8 +18,8 @@ from offline_core.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.learner import parameter_groups
 from offline_core.learning.mapping import wants_prelearners
+from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.planning import planned
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded

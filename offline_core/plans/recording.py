@@ -14,7 +14,7 @@ from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import local_cpus
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 
 SAMPLE_EPISODES = 16
 

@@ -30,7 +30,7 @@ from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)

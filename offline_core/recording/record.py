@@ -26,7 +26,7 @@ from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_is_up, ray_session
-from offline_core.runtime.torch_threads import torch_threads
+from offline_core.runtime.torch_settings import torch_threads
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)

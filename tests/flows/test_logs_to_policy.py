@@ -16,7 +16,8 @@ from offline_core.errors import PromotionError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.formats.sources.opening import SourceConfig
-from offline_core.learning.config import EvaluationDuringTraining, OptimizerConfig, TrainingConfig
+from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
+from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location

@@ -12,8 +12,10 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.config import OptimizerConfig, TrainingConfig
-from offline_core.learning.learner import Learner, learning_rate
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.learner import Learner
+from offline_core.learning.optimizer import learning_rate
+from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS

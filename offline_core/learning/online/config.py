@@ -6,7 +6,7 @@ import operator
 
 from pydantic import Field, model_validator
 
-from offline_core.learning.config import NetworkRate, OptimizerConfig
+from offline_core.learning.optimizer_config import NetworkRate, OptimizerConfig
 from offline_core.runtime.config import Config
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from offline_core.episodes import EpisodeBatch
-from offline_core.learning.config import OptimizerConfig
 from offline_core.learning.data_loader import ReadSoFar, check_steps, joined, windows
+from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.steps import Steps

@@ -10,7 +10,7 @@ import pytest
 
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
-from offline_core.learning.config import OptimizerConfig
+from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.replay.data_loader import NUMBER, ReplayLoader
 from offline_core.runtime.config import parse

@@ -1,0 +1,65 @@
+"""The optimiser of a training: which network learns at which rate, and what a state keeps of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm, network_of
+from offline_core.learning.optimizer_config import NetworkRate, OptimizerConfig, Schedule
+
+
+def parameter_groups(algorithm: Algorithm, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
+
+    Raises:
+        ConfigError: The algorithm has no such network.
+    """
+    groups: dict[str, list[torch.nn.Parameter]] = {}
+    names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
+    if unknown := sorted(config.networks.keys() - names):
+        raise ConfigError(
+            f"networks names {', '.join(unknown)}; the networks of {type(algorithm).__name__} are {', '.join(names)}."
+        )
+    for name, parameter in algorithm.named_parameters():
+        if parameter.requires_grad:
+            network = network_of(name)
+            groups.setdefault(network if network in config.networks else "", []).append(parameter)
+    return [{"params": parameters, "network": network} for network, parameters in groups.items()]
+
+
+def learning_rate(config: OptimizerConfig, network: str, update: int, done: float) -> float:
+    """Return the rate of a network in this update, counted from 0, when this share of the training is done."""
+    own = config.networks.get(network, NetworkRate())
+    rate = config.learning_rate if own.learning_rate is None else own.learning_rate
+    warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
+    return rate * warm * share_of_rate(own.schedule or config.schedule, done)
+
+
+def share_of_rate(schedule: Schedule, done: float) -> float:
+    """Return what a schedule has left of a learning rate when this share of the training is done."""
+    left = 1 - min(1.0, done)
+    return {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[schedule]
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return what an optimiser remembers of its parameters, as `optimizer.<number>.<name>`."""
+    entries = optimizer.state_dict()["state"].items()
+    return {f"optimizer.{number}.{name}": torch.as_tensor(value) for number, entry in entries for name, value in entry.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """Restore what `optimizer_tensors` returned; other tensors of `state` are ignored."""
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, value in below(state, "optimizer.").items():
+        number, name = key.split(".", 1)
+        entries.setdefault(int(number), {})[name] = value.clone()  # Torch would write into it
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
