@@ -40,7 +40,8 @@ def main() -> None:
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
     if given.peer:
         for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
-            run(Cell(task, kind, algorithm, seed, given.updates), folder, given.peer)
+            if algorithm in TASKS[task].algorithms:
+                run(Cell(task, kind, algorithm, seed, given.updates), folder, given.peer)
     if given.page:
         print(write_page(folder))
 

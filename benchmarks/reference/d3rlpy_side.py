@@ -17,7 +17,7 @@ from d3rlpy.preprocessing import ReturnBasedRewardScaler, StandardObservationSca
 from playing import returns
 
 
-def algorithm_of(name, given, updates):
+def algorithm_of(name, given, updates, discrete):
     algos, rates = d3rlpy.algos, given["rates"]
     hidden = VectorEncoderFactory(given["hidden"])
     common = {"batch_size": given["batch"]}
@@ -25,6 +25,8 @@ def algorithm_of(name, given, updates):
         common["observation_scaler"] = StandardObservationScaler()
     if given.get("scale_rewards"):
         common["reward_scaler"] = ReturnBasedRewardScaler(multiplier=1000.0)
+    if name == "bc" and discrete:
+        return algos.DiscreteBCConfig(**common, encoder_factory=hidden, learning_rate=rates["policy"], beta=0.0)
     if name == "bc":
         return algos.BCConfig(**common, encoder_factory=hidden, learning_rate=rates["policy"])
     if name == "dcql":
@@ -71,10 +73,10 @@ def main():
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     d3rlpy.seed(order["seed"])
-    episodes = list(episodes_of(order["minari"], discrete=order["algorithm"] == "dcql"))
+    episodes = list(episodes_of(order["minari"], order["discrete"]))
     begin, cpu = time.perf_counter(), time.process_time()
     buffer = d3rlpy.dataset.create_infinite_replay_buffer(episodes)
-    algorithm = algorithm_of(order["algorithm"], order["settings"], order["updates"]).create(device="cpu:0")
+    algorithm = algorithm_of(order["algorithm"], order["settings"], order["updates"], order["discrete"]).create(device="cpu:0")
     algorithm.fit(
         buffer,
         n_steps=order["updates"],

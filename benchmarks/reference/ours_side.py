@@ -14,18 +14,18 @@ import offline_core as offline
 from benchmarks.reference.playing import returns
 
 
-def config_of(name: str, given: dict[str, Any], updates: int) -> dict[str, Any]:
+def config_of(name: str, given: dict[str, Any], updates: int, *, discrete: bool) -> dict[str, Any]:
     """The parameters of a training that mean the settings of the suite."""
     network: dict[str, Any] = {"hidden_sizes": given["hidden"], "activation": "relu"}
     if given.get("normalize"):
         network["normalize_observations"] = True
-    if name in ("bc", "iql"):
+    if name in ("bc", "iql") and not discrete:
         network["bounded_mean"] = True
     rates = given["rates"]
     optimizer: dict[str, Any] = {"batch_size": given["batch"], "max_updates": updates, "updates_per_iteration": 5_000}
     optimizer["learning_rate"] = rates.get("critics", rates.get("policy"))
     own: dict[str, Any] = {key: given[key] for key in ("alpha", "policy_penalty", "critic_penalty") if key in given}
-    if name == "bc":
+    if name == "bc" and not discrete:
         own["squared_error"] = True
     elif name == "rebrac":
         own["critics"] = {"layer_norm": True}
@@ -43,7 +43,7 @@ def main() -> None:
     order = json.loads(Path(sys.argv[1]).read_text())
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
-        config = config_of(order["algorithm"], order["settings"], order["updates"])
+        config = config_of(order["algorithm"], order["settings"], order["updates"], discrete=order["discrete"])
         begin, cpu = time.perf_counter(), time.process_time()
         run = offline.train(order["data"], output=f"{folder}/run", seed=order["seed"], **config)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu

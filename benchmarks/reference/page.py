@@ -73,10 +73,8 @@ def write_page(folder: Path) -> Path:
 
 def _not_run(task: str, kind: str, run: set[tuple[str, str, str]]) -> str:
     """The algorithms that both sides have not run on this data, or "all"."""
-    discrete = TASKS[task].expert["algorithm"] == "ppo"
-    possible = [algorithm for algorithm in SETTINGS if (algorithm == "dcql") == discrete]
-    names = [algorithm for algorithm in possible if (task, kind, algorithm) not in run]
-    return "all" if names == possible else ", ".join(names)
+    names = [algorithm for algorithm in TASKS[task].algorithms if (task, kind, algorithm) not in run]
+    return "all" if names == TASKS[task].algorithms else ", ".join(names)
 
 
 def _cells(folder: Path) -> dict[tuple[str, str, str, str], Runs]:

@@ -24,6 +24,13 @@ class Task:
     random_return: float
     expert_return: float
     """Normalised score = 100 · (return − random_return) / (expert_return − random_return), with D4RL's returns for MuJoCo."""
+    discrete: bool = False
+    """Its actions."""
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Those that learn from its actions."""
+        return [name for name in SETTINGS if name == "bc" or (name == "dcql") == self.discrete]
 
     def score(self, mean_return: float) -> float:
         """Return the normalised score."""
@@ -40,16 +47,17 @@ def _sac(medium: float, target: float) -> dict[str, Any]:
     }
 
 
-def _ppo(medium: float, target: float) -> dict[str, Any]:
-    return {"algorithm": "ppo", "target_return": target, "snapshots_at_returns": [medium]}
+def _ppo(medium: float, target: float, **others: Any) -> dict[str, Any]:
+    return {"algorithm": "ppo", "target_return": target, "snapshots_at_returns": [medium], **others}
 
 
 TASKS = {
-    "hopper": Task("Hopper-v5", _sac(1_000, 3_000), -20.272305, 3234.3),
+    "hopper": Task("Hopper-v5", _ppo(1_000, 2_500, preset="mujoco"), -20.272305, 3234.3),
     "halfcheetah": Task("HalfCheetah-v5", _sac(3_000, 6_000), -280.178953, 12135.0),
     "walker2d": Task("Walker2d-v5", _sac(1_500, 3_500), 1.629008, 4592.3),
-    "cartpole": Task("CartPole-v1", _ppo(150, 490), 22.0, 500.0),
-    "acrobot": Task("Acrobot-v1", _ppo(-200, -90), -500.0, -80.0),
+    "cartpole": Task("CartPole-v1", _ppo(150, 490), 22.0, 500.0, discrete=True),
+    "lunarlander": Task("LunarLander-v3", _ppo(0, 200, total_steps=2_000_000), -180.0, 200.0, discrete=True),
+    "acrobot": Task("Acrobot-v1", _ppo(-200, -90), -500.0, -80.0, discrete=True),
 }
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -91,6 +99,7 @@ class Cell:
         return {
             **asdict(self),
             "environment": TASKS[self.task].environment,
+            "discrete": TASKS[self.task].discrete,
             "episodes": EPISODES,
             "data": str(folder / "data" / self.task / self.kind),
             "minari": str(folder / "minari" / self.task / f"{self.kind}-v0" / "data" / "main_data.hdf5"),
