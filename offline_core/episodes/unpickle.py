@@ -102,7 +102,7 @@ def load_alike(pickles: Sequence[bytes]) -> np.ndarray | None:
     Only the first is taken apart: the others are compared with it, and their numbers copied.
     """
     first = load_array(pickles[0]) if pickles else np.empty(0)
-    if (found := _numbers(pickles[0], first.nbytes) if first.nbytes else None) is None:
+    if (found := numbers_in(pickles[0], first.nbytes) if first.nbytes else None) is None:
         return None
     head, tail = pickles[0][: found.start], pickles[0][found.stop :]
     if any(len(data) != len(pickles[0]) or not (data.startswith(head) and data.endswith(tail)) for data in pickles):
@@ -114,7 +114,7 @@ def load_alike(pickles: Sequence[bytes]) -> np.ndarray | None:
     return np.frombuffer(numbers, first.dtype).reshape(len(pickles), *first.shape)
 
 
-def _numbers(data: bytes, size: int) -> slice | None:
+def numbers_in(data: bytes, size: int) -> slice | None:
     """Where a pickle's only bytes of that size stand."""
     orders = [*pickletools.genops(data)]
     ends = [*(begin or 0 for _, _, begin in orders[1:]), len(data)]
