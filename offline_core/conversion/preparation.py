@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.report import Unreadable
@@ -28,14 +29,15 @@ from offline_core.conversion.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.episodes import columns
+from offline_core.episodes import arrow, columns
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
 from offline_core.errors import ConfigError, DataError, SchemaError
-from offline_core.formats.packed import read_foreign_column
+from offline_core.formats.packed import PACKED, read_foreign_column
 from offline_core.formats.sources.scans import SOURCE_ROW
+from offline_core.formats.sources.small_files import FilesRows
 
 PROBES = 64
 """So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
@@ -108,13 +110,30 @@ class Preparation:
             bad = [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
         if not parts:
             return None, bad
-        good = pa.concat_tables([part for part, _ in parts])
+        kept = np.concatenate([numbers for _, numbers in parts])
+        return self._placed(pa.concat_tables([part for part, _ in parts]), np.full(len(kept), file), kept), bad
+
+    def together(self, rows: FilesRows) -> pa.Table | None:
+        """The rows of several files, with `SOURCE_FILE` and `SOURCE_ROW`; None if each has to be looked at by itself.
+
+        That is where a row is bad, or where what a file holds decides how its columns are read.
+        """
+        table = rows.table
+        if not self.templates or table.num_rows == 0 or any(map(_is_mixed, table.columns)) or self._numbers_in_text(table):
+            return None
+        try:
+            self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
+            return self._placed(self._convert(table, numbers={}), rows.file, rows.row)
+        except DataError:
+            return None
+
+    def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
+        """Converted rows with the place each comes from."""
         if _CLIPPED in good.column_names:
             self.clipped_actions += int(good[_CLIPPED].to_numpy().sum())
             good = good.drop_columns([_CLIPPED])
-        kept = np.concatenate([numbers for _, numbers in parts])
-        good = good.append_column(SOURCE_FILE, pa.array(np.full(len(kept), file, np.int32)))
-        return good.append_column(SOURCE_ROW, pa.array(kept.astype(np.int64))), bad
+        good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
+        return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
 
     def _terminations(self, bad: pa.Table) -> np.ndarray:
         """(N,) bool: the row says that it terminates an episode, whatever else is wrong with it."""
@@ -268,6 +287,14 @@ def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
         with contextlib.suppress(DataError):
             good.append(convert(table.slice(row, 1)))
     return good
+
+
+def _is_mixed(column: pa.ChunkedArray) -> bool:
+    """Whether some texts of a column are packed and others are not."""
+    if not arrow.is_text(column.type):
+        return False
+    packed = pc.starts_with(column, PACKED)
+    return pc.any(packed).as_py() is True and not pc.all(packed, skip_nulls=False).as_py()
 
 
 def _clock(table: pa.Table) -> str:

@@ -165,10 +165,11 @@ ROWS = [row for name in "abcdefgh" for row in steps(name, 20)]
 
 KILLED = """
 import os, signal, sys
+from offline_core.formats.sources import small_files
 from offline_core.conversion import {module}
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
-real, calls = {module}.{function}, []
+real, calls, small_files.MAX_FILES = {module}.{function}, [], 1
 def killed(*arguments, **more):
     calls.append(1)
     if len(calls) > 2:

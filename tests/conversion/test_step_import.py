@@ -174,6 +174,7 @@ def test_no_new_obs_has_to_be_declared(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_up")
 def test_ray_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_import, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(step_import, "SMALL_FILES_PER_TASK", 2)
     monkeypatch.setattr(step_import, "PARTS_PER_TASK", 2)
     source = scattered(tmp_path / "in", [*ROWS, *ROWS[:4]], 5, seed=0)
     for format in ("episodes", "table"):

@@ -108,6 +108,15 @@ def check_parquet(file: Location, expansion: Expansion) -> None:
         footer = pq.read_metadata(file.path, filesystem=file.filesystem)
     except (OSError, pa.ArrowException):
         return  # reading it raises the error
+    check_footer(footer, expansion)
+
+
+def check_footer(footer: pq.FileMetaData, expansion: Expansion) -> None:
+    """Checks a Parquet file by its footer, see `check_parquet`.
+
+    Raises:
+        UnsafeDataError: it unpacks to too much.
+    """
     for i in range(footer.num_row_groups):
         group = footer.row_group(i)
         for column in map(group.column, range(group.num_columns)):

@@ -7,13 +7,17 @@ import os
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from offline_core.errors import CorruptFileError
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
+
+COPIERS = 16
+"""Remote files copied in parallel; each waits for the network."""
 
 _COPY_BYTES = 16 * 2**20
 
@@ -26,6 +30,17 @@ def local_file(file: Location) -> Iterator[Location]:
         return
     with tempfile.TemporaryDirectory(prefix="offline-") as folder:
         yield _copied(file, os.path.join(folder, posixpath.basename(file.path)))
+
+
+@contextlib.contextmanager
+def local_files(files: Sequence[Location]) -> Iterator[list[Location]]:
+    """`local_file` of each; several threads copy remote ones."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(COPIERS) as pool:
+        contexts = [local_file(file) for file in files]
+        if all(file.is_local for file in files):
+            yield [stack.enter_context(context) for context in contexts]
+        else:
+            yield list(pool.map(stack.enter_context, contexts))
 
 
 @contextlib.contextmanager

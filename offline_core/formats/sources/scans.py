@@ -133,22 +133,22 @@ class ScannedFile(LocatedReader):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
             measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
             if self.format not in _TEXT:
-                expansion.add(_bytes(measured))
-            small = measured.height < _MEASURED_ROWS and _bytes(measured) <= BATCH_BYTES
+                expansion.add(frame_bytes(measured))
+            small = measured.height < _MEASURED_ROWS and frame_bytes(measured) <= BATCH_BYTES
             if (
                 small and self.where is None and self.format not in _TEXT
             ):  # all rows were read: RLlib writes thousands of such files
                 if measured.height:
                     yield measured.to_arrow()
                 return
-            width = max(1, _bytes(measured) // max(1, measured.height))
+            width = max(1, frame_bytes(measured) // max(1, measured.height))
             if self.where is not None:
                 rows = rows.filter(self._condition(self.where, schema))
             chosen = rows.select(SOURCE_ROW, *wanted)
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 if batch.height:
                     if self.format not in _TEXT:
-                        expansion.add(_bytes(batch))
+                        expansion.add(frame_bytes(batch))
                     yield batch.to_arrow()
 
     @property
@@ -204,7 +204,7 @@ class ScannedFile(LocatedReader):
         return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.")
 
 
-def _bytes(frame: pl.DataFrame) -> int:
+def frame_bytes(frame: pl.DataFrame) -> int:
     """Size in Arrow, where a repeated text is stored each time, unlike in Polars."""
     texts = frame.select(
         pl.col(pl.String).str.len_bytes().sum(),
