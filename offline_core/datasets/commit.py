@@ -128,7 +128,7 @@ def _mark(location: Location, number: int, marked: Sequence[int]) -> None:
 
 def _create(location: Location, manifest: Manifest) -> Dataset:
     try:
-        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(with_checksum(manifest.model_dump_json(indent=2)))
+        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(with_checksum(manifest.to_json()))
     except VersionExistsError as error:
         raise VersionExistsError(
             f"Version {manifest.version} of {location.uri} was committed by another writer. Your files are complete: "

@@ -92,6 +92,8 @@ class DataFile:
             self.writer.close()
             sha256 = self.sink.sha256.hexdigest()
             footer = footer_of(self.file, self.sink.tell())
+            metadata = pq.read_metadata(pa.BufferReader(footer))
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
             path = f"{self.name}-{sha256[:12]}.parquet"
             self.root.store.put_file(self.file, self.root.child(path).path)
         return FileEntry(
@@ -102,6 +104,8 @@ class DataFile:
             bytes=self.sink.tell(),
             sha256=sha256,
             footer_sha256=hashlib.sha256(footer).hexdigest(),
+            group_rows=[group.num_rows for group in groups],
+            group_bytes=[group.total_byte_size for group in groups],
         )
 
     def abandon(self) -> None:

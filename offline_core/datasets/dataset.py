@@ -33,6 +33,7 @@ from offline_core.errors import (
     SchemaError,
     VersionNotFoundError,
 )
+from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.result import html_table
 from offline_core.storage.json_files import reason_of, without_checksum
 from offline_core.storage.location import Location
@@ -218,7 +219,8 @@ def open_version(location: Location, version: int) -> Dataset:
     place = location.inside(f"{VERSIONS}/{version:06d}.json")
     data = without_checksum(place.read(), place.uri)
     try:
-        manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
+        with collection_paused():  # a manifest of many files is a million objects, none of them garbage
+            manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
     except ValidationError as error:
         reason = reason_of(error, "manifest_version", READS)
         raise CorruptFileError(

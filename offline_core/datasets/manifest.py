@@ -26,6 +26,10 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Summary(_Record):
     """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
 
@@ -98,6 +102,10 @@ class FileEntry(_Record):
     sha256: str
     footer_sha256: str | None = None
     """Of the Parquet footer, which page checksums do not cover; None in older manifests and for foreign files."""
+    group_rows: list[int] | None = Field(None, exclude_if=_is_none)
+    """Rows of each row group; None in older manifests and for foreign files: the footer has them."""
+    group_bytes: list[int] | None = Field(None, exclude_if=_is_none)
+    """Bytes of each row group before compression; None with `group_rows`."""
 
 
 class Parent(_Record):
@@ -161,6 +169,12 @@ class Manifest(_Record):
         """Identifies the content and its operation, not its location or time: 16 hex digits of a SHA-256."""
         files = [(file.path, file.sha256) for file in self.files]
         return digest([self.format, *_done(self.operation, self.parents), files])
+
+    def to_json(self) -> str:
+        """JSON, with a line for each file."""
+        head = self.model_dump_json(indent=2, exclude={"files"}).removesuffix("\n}")
+        files = ",\n".join(f"    {file.model_dump_json()}" for file in self.files)
+        return f'{head},\n  "files": [\n{files}\n  ]\n}}'
 
     @property
     def identity(self) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ray.data
 
     from offline_core.datasets.dataset import Dataset
+    from offline_core.datasets.manifest import FileEntry
 
 READERS = 8
 PREFETCH_BYTES = 64 * 2**20
@@ -111,29 +112,40 @@ def _footer(file: Location, sha256: str, footer_sha256: str | None, pass_number:
 
 
 def row_groups(dataset: Dataset, require: Sequence[str] = ()) -> Iterator[RowGroup]:
-    """The row groups of a dataset in the order of its manifest; reads footers, a few files ahead, and no data.
+    """The row groups of a dataset in the order of its manifest; reads neither data nor, unless the manifest is old, footers.
 
     Arguments:
         require: columns that the dataset must have.
 
     Raises:
         SchemaError: it lacks a required column.
-        CorruptFileError: a file is truncated or damaged; the message names it.
+        CorruptFileError: a file of an older manifest is truncated or damaged; the message names it. Others raise it when they
+            are read.
     """
     if require:
         present = schema_of(dataset).names
         if missing := [name for name in require if name not in present]:
             raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
     spaces, pass_number = (dataset.observation_space, dataset.action_space), next(_passes)
-    files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in dataset.manifest.files]
-    for start in range(0, len(files), READERS):
-        some = files[start : start + READERS]
-        with ThreadPoolExecutor(len(some)) as pool:
-            footers = list(pool.map(lambda file: _footer(*file, pass_number), some))
-        for file, footer in zip(some, footers, strict=True):
-            for number in range(footer.num_row_groups):
-                group = footer.row_group(number)
-                yield RowGroup(*file, number, group.num_rows, group.total_byte_size, pass_number, spaces)
+    entries = dataset.manifest.files
+    for start in range(0, len(entries), READERS):
+        some = entries[start : start + READERS]
+        files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
+        for file, sizes in zip(files, _group_sizes(some, files, pass_number), strict=True):
+            for number, (rows, size) in enumerate(sizes):
+                yield RowGroup(*file, number, rows, size, pass_number, spaces)
+
+
+def _group_sizes(
+    entries: Sequence[FileEntry], files: Sequence[tuple[Location, str, str | None]], pass_number: int
+) -> list[list[tuple[int, int]]]:
+    """(rows, bytes before compression) of each row group of some files."""
+    if all(entry.group_rows is not None and entry.group_bytes is not None for entry in entries):
+        return [list(zip(entry.group_rows or (), entry.group_bytes or (), strict=True)) for entry in entries]
+    with ThreadPoolExecutor(len(files)) as pool:
+        footers = pool.map(lambda file: _footer(*file, pass_number), files)
+        groups = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
+    return [[(group.num_rows, group.total_byte_size) for group in of_file] for of_file in groups]
 
 
 def schema_of(dataset: Dataset) -> pa.Schema:

@@ -28,7 +28,8 @@ def without_checksum(data: bytes, where: str) -> bytes:
     Raises:
         CorruptFileError: the file is not what was written.
     """
-    found = _CHECKSUM.search(data)
+    field = data.rfind(b'"checksum"')
+    found = None if field < 0 else _CHECKSUM.match(data, data.rfind(b",", 0, field))
     if found is None:
         return data
     body = data[: found.start()]

@@ -129,18 +129,22 @@ class Location:
         Raises:
             LocationError: one is absolute, goes up, or a link on its path leaves the folder.
         """
-        checked: set[str] = set()
+        folders: set[str] = set()
         root = os.path.realpath(self.path) if self.is_local else ""
         for name in names:
             if not name or _CONTROL.search(name) or {"", ".", ".."} & set(name.split("/")):
                 raise LocationError(f"A file of {self.uri} names {name[:200]!r}, which is no file below it.", uri=self.uri)
+            if not self.is_local:
+                continue
             path = _join(self.path, name)
-            links = [each for each in (posixpath.dirname(path), path) if each not in checked and self.is_local]
-            checked.add(posixpath.dirname(path))
-            if self.is_local and _is_special(path):
+            folder, mode = posixpath.dirname(path), _mode(path, follow_links=False)
+            is_link = stat.S_ISLNK(mode)
+            if _is_special(_mode(path, follow_links=True) if is_link else mode):
                 raise LocationError(f"{_join(self.uri, name)} is a pipe or a device, and no file.", uri=self.uri)
-            for each in links:
-                if (each != path or os.path.islink(path)) and os.path.commonpath([root, os.path.realpath(each)]) != root:
+            places = [*([] if folder in folders else [folder]), *([path] if is_link else [])]
+            folders.add(folder)
+            for each in places:
+                if os.path.commonpath([root, os.path.realpath(each)]) != root:
                     raise LocationError(
                         f"{_join(self.uri, name)} is a link, or lies behind one, that leaves {self.uri}. If you trust it, copy "
                         "its target: cp -rL.",
@@ -310,13 +314,17 @@ def temporary_folder(parent: Location) -> Iterator[Location]:
             folder.filesystem.delete_dir(folder.path)
 
 
-def _is_special(path: str) -> bool:
-    """Whether it exists and is neither a file nor a folder: reading it may never end."""
+def _mode(path: str, *, follow_links: bool) -> int:
+    """0 if there is nothing."""
     try:
-        mode = os.stat(path).st_mode
+        return os.stat(path, follow_symlinks=follow_links).st_mode
     except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        return 0
+
+
+def _is_special(mode: int) -> bool:
+    """Whether it exists and is neither a file nor a folder: reading it may never end."""
+    return bool(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _join(base: str, relative: str) -> str:

@@ -139,3 +139,13 @@ def test_the_order_of_files_matters() -> None:
     """It is the order of the episodes."""
     other = FILE.model_copy(update={"path": "part-1.parquet"})
     assert manifest(files=[FILE, other]).fingerprint != manifest(files=[other, FILE]).fingerprint
+
+
+def test_a_line_for_each_file() -> None:
+    files = [FILE, FILE.model_copy(update={"path": "b.parquet", "group_rows": [1, 2], "group_bytes": [30, 40]})]
+    whole = manifest(files=files)
+    text = whole.to_json()
+    assert Manifest.model_validate_json(text) == whole
+    lines = [json.loads(line.strip().rstrip(",")) for line in text.splitlines() if line.startswith('    {"path"')]
+    assert lines == [file.model_dump() for file in files]
+    assert "group_rows" not in lines[0], "as files without it were written before"

@@ -7,13 +7,16 @@ import os
 import pickle
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from offline_core.datasets import row_groups as module
-from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets import writer
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.manifest import Format
 from offline_core.datasets.row_groups import READ_SECONDS, prefetch_tables, read_together, row_groups, tables
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.datasets.factories import episode, write_dataset
@@ -125,3 +128,28 @@ def test_errors_of_prefetching_are_raised_in_order(dataset: str) -> None:
     assert [next(reading).num_rows for _ in range(2)] == [20, 20]
     with pytest.raises(CorruptFileError, match=damaged):
         next(reading)
+
+
+def as_before(dataset: Dataset) -> Dataset:
+    """With the manifest of an older version, which has no row groups."""
+    unknown = {"group_rows": None, "group_bytes": None}
+    files = [file.model_copy(update=unknown) for file in dataset.manifest.files]
+    return replace(dataset, manifest=dataset.manifest.model_copy(update={"files": files}))
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_the_manifest_lists_the_row_groups_of_the_footers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
+) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 2**18)
+    episodes = [episode(number, 2_000 + number) for number in range(40)]
+    write_dataset(tmp_path, episodes, format=format, max_rows_per_file=20 if format == "episodes" else 40_000)
+    source = open_dataset(str(tmp_path))
+    listed, read = ([replace(group, pass_number=0) for group in row_groups(each)] for each in (source, as_before(source)))
+    assert listed == read
+    assert 1 < len(source.manifest.files) < len(listed)
+
+
+def test_listing_row_groups_opens_no_file(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "read_footer", None)
+    assert sum(group.num_rows for group in row_groups(open_dataset(dataset))) == 140
