@@ -103,11 +103,12 @@ def with_statistics(frames: Frames) -> Frames:
 
 
 def episode_statistics(frames: Frames) -> dict[str, pa.Array]:
-    """Columns `stats/<feature>/<statistic>` of one episode."""
+    """Columns `stats/<feature>/<statistic>` of one episode; infinite where float64 is too small."""
     found: dict[str, pa.Array] = {}
     for name, array in with_statistics(frames).items():
         numbers = array.reshape(len(array), -1).astype(np.float64)
-        values = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
+        with np.errstate(over="ignore"):
+            values = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
         for statistic, value in values.items():
             found[f"stats/{name}/{statistic}"] = pa.array([value.tolist()], pa.list_(pa.float64()))
         found[f"stats/{name}/count"] = pa.array([[len(array)]], pa.list_(pa.int64()))
