@@ -1,8 +1,7 @@
 """Flow: the quality gate."""
 
-from prefect import flow
-
 from flows.events import announce
+from flows.local_flow import flow
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.result import QualityReport
 from tasks.stages import check_dataset as check_dataset_task

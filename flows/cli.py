@@ -240,10 +240,9 @@ def _flow(name: str) -> Any:
 
 
 def _call(flow: Any, **arguments: Any) -> Any:
-    from flows.prefect_server import wait_for_database, watched
+    from flows.prefect_server import watched
     from flows.ui import use_preferred_ui
 
-    wait_for_database()
     use_preferred_ui()
     with watched(flow) as call:
         return call(**arguments)

@@ -1,7 +1,6 @@
 """Flow: from one of our two formats to the other."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
 from tasks.stages import convert_table as convert_table_task

@@ -1,7 +1,6 @@
 """Flow: put a finished policy to the test."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from tasks.stages import evaluate_policy as evaluate_policy_task

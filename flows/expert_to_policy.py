@@ -1,7 +1,6 @@
 """Flow: the whole chain, from nothing to a policy that was learned from recordings alone."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from flows.seeds import seed_of
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult

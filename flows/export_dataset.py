@@ -1,7 +1,6 @@
 """Flow: write a dataset in other people's formats."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.conversion.exporting import ExportConfig, ExportResult
 from tasks.stages import export_dataset as export_dataset_task
 

@@ -1,7 +1,6 @@
 """Flow: write a policy for other programs."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
 from tasks.stages import export_policy as export_policy_task
 

@@ -1,7 +1,6 @@
 """Flow: go on by play from what was learned from recordings."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.fine_tuning.config import FineTuneConfig
 from offline_core.fine_tuning.result import FineTuneResult
 from tasks.crash import crashing

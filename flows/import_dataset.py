@@ -1,8 +1,7 @@
 """Flow: import experience of any kind as a dataset."""
 
-from prefect import flow
-
 from flows.events import announce
+from flows.local_flow import flow
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.report import ImportResult
 from tasks.stages import import_dataset as import_dataset_task

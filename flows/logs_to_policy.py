@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from prefect import flow
-
+from flows.local_flow import flow
 from flows.seeds import seed_of
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import ConversionResult

@@ -1,7 +1,6 @@
 """Flow: several datasets become one."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.curation.config import MergeConfig
 from offline_core.curation.merge import MergeResult
 from tasks.stages import merge_datasets as merge_datasets_task

@@ -1,7 +1,6 @@
 """Flow: a dataset out of others, and of policies that play, by weight."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.result import MixtureResult
 from tasks.stages import mix_datasets as mix_datasets_task

@@ -1,4 +1,4 @@
-"""Prefect's server and its database: what the command line says where they do not answer, or are busy."""
+"""Prefect's server: what the command line says where it does not answer, or is busy."""
 
 from __future__ import annotations
 
@@ -6,58 +6,19 @@ import contextlib
 import functools
 import os
 import socket
-import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from flows.stopping import end_at_once
-from offline_core.errors import OfflineError
-
-PATIENCE_SECONDS = 60.0
-"""For the write lock of a SQLite database. Prefect's server waits as long; one that creates its tables may need it."""
-QUIET_SECONDS = 3.0
-"""Of these, before it is said that there is a wait."""
 
 GONE_SECONDS = 8.0
 """A server that refuses connections for so long is gone. Prefect's client would ask it for minutes."""
 ASK_SECONDS = 1.0
 
 AGAIN = "what was done is found when you run the same again."
-
-
-class DatabaseBusyError(OfflineError):
-    """Another process holds the write lock of Prefect's database."""
-
-    may_pass = True
-
-
-def wait_for_database(seconds: float = PATIENCE_SECONDS) -> None:
-    """Returns when the SQLite database of the server that a flow would bring with it can be written.
-
-    At once where another server is used, another database, or none is there yet.
-
-    Raises:
-        DatabaseBusyError: another process still holds its write lock after so many seconds.
-    """
-    path = _own_database()
-    if path is None or not path.is_file():
-        return
-    begin = time.monotonic()
-    if _can_be_written(path, min(QUIET_SECONDS, seconds)):
-        return
-    sys.stderr.write(f"Waiting for the Prefect database {path}: another process is writing to it.\n")
-    if not _can_be_written(path, max(0.0, seconds - (time.monotonic() - begin))):
-        raise DatabaseBusyError(
-            f"The Prefect database {path} is locked: another process has been writing to it for {seconds:.0f} s. "
-            f"End that process ('fuser {path}' names it) and run this again, or set PREFECT_HOME to another folder for this "
-            f"run. For several runs at once start one server ('prefect server start') and set PREFECT_API_URL; for many, give "
-            "that server a Postgres database (deployments/README.md says from when on)."
-        )
 
 
 @contextlib.contextmanager
@@ -96,12 +57,6 @@ def trouble(error: BaseException) -> str | None:
 
     if isinstance(error, TransportError) or str(error).startswith("Failed to reach API"):
         return _no_server()
-    if str(error).startswith("Timed out while attempting to connect to ephemeral Prefect API server"):
-        return (
-            "The Prefect server that this run brings with it did not start in time: the machine is overloaded, or another "
-            "process is writing to its database (PREFECT_HOME). Run it again later, or start one server for all runs "
-            "('prefect server start') and set PREFECT_API_URL."
-        )
     if isinstance(error, HTTPStatusError) and error.response.status_code == 503:
         return (
             "The Prefect server's database was busy for too long: it answered 503, and again each time it was asked. Run "
@@ -133,31 +88,6 @@ def _refuses(url: str) -> bool:
         return True
     except OSError:
         return False
-
-
-def _own_database() -> Path | None:
-    """The SQLite file of a server that a flow would bring with it; None if it would bring none, or has no such file."""
-    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, get_current_settings
-    from sqlalchemy.engine import make_url
-
-    if get_current_settings().api.url is not None:
-        return None
-    url = make_url(str(PREFECT_API_DATABASE_CONNECTION_URL.value()))
-    is_file = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
-    return Path(str(url.database)) if is_file else None
-
-
-def _can_be_written(path: Path, seconds: float) -> bool:
-    """Whether its write lock could be had within so many seconds."""
-    connection = sqlite3.connect(path, timeout=seconds, isolation_level=None)
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)  # the rest is Prefect's to say
-    finally:
-        connection.close()
-    return True
 
 
 def _no_server() -> str:

@@ -1,8 +1,7 @@
 """Flow: keep the episodes worth learning from."""
 
-from prefect import flow
-
 from flows.events import announce
+from flows.local_flow import flow
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.prune import PruningResult
 from tasks.stages import prune_dataset as prune_dataset_task

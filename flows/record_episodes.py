@@ -1,8 +1,7 @@
 """Flow: record episodes of a policy."""
 
-from prefect import flow
-
 from flows.events import announce
+from flows.local_flow import flow
 from flows.seeds import seed_of
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.result import RecordingResult

@@ -1,7 +1,6 @@
 """Flow: hold some episodes out."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.curation.config import SplitConfig
 from offline_core.curation.split import SplitResult
 from tasks.stages import split_dataset as split_dataset_task

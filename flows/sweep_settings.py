@@ -1,7 +1,6 @@
 """Flow: learn policies with many settings and seeds, and compare them."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult

@@ -1,7 +1,6 @@
 """Flow: train an expert."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from tasks.stages import train_expert as train_expert_task

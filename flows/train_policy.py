@@ -1,7 +1,6 @@
 """Flow: learn a policy from a dataset."""
 
-from prefect import flow
-
+from flows.local_flow import flow
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.runtime.ray_session import ray_scope

@@ -111,7 +111,7 @@ def test_parameters_and_places_are_checked_before_a_flow_runs(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.prefect_server.wait_for_database", lambda: pytest.fail("a flow runs"))
+    monkeypatch.setattr("flows.embedded_server.start", lambda: pytest.fail("a server starts"))
     code, shown = run(*arguments)
     assert code == 1 and message in " ".join(shown.split())
     assert "hidden" not in shown
@@ -160,15 +160,15 @@ def test_a_server_of_a_profile_is_unset_where_prefect_keeps_it(monkeypatch: pyte
     assert said is not None and "unset PREFECT_API_URL where 'prefect config view' says that it is set" in said
 
 
-def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path) -> None:
+def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path, cartpole_policy: str) -> None:
     database = tmp_path / "home" / "prefect.db"
     database.parent.mkdir()
-    program = "from flows.prefect_server import wait_for_database as wait; wait.__defaults__ = (0.5,); "
+    program = "from flows.prefect_database import wait_for_database as wait; wait.__defaults__ = (0.5,); "
     environment = os.environ | {"PREFECT_HOME": str(database.parent)}
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("BEGIN IMMEDIATE")
-        command = [sys.executable, "-c", program + OFFLINE[-1], "evaluate", "nowhere"]
+        command = [sys.executable, "-c", program + OFFLINE[-1], "evaluate", cartpole_policy]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     waiting, message = [line for line in done.stderr.splitlines() if line.strip()]

@@ -1,0 +1,138 @@
+"""The Prefect server that a run brings with it where no other is set: Prefect's own temporary one, started without delay.
+
+Prefect would import its whole server into this process first, and then wait; here the process goes on importing what the run
+needs while the server starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import http.client
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from prefect.context import FlowRunContext
+from prefect.settings import (
+    PREFECT_API_DATABASE_CONNECTION_URL,
+    PREFECT_API_URL,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_UI_URL,
+    get_current_settings,
+    temporary_settings,
+)
+
+from flows.prefect_database import make_database, wait_for_database
+from offline_core.errors import OfflineError
+
+log = logging.getLogger("prefect")
+STOP_SECONDS = 5.0
+"""Of these to end in order, before it is killed."""
+COMMAND = ["-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
+VARIABLES = {
+    "PREFECT__SERVER_EPHEMERAL": "1",  # without a UI, and without services that a single run does not need
+    "PREFECT__SERVER_FINAL": "1",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",  # no flow here uses blocks
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # else a later server would take them for registered
+}
+
+
+class ServerStartError(OfflineError):
+    """The Prefect server that a run brings with it did not start."""
+
+
+class EmbeddedServer:
+    """A server process on a free port of loopback; it is told to end when this process does."""
+
+    def __init__(self) -> None:
+        settings = get_current_settings()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port: int = listening.getsockname()[1]
+            log.info("Starting temporary server on %s", self.address)
+            self._process = subprocess.Popen(
+                [sys.executable, *COMMAND, "--fd", str(listening.fileno())],
+                env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True),
+                pass_fds=[listening.fileno()],  # connections wait in it until the server answers
+            )
+        self._patience = settings.server.ephemeral.startup_timeout_seconds
+        atexit.register(self.stop)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait(self) -> None:
+        """Returns when it answers.
+
+        Raises:
+            ServerStartError: it does not in `server.ephemeral.startup_timeout_seconds`, or its process ended.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self._patience)
+        try:
+            connection.request("GET", "/api/health")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException) as error:
+            self.stop()
+            why = f"no answer in {self._patience} s" if isinstance(error, TimeoutError) else f"its process ended ({error!r})"
+            raise ServerStartError(
+                f"The Prefect server that this run brings with it did not start: {why}. The machine is overloaded, or its "
+                "database (PREFECT_HOME) is damaged, which its own messages say. Run it again later, or start one server for "
+                "all runs ('prefect server start') and set PREFECT_API_URL."
+            ) from error
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """Ends the process, and returns when it has ended."""
+        atexit.unregister(self.stop)
+        _server.cache_clear()
+        log.info("Stopping temporary server on %s", self.address)
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def is_needed() -> bool:
+    """Whether a flow that is called now would bring a server with it."""
+    settings = get_current_settings()
+    return settings.api.url is None and settings.server.ephemeral.enabled and FlowRunContext.get() is None
+
+
+def start() -> EmbeddedServer:
+    """The server of this process and its database; started by the first call, without waiting until it answers.
+
+    Raises:
+        DatabaseBusyError: another process holds the write lock of the database.
+    """
+    return _server(str(PREFECT_API_DATABASE_CONNECTION_URL.value()))
+
+
+@contextlib.contextmanager
+def used(server: EmbeddedServer) -> Iterator[None]:
+    """Lets Prefect use it inside the block.
+
+    It has no UI, so no addresses of runs are printed. It ends with its run, so nobody listens to a heart that each run would
+    take a second to stop.
+
+    Raises:
+        ServerStartError: it does not answer.
+    """
+    server.wait()
+    url = f"{server.address}/api"
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: "", PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+@functools.cache
+def _server(database: str) -> EmbeddedServer:
+    wait_for_database()
+    make_database()
+    return EmbeddedServer()

@@ -1,0 +1,44 @@
+"""Flows that, called where no Prefect server is set, refuse what is wrong before they start one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import Flow, Task
+from prefect.utilities.callables import get_call_parameters
+
+from flows import embedded_server
+from tasks.table import STAGES
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LocalFlow(Flow[P, R]):
+    """A flow that brings a server with it where it needs one; to deploy it is to deploy a flow of Prefect."""
+
+    def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        run: Any = functools.partial(super().__call__, *args, return_state=return_state, wait_for=wait_for, **kwargs)
+        if not embedded_server.is_needed():
+            return run()
+        if not return_state:  # else what is wrong is a state
+            self.validate_parameters(get_call_parameters(self.fn, args, kwargs))
+        server = embedded_server.start()
+        self._import_stages()  # while it starts
+        with embedded_server.used(server):
+            return run()
+
+    def _import_stages(self) -> None:
+        importlib.import_module("prefect.flow_engine")
+        tasks = [each for each in self.fn.__globals__.values() if isinstance(each, Task)]
+        for stage in STAGES.values():
+            if stage.name in {task.name for task in tasks}:
+                importlib.import_module(f"offline_core.{stage.module}")
+
+
+def flow(*, name: str, flow_run_name: str | None = None) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
+    """As `prefect.flow`."""
+    return lambda fn: LocalFlow(fn, name=name, flow_run_name=flow_run_name)
