@@ -21,11 +21,13 @@ class LocalFlow(Flow[P, R]):
     """A flow that brings a server with it where it needs one; to deploy it is to deploy a flow of Prefect."""
 
     def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        from offline_core.plans.refusal import refuse  # a flow is also imported to be deployed
+
         run: Any = functools.partial(super().__call__, *args, return_state=return_state, wait_for=wait_for, **kwargs)
         if not embedded_server.is_needed():
             return run()
         if not return_state:  # else what is wrong is a state
-            self.validate_parameters(get_call_parameters(self.fn, args, kwargs))
+            refuse(self.validate_parameters(get_call_parameters(self.fn, args, kwargs)))
         server = embedded_server.start()
         self._import_stages()  # while it starts
         with embedded_server.used(server):

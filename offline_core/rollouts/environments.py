@@ -31,7 +31,7 @@ def make_vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
         EnvironmentNotFoundError: gymnasium does not know the id, or a package that it needs is not installed.
         ConfigError: the environment cannot be made with these arguments.
     """
-    spec = _spec(environment)
+    spec = spec_of(environment)
     if spec.vector_entry_point is not None:
         with contextlib.suppress(ConfigError):  # it may take fewer arguments than the environment itself
             env = _make(environment, num_envs, gym.VectorizeMode.VECTOR_ENTRY_POINT)
@@ -52,7 +52,7 @@ def spaces_of(environment: EnvironmentSpec) -> Spaces:
 
 def reward_threshold(environment: EnvironmentSpec) -> float | None:
     """The mean return at which the environment counts as solved; None: it does not say."""
-    return _spec(environment).reward_threshold
+    return spec_of(environment).reward_threshold
 
 
 def shares(episodes: int, players: int) -> np.ndarray:
@@ -78,7 +78,12 @@ def info_of(info: dict[str, Any], copy: int) -> dict[str, Any]:
     return own
 
 
-def _spec(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
+def spec_of(environment: EnvironmentSpec) -> gym.envs.registration.EnvSpec:
+    """What gymnasium knows of the environment; nothing is made.
+
+    Raises:
+        EnvironmentNotFoundError: gymnasium does not know the id, or its module cannot be imported.
+    """
     module, _, name = environment.id.rpartition(":")
     try:
         if module:
@@ -113,4 +118,4 @@ def _make(environment: EnvironmentSpec, num_envs: int, mode: gym.VectorizeMode, 
 
 
 def _is_mujoco(environment: EnvironmentSpec) -> bool:
-    return ".mujoco" in str(_spec(environment).entry_point)
+    return ".mujoco" in str(spec_of(environment).entry_point)

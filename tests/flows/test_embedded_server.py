@@ -15,6 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.evaluate_policy import evaluate_policy
 from flows.prefect_database import TABLES
+from offline_core.errors import CheckpointError
 
 ONE_RUN = """
 import sys
@@ -64,7 +65,7 @@ def test_runs_and_all_that_they_said_are_kept_and_the_server_is_gone(cartpole_po
     assert not Path("/proc", done.stdout.split()[-1]).exists()
 
 
-@pytest.mark.parametrize(("policy", "episodes", "refusal"), [("", 0, ParameterTypeError)])
+@pytest.mark.parametrize(("policy", "episodes", "refusal"), [("", 0, ParameterTypeError), ("nowhere", 2, CheckpointError)])
 def test_what_is_wrong_is_refused_and_no_server_is_started(
     policy: str, episodes: int, refusal: type[Exception], without_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,99 @@
+"""What a stage refuses by its parameters, said before anything starts: in the time of imports, and without a Prefect server.
+
+The stage looks again when it runs. What would take longer than a glance, or may pass by itself, is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from offline_core.conversion.config import ImportConfig
+from offline_core.datasets.dataset import is_dataset, open_committed, open_dataset
+from offline_core.errors import OfflineError
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.experts.config import ExpertConfig
+from offline_core.policies.manifest import environment_for, read_policy_manifest
+from offline_core.quality.config import QualityConfig
+from offline_core.runtime.code_permission import remember_code
+from offline_core.storage.location import Location
+
+GLANCE_BYTES = 16 * 2**20
+"""Up to this size the first file of an import is opened, to try its first rows."""
+
+
+def refuse(parameters: Mapping[str, Any]) -> None:
+    """Raise what a stage, or the first one of a chain, would raise for `parameters`: its configs and places by name.
+
+    Raises:
+        OfflineError: as the stage would; none whose cause may pass.
+    """
+    for check in (_places, _dataset, _environment, _source):
+        try:
+            check(parameters)
+        except OfflineError as error:
+            if not error.may_pass:
+                raise
+
+
+def _places(parameters: Mapping[str, Any]) -> None:
+    for name in ("output", "root"):
+        if isinstance(place := parameters.get(name), str):
+            Location.of(place)
+
+
+def _dataset(parameters: Mapping[str, Any]) -> None:
+    config = parameters.get("config")
+    data = getattr(getattr(config, "training", config), "data", None)
+    if (uri := parameters.get("dataset")) is None or getattr(data, "data_class", None) or getattr(data, "source", None):
+        return  # code of the user knows what that is
+    version = parameters.get("version")
+    if is_dataset(uri):
+        open_dataset(uri, version)
+    elif not isinstance(config, OffPolicyConfig | QualityConfig):  # these two also read files without a manifest
+        open_committed(uri, version)
+
+
+def _environment(parameters: Mapping[str, Any]) -> None:
+    policy, config = parameters.get("policy"), cast(Any, parameters.get("config"))
+    environments = [each.environment for each in parameters.values() if isinstance(each, ExpertConfig)]
+    if policy is not None:
+        manifest = read_policy_manifest(policy)
+        if hasattr(config, "environment"):
+            remember_code(config)
+            environments.append(environment_for(policy, manifest, config.environment))
+    if environments:
+        from offline_core.rollouts.environments import spec_of
+
+        remember_code(*(each for each in parameters.values() if isinstance(each, ExpertConfig)))
+        for environment in environments:
+            spec_of(environment)
+
+
+def _source(parameters: Mapping[str, Any]) -> None:
+    [*configs] = (config for config in parameters.values() if isinstance(config, ImportConfig))
+    if not configs or (source := parameters.get("source")) is None:
+        return
+    paths = [source] if isinstance(source, str) else source
+    is_local = not any("://" in path for path in paths)
+    if is_local and not (len(paths) == 1 and is_dataset(paths[0])) and not configs[0].source.arguments:
+        _first_rows(configs[0], paths)
+
+
+def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
+    from offline_core.conversion.preparation import Preparation
+    from offline_core.formats.sources.fingerprint import files_of
+    from offline_core.formats.sources.listing import Listing
+    from offline_core.formats.sources.opening import EPISODES, format_of, open_source
+
+    listing, source = Listing(), config.source
+    if source.is_own or source.is_rays or (format := format_of(paths, source, listing)) == EPISODES:
+        return
+    [first, *_] = open_source(paths, source.model_copy(update={"format": format}), listing)
+    if config.unreadable != "fail" or sum(size for _, size, _ in files_of(first, listing)) > GLANCE_BYTES:
+        return
+    if (rows := next(iter(first.batches()), None)) is not None:
+        preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
+        _, bad = preparation(rows, file=0, first_row=0, uri=first.uri)
+        if bad:
+            raise bad[0].located_error
