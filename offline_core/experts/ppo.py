@@ -18,6 +18,7 @@ from offline_core.experts.gae import advantages
 from offline_core.experts.rollout import Rollout
 from offline_core.learning.optimizer import share_of_rate
 from offline_core.policies.policy import Policy
+from offline_core.runtime.adam import Adam
 
 
 class Batch(NamedTuple):
@@ -56,7 +57,7 @@ class PPO:
         self.updates = 0
         self.generator = torch.Generator().manual_seed(seed)
         self._parameters = FlatParameters(policy)
-        self.optimizer = torch.optim.Adam([self._parameters.vector], lr=config.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = Adam([self._parameters.vector], lr=config.learning_rate, eps=1e-5, fused=True)
 
     def update(self, rollout: Rollout, *, done: float = 0.0) -> dict[str, float]:
         """Learn `num_epochs` times from each step of the rollout; return the mean of each of the `Losses`.

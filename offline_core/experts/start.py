@@ -13,6 +13,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import Spaces
+from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed
 
 
@@ -56,7 +57,7 @@ def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[s
     """
     batch = make_batch(policy, rollout, gamma=config.ppo.gamma, gae_lambda=config.ppo.gae_lambda)
     parameters = [parameter for name, parameter in policy.named_parameters() if name.startswith("value")]
-    optimizer = torch.optim.Adam(parameters, lr=config.ppo.learning_rate, eps=1e-5)
+    optimizer = Adam(parameters, lr=config.ppo.learning_rate, eps=1e-5)
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "values"))
     for part in minibatches(batch, config.ppo, generator):
         loss = (policy.values(part.observations) - part.returns).square().mean()
