@@ -34,7 +34,8 @@ class LocalFlow(Flow[P, R]):
             return run()
 
     def _import_stages(self) -> None:
-        importlib.import_module("prefect.flow_engine")
+        for name in ("prefect.flow_engine", "matplotlib.figure"):  # each stage draws a card
+            importlib.import_module(name)
         tasks = [each for each in self.fn.__globals__.values() if isinstance(each, Task)]
         for stage in STAGES.values():
             if stage.name in {task.name for task in tasks}:
