@@ -17,6 +17,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
+from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import bfloat16_products
 
@@ -67,7 +68,7 @@ class Learner:
             self._forward = torch.compile(self._forward)
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
-        self.optimizer = torch.optim.Adam(parameter_groups(algorithm, config.optimizer), fused=True)
+        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer), fused=True)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
