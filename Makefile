@@ -57,7 +57,7 @@ bench: $(STAMP) ## Measure the pipeline; one JSON line per figure
 	$(BIN)/python -m benchmarks.warm_start
 	$(BIN)/python -m benchmarks.orchestration
 	$(BIN)/python -m benchmarks.object_storage
-	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.shards
 
 bench-rllib: $(STAMP) ## The same example by RLlib and by us, on a quiet machine; one to two hours
 	$(BIN)/python -m benchmarks.vs_rllib --report benchmarks/results/$(shell date +%F)-vs_rllib

@@ -2,8 +2,8 @@
 
     python -m benchmarks.learning [--rllib FOLDER]
 
-Ratios are of medians measured in alternation in one run; run on a quiet machine. What grows with the dataset and with the
-actors is in `benchmarks.scaling`.
+Ratios are of medians measured in alternation in one run; run on a quiet machine. What grows with the number of
+learners is in `benchmarks.shards`.
 
     --rllib FOLDER    RLlib's own recording of CartPole (episode files), to clone from to a return of 450 by both
 """
@@ -11,6 +11,7 @@ actors is in `benchmarks.scaling`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import statistics
@@ -71,9 +72,8 @@ def updates(learner: Learner, loader: DataLoader, epoch: int, count: int) -> Non
     while count:
         for window, steps in enumerate(loader.windows(epoch)):
             learner.load(steps)
-            indices = learner.indices()
-            for batch in batches(indices, learner.batch_units, seed=0, epoch=epoch, window=window, replacement=False)[:count]:
-                learner.update(batch)
+            for _, batch in itertools.islice(learner.batches(epoch, window), count):
+                learner.update(batch.indices, batch)
                 count -= 1
             if not count:
                 break
@@ -97,7 +97,7 @@ class Ready:
 
     def __init__(self, learner: Learner, loader: DataLoader) -> None:
         steps = next(iter(loader.windows(0)))
-        indices = batches(steps.rows, learner.batch_units, seed=0, epoch=0, window=0, replacement=False)
+        indices = batches(steps.rows, size=learner.batch_units, seed=0, epoch=0, window=0)
         self.batches = [steps.batch(part, learner.spec) for part in indices]
         self.numbers = [torch.full_like(part, number) for number, part in enumerate(indices)]
 

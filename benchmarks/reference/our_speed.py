@@ -80,7 +80,7 @@ def main() -> None:
     torch.set_num_threads(1)
     learner = learner_of(name, **({"compute": {"bfloat16": True}} if bfloat16 else {}))
     learner.load(steps_of(name))
-    epochs = (batches(learner.indices(), BATCH, seed=0, epoch=e, window=0, replacement=False) for e in itertools.count())
+    epochs = (batches(learner.indices(), size=BATCH, seed=0, epoch=e, window=0) for e in itertools.count())
     drawn = (indices for epoch in epochs for indices in epoch if len(indices) == BATCH)
     fixed = next(drawn)
     found = {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}

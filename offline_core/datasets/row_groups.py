@@ -32,6 +32,9 @@ PREFETCH_BYTES = 64 * 2**20
 """Bytes of row groups read before they are needed: enough to keep a network connection busy."""
 
 READ_SECONDS = "_read_seconds"
+"""(R,) float32: how long reading took, in the first row."""
+ROW_GROUP = "_row_group"
+"""(R,) int32, the number of the row group in its dataset."""
 
 _passes = itertools.count(1)
 
@@ -49,6 +52,7 @@ class RowGroup:
     num_rows: int
     size_bytes: int
     """Before compression."""
+    number_in_dataset: int = 0
     pass_number: int = 0
     """Counts calls of `row_groups`: each pass over a dataset reads and verifies footers anew."""
     spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = field(default=(None, None), compare=False)
@@ -126,14 +130,14 @@ def row_groups(dataset: Dataset, require: Sequence[str] = ()) -> Iterator[RowGro
         present = schema_of(dataset).names
         if missing := [name for name in require if name not in present]:
             raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    spaces, pass_number = (dataset.observation_space, dataset.action_space), next(_passes)
+    spaces, pass_number, numbers = (dataset.observation_space, dataset.action_space), next(_passes), itertools.count()
     entries = dataset.manifest.files
     for start in range(0, len(entries), READERS):
         some = entries[start : start + READERS]
         files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
         for file, sizes in zip(files, _group_sizes(some, files, pass_number), strict=True):
             for number, (rows, size) in enumerate(sizes):
-                yield RowGroup(*file, number, rows, size, pass_number, spaces)
+                yield RowGroup(*file, number, rows, size, next(numbers), pass_number, spaces)
 
 
 def _group_sizes(
@@ -160,23 +164,33 @@ def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.
     return (group.read(names) for group in row_groups(dataset))
 
 
-def read_together(groups: Sequence[RowGroup], names: Sequence[str], *, timed: bool = False) -> pa.Table:
+def read_together(groups: Sequence[RowGroup], names: Sequence[str], *, timed: bool = False, numbered: bool = False) -> pa.Table:
     """The rows of several row groups, in this order, as one table.
 
     Arguments:
-        timed: add the column `READ_SECONDS`, whose sum is the time it took.
+        timed: add the column `READ_SECONDS`.
+        numbered: add the column `ROW_GROUP`.
     """
     begin = time.perf_counter()
-    table = pa.concat_tables([group.read(names) for group in groups])
-    if not timed:
-        return table
-    seconds = np.zeros(table.num_rows, np.float32)
-    seconds[:1] = time.perf_counter() - begin
-    return table.append_column(READ_SECONDS, pa.array(seconds))
+    tables = [group.read(names) for group in groups]
+    table = pa.concat_tables(tables)
+    if timed:
+        seconds = np.zeros(table.num_rows, np.float32)
+        seconds[:1] = time.perf_counter() - begin
+        table = table.append_column(READ_SECONDS, pa.array(seconds))
+    if numbered:
+        numbers = np.array([group.number_in_dataset for group in groups], np.int32)
+        table = table.append_column(ROW_GROUP, pa.array(np.repeat(numbers, [len(each) for each in tables])))
+    return table
 
 
 def prefetch_tables(
-    groups: Sequence[RowGroup], names: Sequence[str], *, together: int = 1, timed: bool = False
+    groups: Sequence[RowGroup],
+    names: Sequence[str],
+    *,
+    together: int = 1,
+    timed: bool = False,
+    numbered: bool = False,
 ) -> Iterator[pa.Table]:
     """`read_together` of `together` row groups at a time; threads read the next ones while one is used.
 
@@ -186,7 +200,7 @@ def prefetch_tables(
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
     ahead_bytes = 0
     pool = ThreadPoolExecutor(READERS)
-    read = functools.partial(read_together, timed=True) if timed else read_together
+    read = functools.partial(read_together, timed=timed, numbered=numbered)
     try:
         for start in range(0, len(groups), together):
             some = groups[start : start + together]
@@ -203,17 +217,42 @@ def prefetch_tables(
 
 
 def read_with_ray(
-    groups: Sequence[RowGroup], names: Sequence[str], *, together: int = 1, timed: bool = False
+    groups: Sequence[RowGroup],
+    names: Sequence[str],
+    *,
+    together: int = 1,
+    timed: bool = False,
+    numbered: bool = False,
+    num_cpus: float = 1,
 ) -> ray.data.Dataset:
-    """The same rows as a lazy Ray dataset: `read_together` of `together` row groups makes a block."""
+    """The same rows as a lazy Ray dataset: `read_together` of `together` row groups makes a block.
+
+    Arguments:
+        num_cpus: that Ray reserves for a task.
+    """
     import ray.data
 
-    blocks = max(1, -(-len(groups) // together))
-    numbers = ray.data.range(len(groups), override_num_blocks=blocks)
-    numbers.context.target_max_block_size = None  # an episode of a table is not split, however large a block becomes
-    read = functools.partial(_read_block, groups=list(groups), names=list(names), timed=timed)
-    return numbers.map_batches(read, batch_size=None, batch_format="numpy", num_cpus=1)
+    starts = range(0, max(1, len(groups)), together)
+    sent = ray.data.from_arrow([_described(groups[start : start + together]) for start in starts])
+    sent.context.target_max_block_size = None  # an episode of a table is not split, however large a block becomes
+    read = functools.partial(_read_block, names=list(names), timed=timed, numbered=numbered)
+    return sent.map_batches(read, batch_size=None, batch_format="pyarrow", num_cpus=num_cpus)
 
 
-def _read_block(numbers: dict[str, np.ndarray], *, groups: list[RowGroup], names: list[str], timed: bool) -> pa.Table:
-    return read_together([groups[number] for number in numbers["id"]], names, timed=timed)
+_DESCRIBED = pa.schema(
+    [
+        ("uri", pa.string()),
+        ("sha256", pa.string()),
+        ("footer_sha256", pa.string()),
+        *((name, pa.int64()) for name in ("number", "num_rows", "size_bytes", "number_in_dataset", "pass_number")),
+    ]
+)
+
+
+def _described(groups: Sequence[RowGroup]) -> pa.Table:
+    """Each block of Ray names its row groups: a list of all of them would go with every task."""
+    return pa.table([[getattr(group, name) for group in groups] for name in _DESCRIBED.names], schema=_DESCRIBED)
+
+
+def _read_block(block: pa.Table, **how: Any) -> pa.Table:
+    return read_together([RowGroup(Location.of(each.pop("uri")), **each) for each in block.to_pylist()], **how)

@@ -133,7 +133,7 @@ class DataConfig(Config):
     prelearners: Literal["auto"] | Actors | tuple[Actors, Actors] = Field(
         "auto",
         description="Actors that turn stored rows into steps: so many, or [4, 8] for as many as are needed from 4 to 8. "
-        "0: the process that feeds the learners does it. auto: as many as are worth their start, by a short measurement.",
+        "0: each learner does it. auto: as many as are worth their start, by a short measurement.",
     )
     cpus_per_prelearner: float = Field(1.0, ge=0, le=128, title="CPUs each", description="That Ray reserves for each.")
     gpus_per_prelearner: float = Field(
@@ -158,7 +158,11 @@ class DataConfig(Config):
         "anew each epoch. None: a third of the machine's free memory.",
     )
     window_steps: int = Field(
-        262_144, ge=1, title="Shuffle window", description="When streaming: steps that are in memory, and shuffled, together."
+        262_144,
+        ge=1,
+        title="Shuffle window",
+        description="When streaming: about so many steps are in memory, and shuffled, together: whole "
+        "row groups, of all learners.",
     )
     buffer: ReplayBufferConfig | None = Field(
         None,

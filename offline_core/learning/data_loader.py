@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from offline_core.datasets.row_groups import READ_SECONDS
+from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
+from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
 from offline_core.learning.steps import Steps
 from offline_core.prelearner.mapper import PRELEARNER_SECONDS
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
-from offline_core.runtime.seeding import derive_seed
 
 SECONDS = (READ_SECONDS, PRELEARNER_SECONDS)
 
@@ -62,99 +60,187 @@ class ReadSoFar:
 def without_seconds(batch: EpisodeBatch) -> tuple[EpisodeBatch, float, float]:
     """(the batch, seconds that reading it took, seconds that the prelearner took)"""
     took = [float(batch[name].sum()) if name in batch else 0.0 for name in SECONDS]
-    return replace(batch, columns={name: each for name, each in batch.columns.items() if name not in SECONDS}), took[0], took[1]
+    return _without(batch, *SECONDS), took[0], took[1]
 
 
 class DataLoader(Protocol):
     """The steps of one epoch after the other, in windows that fit in memory."""
 
+    where: str
+    """Named in errors."""
     resident: bool
     """One window, the same for all epochs."""
+    expected_steps: int | None
+    """Of an epoch, of all learners; None: that is not known, or checked while reading."""
     read: ReadSoFar
 
     def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
-        """Windows of whole episodes, from number `first` on; together all steps of the dataset, each once."""
+        """Windows of whole episodes, from number `first` on; together all steps of this learner's shards, each once."""
+
+
+Read = Callable[[Sequence[int] | None], Iterable[EpisodeBatch]]
+"""Numbers of row groups, None: all → their episodes, in this order."""
 
 
 class ResidentLoader:
-    """The whole dataset in memory, as another loader read it.
-
-    Memory: none but what algorithms add. The arrays may be those of other runs, and such that cannot be written to.
-    """
+    """Steps that stay in memory."""
 
     resident = True
 
-    def __init__(self, batch: EpisodeBatch) -> None:
-        self.read = ReadSoFar()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            self._steps = Steps.of(batch)
+    def __init__(
+        self,
+        steps: Steps,
+        *,
+        where: str = "The dataset",
+        expected_steps: int | None = None,
+        read: ReadSoFar | None = None,
+    ) -> None:
+        self._steps = steps
+        self.where, self.expected_steps = where, expected_steps
+        self.read = read or ReadSoFar()
 
     def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         if first == 0:
             yield self._steps
 
 
-class InMemoryLoader(ResidentLoader):
-    """Reads the whole dataset into memory.
+def resident(batch: EpisodeBatch, order: ReadingOrder | None = None, shards: Shards = Shards()) -> ResidentLoader:
+    """A loader of a whole dataset that is in memory, perhaps for other runs too: it is neither copied nor written to.
+
+    Arguments:
+        order: of the row groups that the episodes are from; None: there are none.
+    """
+    [batch], shard = shards_of([batch], order, 0, shards)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return ResidentLoader(Steps.of(batch).cut(shard, shards.number))
+
+
+def read_into_memory(
+    read: Read,
+    order: ReadingOrder | None = None,
+    shards: Shards = Shards(),
+    *,
+    where: str = "The dataset",
+    expected_steps: int | None = None,
+) -> ResidentLoader:
+    """Read a learner's shards into memory.
 
     Memory: the columns once, and once more while they are joined.
-    """
 
-    def __init__(
-        self, batches: Iterable[EpisodeBatch], *, where: str = "The dataset", expected_steps: int | None = None
-    ) -> None:
-        found: list[EpisodeBatch] = []
-        read = ReadSoFar()
-        with progress(expected_steps, what="load", unit="step") as bar:
-            for batch in read.timed(batches):
-                found.append(batch)
-                bar.to(read.steps)
-        super().__init__(joined(found, where))
-        self.read = read
-        check_steps(len(self._steps), expected_steps, where)
+    Arguments:
+        order: of all row groups; None: there are none.
+        expected_steps: of all shards.
+    """
+    found: list[EpisodeBatch] = []
+    so_far = ReadSoFar()
+    with progress(None if expected_steps is None else expected_steps // shards.world, what="load", unit="step") as bar:
+        for batch in so_far.timed(read(None if order is None else order.read_by(shards))):
+            found.append(batch)
+            bar.to(so_far.steps)
+    found, shard = shards_of(found, order, 0, shards)
+    steps = Steps.of(joined(found, where)).cut(shard, shards.number)
+    return ResidentLoader(steps, where=where, expected_steps=expected_steps, read=so_far)
 
 
 class StreamingLoader:
-    """Reads the dataset anew each epoch, its row groups in another order, a window of steps at a time.
+    """Reads a learner's shards anew each epoch, the row groups in another order, a window of steps at a time.
 
     Memory: the window that is learned from, the batches of the next one and, while they are joined, once more; what Ray
     prefetches.
 
     Arguments:
-        batches: epoch → the dataset's batches, in an order that only depends on the epoch.
-        where: named in errors.
-        window_steps: as many steps, and the episode that they end in, make a window.
-        expected_steps: of each epoch, if that is known.
+        order: epoch → the order of its row groups; None: there are none, and the order is that of the data.
+        window_steps: where there are no row groups, as many steps and the episode that they end in make a window.
     """
 
     resident = False
 
     def __init__(
         self,
-        batches: Callable[[int], Iterator[EpisodeBatch]],
+        read: Read,
+        order: Callable[[int], ReadingOrder | None],
+        shards: Shards = Shards(),
         *,
         where: str = "The dataset",
         window_steps: int,
         expected_steps: int | None = None,
     ) -> None:
-        self._batches = batches
-        self._where = where
-        self.window_steps = window_steps
-        self._expected_steps = expected_steps
+        self.where, self.expected_steps = where, expected_steps
+        self._read, self._order, self._shards = read, order, shards
+        self._window_steps = window_steps
+        self._stand_in: EpisodeBatch | None = None
         self.read = ReadSoFar()
 
     def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
         """One is read and joined while the one before is being learned from."""
-        return prefetched(self._read(epoch, first))
+        return prefetched(self._windows(epoch, first))
 
-    def _read(self, epoch: int, first: int) -> Iterator[Steps]:
-        found = 0
-        for number, window in enumerate(windows(self.read.timed(self._batches(epoch)), self.window_steps)):
-            found += sum(map(len, window))
-            if number >= first:
-                yield Steps.of(joined(window, self._where))
-        check_steps(found, self._expected_steps, self._where)
+    def _windows(self, epoch: int, first: int) -> Iterator[Steps]:
+        order = self._order(epoch)
+        found: Iterator[tuple[int, list[EpisodeBatch]]]
+        if order is None:
+            found = enumerate(windows(self.read.timed(self._read(None)), self._window_steps))
+        else:
+            found = _by_window(self.read.timed(self._read(order.read_by(self._shards, first))), order, first)
+        for number, window in found:
+            if number < first:
+                continue
+            own, shard = shards_of(window, order, number, self._shards)
+            if not len(shard) and self._stand_in is not None:
+                own, shard = [self._stand_in], np.array([STAND_IN])
+            steps = joined(own, self.where)
+            self._stand_in = self._stand_in or steps.slice(0, 1).copy()
+            yield Steps.of(steps).cut(shard, self._shards.number)
+
+
+def shards_of(
+    batches: list[EpisodeBatch], order: ReadingOrder | None, window: int, shards: Shards
+) -> tuple[list[EpisodeBatch], np.ndarray]:
+    """The episodes of a learner's shards, of all of a window that it read, and their shards (E,) int64.
+
+    If it has none, one that stands in.
+    """
+    batches = [batch for batch in batches if batch.rows]
+    if not batches:
+        return [], np.zeros(0, np.int64)
+    lengths = np.concatenate([batch.lengths for batch in batches])
+    place, places = np.zeros(len(lengths), np.int64), 1
+    if order is not None:
+        numbers = np.concatenate([batch[ROW_GROUP][batch.offsets[:-1]] for batch in batches])
+        place, places = order.places_of(numbers)[1], order.in_window(window)
+    shard = shards.of_episodes(lengths, place, places)
+    own = (shard >= shards.own.start) & (shard < shards.own.stop)
+    if not own.any():
+        own[0], shard[0] = True, STAND_IN
+    cuts = np.cumsum([batch.num_episodes for batch in batches])[:-1]
+    parts = zip(batches, np.split(own, cuts), strict=True)
+    taken = [batch if chosen.all() else batch.select(chosen) for batch, chosen in parts if chosen.any()]
+    return [_without(batch, ROW_GROUP) for batch in taken], shard[own]
+
+
+def _without(batch: EpisodeBatch, *names: str) -> EpisodeBatch:
+    return replace(batch, columns={name: each for name, each in batch.columns.items() if name not in names})
+
+
+def _by_window(batches: Iterable[EpisodeBatch], order: ReadingOrder, first: int) -> Iterator[tuple[int, list[EpisodeBatch]]]:
+    """Number and episodes of each window from `first` on."""
+    number, waiting = first, list[EpisodeBatch]()
+    for batch in batches:
+        if not batch.rows:
+            continue
+        found, _ = order.places_of(batch[ROW_GROUP][batch.offsets[:-1]])
+        begin = 0
+        while begin < len(found):
+            stop = int(np.searchsorted(found, found[begin], side="right"))
+            while number < found[begin]:
+                yield number, waiting
+                number, waiting = number + 1, []
+            waiting.append(batch.slice(begin, stop))
+            begin = stop
+    for last in range(number, order.windows):
+        yield last, waiting
+        waiting = []
 
 
 def windows(batches: Iterable[EpisodeBatch], size: int, *, of_episodes: bool = False) -> Iterator[list[EpisodeBatch]]:
@@ -205,17 +291,3 @@ def check_steps(found: int, expected: int | None, where: str) -> None:
             f"{where} gives {found:,} steps, and {expected:,} when they were counted. Your code has to give the same each "
             "time; if none of yours reads this, its files have changed."
         )
-
-
-def batches(indices: Tensor, size: int, *, seed: int, epoch: int, window: int, replacement: bool) -> tuple[Tensor, ...]:
-    """The sample indices of a window in global batches of `size`, the last one shorter; a function of the arguments alone.
-
-    Arguments:
-        replacement: draw as many as there are, each anew from all of them.
-    """
-    generator = torch.Generator().manual_seed(derive_seed(seed, "epoch", epoch, window))
-    if replacement:
-        order = torch.randint(len(indices), (len(indices),), generator=generator)
-    else:
-        order = torch.randperm(len(indices), generator=generator)
-    return tuple(indices[order].split(size))

@@ -13,24 +13,22 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import torch
 from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
-from offline_core.learning.data_loader import DataLoader, ReadSoFar
 from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.metrics import last_updates
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
-from offline_core.learning.steps import Steps
+from offline_core.learning.shards import Shards
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import fetch
 from offline_core.storage.location import Location
@@ -42,34 +40,28 @@ PLACEMENT_SECONDS = 60.0
 """Learners without resources for so long count as lost: in a cluster that shrank they would wait for ever."""
 
 GROUP_TIMEOUT = timedelta(minutes=30)
-"""How long learners wait for the first one, which alone reports, saves and evaluates."""
+"""How long learners wait for each other: the first one alone reports, saves and evaluates."""
 
 log = logging.getLogger(__name__)
 
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
-    """Train with `compute.learners` processes that share the same global batches; see `learn`.
-
-    The loader actor with its data runs on the node of this process, so losing another node loses only the learners on it.
+    """Train with `compute.learners` processes, each of which reads its own shards; see `learn`.
 
     Raises:
-        ConfigError: Ray does not have the CPUs or GPUs.
+        ConfigError: Ray does not have the CPUs or GPUs, or there are more learners than shards.
         LearnersLostError: Learners were lost, or not placed, more than `compute.max_failures` times.
         OfflineError: As `learn` does.
     """
     compute = run.config.compute
     _check_resources(compute)
     check_can_be_sent(run.source.pipeline)
+    Shards.of(run.steps, world=compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    loader = ray.remote(num_cpus=0, max_restarts=compute.max_failures, max_task_retries=-1, scheduling_strategy=here)(
-        LoaderActor
-    ).remote(run)
-    fetch(loader.window.remote(0, 0))  # raise errors of the data here; and read before learners take the CPUs
     with _progress(run):
         for failures in itertools.count(1):
             try:
-                return _learned(run, loader, start=start)
+                return _learned(run, start=start)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 if failures > compute.max_failures:
                     raise LearnersLostError(
@@ -82,7 +74,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     raise AssertionError
 
 
-def _learned(run: Run, loader: Any, *, start: float) -> TrainingResult:
+def _learned(run: Run, *, start: float) -> TrainingResult:
     """Run one group of learners to the end of the run, or of the group.
 
     Raises:
@@ -106,7 +98,7 @@ def _learned(run: Run, loader: Any, *, start: float) -> TrainingResult:
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
         place = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, loader, place, start) for learner in learners])
+        return _awaited([learner.learn.remote(run, place, start) for learner in learners])
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -192,116 +184,14 @@ class LearnerProcess:
         )
         return host, port
 
-    def learn(self, run: Run, loader: Any, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
+    def learn(self, run: Run, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
         """See `learn`. The process group is not left before this process ends: that would be an error for the others."""
         if place is not None:
             store = self._store or TCPStore(*place, is_master=False, timeout=GROUP_TIMEOUT)
             torch.distributed.init_process_group(
                 self._backend, store=store, rank=self._rank, world_size=self._world, timeout=GROUP_TIMEOUT
             )
-        return learn(
-            run,
-            SharedLoader(loader, "window"),
-            None if run.held_out is None else SharedLoader(loader, "held_out_window"),
-            start=start,
-            rank=self._rank,
-            world=self._world,
-        )
-
-
-class Window(NamedTuple):
-    """A window of steps in Ray's object store."""
-
-    steps: Any
-    """Reference to its `EpisodeBatch`."""
-    resident: bool
-    """It holds all steps."""
-    read: ReadSoFar
-    """By the loader actor, up to now."""
-
-
-class LoaderActor:
-    """An actor that reads for all learners: it puts each window into the object store once, and all of them map it."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._loader: DataLoader | None = None
-        self._whole: Window | None = None
-        """Of data in memory."""
-        self._coming: Iterator[Steps] = iter(())
-        self._next = (-1, 0)
-        """(epoch, number) of the next window of `_coming`."""
-        self._stored: dict[tuple[int, int], Window] = {}
-        """The last two windows, as learners may be one apart."""
-        self._ends: dict[int, int] = {}
-        """Number of windows of the epochs that were read to the end."""
-        self._held_out: Window | None = None
-
-    def window(self, epoch: int, number: int) -> Window | None:
-        """Return a window, None after the last one of the epoch."""
-        if self._whole is not None:
-            return self._whole if number == 0 else None
-        if self._loader is None:
-            self._loader = loader_of(self._run)  # not in __init__, where Ray would wrap an error
-        if self._loader.resident:
-            self._whole = _whole(self._loader)
-            self._loader = None  # its steps are in the object store now
-            return self.window(epoch, number)
-        if (epoch, number) in self._stored or number >= self._ends.get(epoch, number + 1):
-            return self._stored.get((epoch, number))
-        if epoch != self._next[0] or number < self._next[1]:
-            self._coming, self._next = self._loader.windows(epoch, number), (epoch, number)
-        while self._next <= (epoch, number):
-            try:
-                steps = next(self._coming, None)
-            except BaseException:
-                self._next = (-1, 0)  # the next call raises again, instead of ending the epoch
-                raise
-            if steps is None:
-                self._ends[epoch] = self._next[1]
-                return None
-            found = Window(_put(steps), resident=False, read=self._loader.read)
-            self._stored = dict([*self._stored.items()][-1:]) | {self._next: found}
-            self._next = (epoch, self._next[1] + 1)
-        return self._stored[epoch, number]
-
-    def held_out_window(self, epoch: int, number: int) -> Window | None:
-        """Return all held-out data as one window."""
-        if self._held_out is None and (loader := held_out_loader_of(self._run)) is not None:
-            self._held_out = _whole(loader)
-        return self._held_out if number == 0 else None
-
-
-class SharedLoader:
-    """The data loader of one learner, which gets its windows from a `LoaderActor`."""
-
-    def __init__(self, loader: Any, method: str) -> None:
-        self.resident, self.read = False, ReadSoFar()  # until there is a window
-        self._next = getattr(loader, method)
-        self._last: tuple[Any, Steps] | None = None
-
-    def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
-        number = first
-        while (found := fetch(self._next.remote(epoch, number))) is not None:
-            self.resident, self.read = found.resident, found.read
-            if self._last is None or self._last[0] != found.steps:
-                self._last = (found.steps, _taken(ray.get(found.steps)))
-            yield self._last[1]
-            number += 1
-
-
-def _whole(loader: DataLoader) -> Window:
-    """Return the one window of data in memory."""
-    return Window(_put(next(loader.windows(0))), resident=True, read=loader.read)
-
-
-def _put(steps: Steps) -> Any:
-    return ray.put(steps.to_batch())
-
-
-def _taken(batch: EpisodeBatch) -> Steps:
-    import warnings
-
-    with warnings.catch_warnings():  # the object store's memory is read-only
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
-        return Steps.of(batch)
+        with run.source.reading():
+            loader = loader_of(run, rank=self._rank, world=self._world)
+            held_out = held_out_loader_of(run) if self._rank == 0 else None
+            return learn(run, loader, held_out, start=start, rank=self._rank, world=self._world)

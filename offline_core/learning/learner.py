@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +18,9 @@ from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.drawing import Drawing
+from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
+from offline_core.learning.together import summed
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import bfloat16_products
@@ -29,11 +33,22 @@ _EXTREMES: dict[str, tuple[Any, float]] = {"_min": (torch.amin, math.inf), "_max
 """Suffix of metrics that are not averaged: (reduction, its neutral value)."""
 
 
+class Batched(NamedTuple):
+    """One learner's share of a global batch."""
+
+    indices: Tensor
+    """Of its loaded steps; it may have none."""
+    steps: int
+    """Of the whole batch."""
+    drawn: Tensor | None = None
+    """The indices of the whole batch, if it is of a replay buffer."""
+
+
 class Learner:
     """Updates an algorithm's networks in this process.
 
-    Several learners share every global batch, and average gradients and metrics over all of it. So the updates are the same
-    for any number of learners, but for the last bits.
+    Of several learners each has steps of its own shards, and so its share of every global batch. They average gradients and
+    metrics over all of it. So the updates are the same for any number of learners, but for the last bits.
 
     Arguments:
         algorithm: updated in place.
@@ -87,10 +102,14 @@ class Learner:
         """Take the steps of the next updates."""
         if steps is not self._steps:
             self._steps = steps.to(self.device)
+            steps.all_steps = len(steps)
+            if self.drawing is None:
+                steps.all_steps = int(summed(torch.tensor(len(steps), device=self.device)))
             self.algorithm.prepare(steps, self.spec)
             if self.drawing is not None:
                 self.drawing.load(steps)
         rows = self.algorithm.refresh_rows(steps, self.spec)
+        rows = float(summed(torch.tensor(rows, dtype=torch.float64, device=self.device)))
         worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self._targets_age_updates = -1
@@ -121,10 +140,33 @@ class Learner:
             self._cut = replace(self.spec, phase=derive_seed(self._seed, "phase", epoch, window) % steps)
         return self._steps.indices(self._cut)
 
-    def update(self, indices: Tensor) -> bool:
-        """Make one gradient step on this learner's share of the global batch at these indices of the loaded steps.
+    def batches(self, epoch: int = 0, window: int = 0, first: int = 0) -> Iterator[tuple[int, Batched]]:
+        """Return number and this learner's share of the batches of the loaded steps, from number `first` on."""
+        assert self._steps is not None
+        steps, indices, size = self._steps, self.indices(epoch, window), self.batch_units
+        if self.drawing is not None:
+            drawing = self.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
+            return ((number, self._drawn(drawn)) for number, drawn in drawing)
+        shard = steps.shard_of(indices)
+        counts = summed(torch.bincount(shard, minlength=steps.shards))
+        replacement = self._optimizer_config.replacement
+        own = batches(indices, shard, counts, size=size, seed=self._seed, epoch=epoch, window=window, replacement=replacement)
+        totals = summed(torch.tensor([steps.count(each, self._cut) for each in own], dtype=torch.int64, device=self.device))
+        found = (Batched(each, total) for each, total in zip(own, totals.tolist(), strict=True))
+        return itertools.islice(enumerate(found), first, None)
+
+    def _drawn(self, drawn: Tensor) -> Batched:
+        """All learners hold the whole replay buffer, and draw the same."""
+        assert self._steps is not None
+        return Batched(drawn[self.rank :: self.world], self._steps.count(drawn, self._cut), drawn)
+
+    def update(self, indices: Tensor, of: Batched | None = None) -> bool:
+        """Make one gradient step on this learner's share of a global batch: these indices of the loaded steps.
 
         Metrics are added up, as tensors. False if the loss is NaN or infinite.
+
+        Arguments:
+            of: the batch; None: it is this learner's alone.
         """
         assert self._steps is not None
         if self._refresh_interval:
@@ -132,31 +174,35 @@ class Learner:
             if not 0 < self._targets_age_updates < self._refresh_interval:
                 self._refresh()
         begin = time.perf_counter()
-        total = self._steps.count(indices, self._cut)
-        batch = self._steps.batch(indices[self.rank :: self.world], self._cut)
+        total = self._steps.count(indices, self._cut) if of is None else of.steps
+        self.algorithm.counts = bool(len(indices))
+        stand_in = self._steps.first[:1]
+        batch = self._steps.batch(indices if self.algorithm.counts else stand_in, self._cut)
         self.gather_seconds += time.perf_counter() - begin
-        return self.update_on(batch, total, indices=indices)
+        return self.update_on(batch, total, drawn=indices if of is None else of.drawn)
 
-    def update_on(self, batch: Batch, total: int, *, indices: Tensor | None = None) -> bool:
+    def update_on(self, batch: Batch, total: int, *, drawn: Tensor | None = None) -> bool:
         """Make one gradient step on this learner's share of a batch; False if the loss is NaN or infinite.
 
         Arguments:
             batch: flat columns, with all that the algorithm names.
             total: steps of the global batch.
-            indices: of the global batch in the loaded steps; None: it is not of those.
+            drawn: the global batch, if it is of a replay buffer.
         """
         self._seed_draws("update", self.updates, self.rank)
         self.algorithm.before_update(self.updates)
         self._batch = batch
         mask = batch.get(MASK)
-        importance = None if self.drawing is None or indices is None else self.drawing.importance(indices)
+        importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
         self.optimizer.zero_grad(set_to_none=True)
         with self._products():
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
                 output = self._forward(self.nested(batch, flatten=mask is not None))
             weights = torch.full_like(output.loss, 1 / total) if mask is None else mask.flatten() / total
+            if not self.algorithm.counts:
+                weights = torch.zeros_like(weights)
             means_by = weights
-            if importance is not None:
+            if importance is not None and self.algorithm.counts:
                 share = importance[self.rank :: self.world]
                 weights, means_by = weights * share, share / importance.sum()
             loss = (output.loss * weights).sum()
@@ -172,8 +218,8 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
-        if self.drawing is not None and self.drawing.prioritized and indices is not None:
-            self.drawing.learned(indices, self._of_all(output.errors, len(indices)))
+        if self.drawing is not None and self.drawing.prioritized and drawn is not None:
+            self.drawing.learned(drawn, self._of_all(output.errors, len(drawn)))
         self.updates += 1
         self.algorithm.updates = self.updates
         self.steps += total
@@ -189,10 +235,9 @@ class Learner:
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
         """Return the errors of a whole batch of `number` steps, from each learner's share."""
         found = errors.new_zeros(number)
-        found[self.rank :: self.world] = errors
-        if self.world > 1:
-            torch.distributed.all_reduce(found)
-        return found
+        if self.algorithm.counts:
+            found[self.rank :: self.world] = errors
+        return summed(found)
 
     def last_batch(self) -> Batch:
         """Return this learner's share of the last batch, flat."""
@@ -200,9 +245,7 @@ class Learner:
 
     def _accumulate(self, metrics: dict[str, Tensor], weights: Tensor) -> bool:
         averaged = tuple(name for name in metrics if name[-4:] not in _EXTREMES)
-        packed = torch.stack([metrics[name] for name in averaged]) @ weights
-        if self.world > 1:
-            torch.distributed.all_reduce(packed)
+        packed = summed(torch.stack([metrics[name] for name in averaged]) @ weights)
         means = dict(zip(averaged, packed.unbind(), strict=True))
         self.algorithm.after_update(means)
         so_far, updates = self._sums.get(averaged, (torch.zeros_like(packed), 0))

@@ -12,7 +12,7 @@ import torch
 
 from offline_core.errors import LearningError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import DataLoader, batches
+from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Learner
 from offline_core.learning.state import Position
 from offline_core.learning.steps import Steps
@@ -76,6 +76,7 @@ class TrainingLoop:
 
         Raises:
             LearningError: The loss is NaN or infinite, or the first learner stopped.
+            DataError: An epoch has other steps than were counted.
         """
         interval, updates = self.config.optimizer.updates_per_iteration, self.config.optimizer.max_updates
         epochs = itertools.count(self.start.epoch) if updates else range(self.start.epoch, self.config.optimizer.max_epochs)
@@ -85,11 +86,16 @@ class TrainingLoop:
         if updates and paused_at >= updates:
             return
         for epoch in epochs:
+            found, is_whole = 0, epoch != self.start.epoch or not self.start.window
             for window, steps in self._windows(epoch):
                 self.learner.load(steps)
-                for number, indices in self._batches(epoch, window):
+                found += steps.all_steps
+                if self.loader.resident:
+                    check_steps(found, self.loader.expected_steps, self.loader.where)
+                first = self.start.batch if (epoch, window) == self.start[:2] else 0
+                for number, batch in self.learner.batches(epoch, window, first):
                     begin, gathered = time.perf_counter(), self.learner.gather_seconds
-                    finite = self.learner.update(indices)
+                    finite = self.learner.update(batch.indices, batch)
                     gathering = self.learner.gather_seconds - gathered
                     self.seconds.gather += gathering
                     self.seconds.update += time.perf_counter() - begin - gathering
@@ -101,6 +107,8 @@ class TrainingLoop:
                         paused_at = self.learner.updates
                         if self._pause(Position(epoch, window, number + 1)) or last:
                             return
+            if is_whole:
+                check_steps(found, self.loader.expected_steps, self.loader.where)
             if not interval:
                 paused_at = self.learner.updates
                 if self._pause(Position(epoch + 1)):
@@ -118,15 +126,6 @@ class TrainingLoop:
             if found is None:
                 return
             yield found
-
-    def _batches(self, epoch: int, window: int) -> Iterator[tuple[int, torch.Tensor]]:
-        indices, size = self.learner.indices(epoch, window), self.learner.batch_units
-        first = self.start.batch if (epoch, window) == self.start[:2] else 0
-        if self.learner.drawing is not None:
-            return self.learner.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
-        replacement = self.config.optimizer.replacement
-        order = batches(indices, size, seed=self.config.seed, epoch=epoch, window=window, replacement=replacement)
-        return ((number, indices) for number, indices in enumerate(order) if number >= first)
 
     def _pause(self, position: Position) -> bool:
         begin = time.perf_counter()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
@@ -13,8 +14,14 @@ from offline_core.prelearner.mapper import Mapper, RayMapper, make_prelearner, w
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.prelearner.prelearner import Rows
 
-Pool = tuple[int, int]
-"""The smallest and the largest number of actors."""
+
+class Pool(NamedTuple):
+    """Actors that map rows for one learner, and what reads for them."""
+
+    smallest: int
+    largest: int
+    read_cpus: float = 1.0
+    """Of each task that reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Mapping:
         import ray.data
 
         check_can_be_sent(self._arguments)
-        smallest, largest = pool
+        smallest, largest, _ = pool
         mapped = rows.map_batches(
             RayMapper,
             fn_constructor_kwargs=self._arguments,
@@ -76,8 +83,8 @@ def wants_prelearners(config: DataConfig) -> bool:
     return config.data_class is None and config.prelearners not in (0, "auto")  # a data class maps by itself
 
 
-def prelearner_pool(config: DataConfig, taken_cpus: float) -> Pool | None:
-    """How many prelearners to start; None: none.
+def prelearner_pool(config: DataConfig, taken_cpus: float, world: int = 1) -> Pool | None:
+    """How many prelearners to start for each of `world` learners; None: none.
 
     Raises:
         ConfigError: more than there are CPUs, GPUs or other resources for.
@@ -90,25 +97,28 @@ def prelearner_pool(config: DataConfig, taken_cpus: float) -> Pool | None:
     there = ray.cluster_resources()
     cpus = there.get("CPU", 0.0) - taken_cpus
     smallest, largest = (config.prelearners,) * 2 if isinstance(config.prelearners, int) else config.prelearners
+    each_smallest, each_largest = math.ceil(smallest / world), math.ceil(largest / world)
+    smallest = each_smallest * world
     wanted = smallest * config.cpus_per_prelearner
+    each = f", {each_smallest} for each of {world} learners," if world > 1 else ""
     if wanted + 1 > cpus:
         raise ConfigError(
-            f"{smallest} prelearners want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
+            f"{smallest} prelearners{each} want {wanted:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
             "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
     if (gpus := smallest * config.gpus_per_prelearner) > there.get("GPU", 0.0):
         raise ConfigError(
-            f"{smallest} prelearners want {gpus:g} GPUs, but Ray has {there.get('GPU', 0.0):g}: they would never start. Lower "
-            "data.prelearners or data.gpus_per_prelearner."
+            f"{smallest} prelearners{each} want {gpus:g} GPUs, but Ray has {there.get('GPU', 0.0):g}: they would never start. "
+            "Lower data.prelearners or data.gpus_per_prelearner."
         )
     options = config.prelearner_options
-    for name, each in ({} if options is None else options.reserved).items():
-        if (wanted := smallest * each) > there.get(name, 0.0):
+    for name, amount in ({} if options is None else options.reserved).items():
+        if (wanted := smallest * amount) > there.get(name, 0.0):
             raise ConfigError(
-                f"{smallest} prelearners want {wanted:g} {name}, but Ray has {there.get(name, 0.0):g}: they would never start. "
-                "Lower data.prelearners or correct data.prelearner_options."
+                f"{smallest} prelearners{each} want {wanted:g} {name}, but Ray has {there.get(name, 0.0):g}: they would never "
+                "start. Lower data.prelearners or correct data.prelearner_options."
             )
-    return smallest, largest
+    return Pool(each_smallest, each_largest, 1 / world)
 
 
 def check_can_be_sent(made: object) -> None:

@@ -101,11 +101,11 @@ class Costs:
         """Return the predicted seconds of a training to its last epoch."""
         prelearners, learners = choice
         passes = self.epochs if self.streamed else 1
-        pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else 1.0
+        share = min(learners, self.cores) if learners else 1
+        pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else share
         work = passes * self.steps * self.read_seconds_per_step  # seconds of one core
         read = work / pool + passes * POOL_SECONDS * bool(prelearners)
         updates = self.updates
-        share = min(learners, self.cores) if learners else 1
         sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
         update = updates * (self.update_seconds / share + sync)
         start = RAY_SECONDS * (bool(prelearners or learners) and not self.ray_is_up) + LEARNERS_SECONDS * bool(learners)
@@ -125,19 +125,20 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choi
     """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
     data, compute = config.data, config.compute
     own = data.data_class is not None  # it reads by itself, and is not measured
-    prelearners, learners = data.prelearners, compute.learners
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
     wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}
-    read = ([0] if own else [0, *_doubled(int(cpus))]) if prelearners == "auto" else [_least(prelearners)]
-    learn = ([0] if own else [0, *_doubled(int(cpus))[1:]]) if learners == "auto" else [learners]
-    fit = [
-        Choice(*each)
-        for each in product(read, learn)
-        if each[0] * data.cpus_per_prelearner + bool(each[0]) + each[1] * compute.cpus_per_learner <= cpus
-        and each[0] * data.gpus_per_prelearner + each[1] * compute.gpus_per_learner <= gpus
-        and all(each[0] * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
-    ]
+    read = ([0] if own else [0, *_doubled(int(cpus))]) if data.prelearners == "auto" else [_least(data.prelearners)]
+    learn = ([0] if own else [0, *_doubled(int(cpus))[1:]]) if compute.learners == "auto" else [compute.learners]
+    fit = []
+    for prelearners, learners in product(read, learn):
+        actors = math.ceil(prelearners / max(1, learners)) * max(1, learners)  # each learner has a pool of its own
+        if (
+            actors * data.cpus_per_prelearner + bool(actors) + learners * compute.cpus_per_learner <= cpus
+            and actors * data.gpus_per_prelearner + learners * compute.gpus_per_learner <= gpus
+            and all(actors * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
+        ):
+            fit.append(Choice(prelearners, learners))
     return fit or [Choice(read[0], learn[0])]
 
 

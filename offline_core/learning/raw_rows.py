@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,13 +74,18 @@ class RawRows:
         where = self.origin.ref.uri
         mapping = Mapping(self.config, "rows", spec.wanted, self.pipeline, needs_next_obs=spec.needs_next_obs, where=where)
         if spec.pool is not None:
-            return mapping.pooled(self._ray_rows() if spec.rows is None else spec.rows.dataset(self._ray_rows), spec.pool)
-        return map(mapping.mapper(), self._tables() if spec.rows is None else spec.rows.tables(self._tables))
+            rows = partial(self._ray_rows, num_cpus=spec.pool.read_cpus)
+            return mapping.pooled(rows() if spec.rows is None else spec.rows.dataset(lambda _: rows()), spec.pool)
+        return map(mapping.mapper(), self._tables() if spec.rows is None else spec.rows.tables(lambda _: self._tables()))
+
+    @property
+    def row_groups(self) -> int:
+        return 0
 
     def _tables(self) -> Iterator[pa.Table]:
         return (table for reader in self.readers for table in tables(reader))
 
-    def _ray_rows(self) -> Any:
+    def _ray_rows(self, num_cpus: float) -> Any:
         import ray.data
 
         match self.readers:
@@ -91,8 +97,8 @@ class RawRows:
             for number in numbers["id"]:
                 yield from tables(readers[number])
 
-        numbered = ray.data.range(len(readers), override_num_blocks=len(readers))
-        return numbered.map_batches(read_rows, batch_size=None, batch_format="numpy", num_cpus=1)
+        numbered = ray.data.from_arrow([pa.table({"id": [number]}) for number in range(len(readers))])
+        return numbered.map_batches(read_rows, batch_size=None, batch_format="numpy", num_cpus=num_cpus)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return ray_errors()

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.read_errors import reading
@@ -17,7 +16,6 @@ from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Mapping
-from offline_core.learning.rows import RowReader
 from offline_core.learning.source import ReadSpec
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
@@ -62,21 +60,27 @@ class Recorded:
         mapping = Mapping(self.config, format, spec.wanted, self.pipeline, needs_next_obs=spec.needs_next_obs, where=uri)
         names = mapping.stored_columns(schema_of(self.dataset).names)
         found = list(row_groups(self.dataset, names))
-        numbers = range(len(found)) if spec.order is None else spec.order.permutation(len(found)).tolist()
         together = self.config.row_groups_per_read
+
+        def groups(numbers: Sequence[int] | None) -> list[RowGroup]:
+            return found if numbers is None else [found[number] for number in numbers]
+
         if spec.pool is not None:
-            return mapping.pooled(self._ray_rows(found, names, numbers, spec.rows), spec.pool)
-        if spec.rows is not None:
-            tables = spec.rows.tables(partial(prefetch_tables, found, names), order=numbers, together=together)
+            read = partial(read_with_ray, names=names, numbered=True, num_cpus=spec.pool.read_cpus)
+            if spec.rows is None:
+                return mapping.pooled(read(groups(spec.numbers), together=together, timed=True), spec.pool)
+            rows = spec.rows.dataset(lambda numbers: read(groups(numbers)), numbers=spec.numbers)
+            return mapping.pooled(rows, spec.pool)
+        read = partial(prefetch_tables, names=names, numbered=True)
+        if spec.rows is None:
+            tables = read(groups(spec.numbers), together=together, timed=True)
         else:
-            tables = prefetch_tables([found[number] for number in numbers], names, together=together, timed=True)
+            tables = spec.rows.tables(lambda numbers: read(groups(numbers)), numbers=spec.numbers, together=together)
         return map(mapping.mapper(), tables)
 
-    def _ray_rows(self, found: Sequence[RowGroup], names: Sequence[str], numbers: Sequence[int], rows: RowReader | None) -> Any:
-        if rows is not None:
-            return rows.dataset(partial(read_with_ray, found, names), order=numbers)
-        in_order = [found[number] for number in numbers]
-        return read_with_ray(in_order, names, together=self.config.row_groups_per_read, timed=True)
+    @property
+    def row_groups(self) -> int:
+        return sum(1 for _ in row_groups(self.dataset))
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)

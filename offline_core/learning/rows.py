@@ -19,41 +19,63 @@ class RowReader(Protocol):
     """What reads rows instead of the files."""
 
     def tables(
-        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+        self,
+        read: Callable[[Sequence[int] | None], Iterable[pa.Table]],
+        *,
+        numbers: Sequence[int] | None = None,
+        together: int = 1,
     ) -> Iterator[pa.Table]:
-        """The tables that `read` returns, in this order, so many of them at a time."""
+        """The tables of these numbers, as `read` returns them one by one, so many of them at a time; None: all."""
 
-    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
-        """The blocks of the `ray.data.Dataset` that `read` returns, in this order."""
+    def dataset(self, read: Callable[[Sequence[int] | None], Any], *, numbers: Sequence[int] | None = None) -> Any:
+        """The blocks of the `ray.data.Dataset` that `read` returns for these numbers; None: all."""
 
 
 class CachedRows:
-    """Reads once: into this process, or into Ray's object store for a pool of prelearners.
+    """Reads each table once: into this process, or into Ray's object store for a pool of prelearners.
 
     Memory: the rows as they are stored, without Parquet's compression.
     """
 
     def __init__(self) -> None:
-        self._tables: list[pa.Table] | None = None
-        self._blocks: list[Any] | None = None
+        self._tables: dict[int, pa.Table] = {}
+        self._blocks: dict[int, Any] = {}
+        self._all: range | None = None
+        """Numbers of what has none: all of it, in its order."""
 
     def tables(
-        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+        self,
+        read: Callable[[Sequence[int] | None], Iterable[pa.Table]],
+        *,
+        numbers: Sequence[int] | None = None,
+        together: int = 1,
     ) -> Iterator[pa.Table]:
-        if self._tables is None:
-            self._tables = list(read())
-        order = range(len(self._tables)) if order is None else order
-        for start in range(0, len(order), together):
-            yield pa.concat_tables([self._tables[number] for number in order[start : start + together]])
+        for_numbers = self._filled(self._tables, read, numbers)
+        for start in range(0, len(for_numbers), together):
+            yield pa.concat_tables([self._tables[number] for number in for_numbers[start : start + together]])
 
-    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
+    def dataset(self, read: Callable[[Sequence[int] | None], Any], *, numbers: Sequence[int] | None = None) -> Any:
         import ray.data
 
-        if self._blocks is None:
-            rows = read()
+        def blocks(missing: Sequence[int] | None) -> list[Any]:
+            rows = read(missing)
             rows.context.execution_options.preserve_order = True
-            self._blocks = rows.materialize().to_arrow_refs()
-        return ray.data.from_arrow_refs(self._blocks if order is None else [self._blocks[number] for number in order])
+            return rows.materialize().to_arrow_refs()  # type: ignore[no-any-return]
+
+        return ray.data.from_arrow_refs([self._blocks[number] for number in self._filled(self._blocks, blocks, numbers)])
+
+    def _filled(
+        self, found: dict[int, Any], read: Callable[[Sequence[int] | None], Iterable[Any]], numbers: Sequence[int] | None
+    ) -> Sequence[int]:
+        """Read what is missing; return the numbers to take."""
+        if numbers is None:
+            if self._all is None:
+                found.update(enumerate(read(None)))
+                self._all = range(len(found))
+            return self._all
+        if missing := [number for number in numbers if number not in found]:
+            found.update(zip(missing, read(missing), strict=True))
+        return numbers
 
 
 class SampleRows:
@@ -68,11 +90,15 @@ class SampleRows:
         self._cuts = cuts
 
     def tables(
-        self, read: Callable[[], Iterable[pa.Table]], *, order: Sequence[int] | None = None, together: int = 1
+        self,
+        read: Callable[[Sequence[int] | None], Iterable[pa.Table]],
+        *,
+        numbers: Sequence[int] | None = None,
+        together: int = 1,
     ) -> Iterator[pa.Table]:
         """In the order of `read`, each with its share of the seconds that reading took."""
         begin = time.perf_counter()
-        for table in read():
+        for table in read(numbers):
             took = time.perf_counter() - begin
             for start, stop in _doubled(_starts(table) if self._cuts else np.zeros(1, int), table.num_rows):
                 seconds = np.zeros(stop - start, np.float32)
@@ -80,7 +106,7 @@ class SampleRows:
                 yield table.slice(start, stop - start).append_column(READ_SECONDS, pa.array(seconds))
             begin = time.perf_counter()
 
-    def dataset(self, read: Callable[[], Any], *, order: Sequence[int] | None = None) -> Any:
+    def dataset(self, read: Callable[[Sequence[int] | None], Any], *, numbers: Sequence[int] | None = None) -> Any:
         """Not measured: a pool of prelearners."""
         raise NotImplementedError
 

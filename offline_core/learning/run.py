@@ -19,7 +19,7 @@ from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import DataLoader, ResidentLoader, joined, without_seconds
+from offline_core.learning.data_loader import DataLoader, joined, resident, without_seconds
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
@@ -29,6 +29,7 @@ from offline_core.learning.networks import save_networks
 from offline_core.learning.observed import take_statistics
 from offline_core.learning.planning import Costs
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
 from offline_core.learning.state import Position, States, TrainingState
 from offline_core.runtime.config import Config, EnvironmentSpec
@@ -114,7 +115,7 @@ class Run:
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train_policy", version=5, config=settings, code=self.code)
+        return Operation(name="train_policy", version=6, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:
@@ -173,15 +174,20 @@ class Run:
         )
 
 
-def loader_of(run: Run, loaded: EpisodeBatch | None = None) -> DataLoader:
-    """Open the data that the run learns from.
+def loader_of(run: Run, *, rank: int = 0, world: int = 1, loaded: EpisodeBatch | None = None) -> DataLoader:
+    """Open the data that learner `rank` of `world` learns from.
 
     Arguments:
         loaded: what `loaded_columns` returned for it.
+
+    Raises:
+        ConfigError: There are more learners than shards.
     """
-    if loaded is not None:
-        return ResidentLoader(next(scaled(iter([loaded]), run.config.data.rewards)))
-    return _loader(run, run.source, streamed=run.streamed)
+    shards = Shards.of(run.steps, rank=rank, world=world)
+    if loaded is None:
+        return _loader(run, run.source, streamed=run.streamed, shards=shards)
+    order = ReadingOrder.stored(run.source.row_groups) if run.source.row_groups else None
+    return resident(next(scaled(iter([loaded]), run.config.data.rewards)), order, shards)
 
 
 def loaded_columns(run: Run) -> EpisodeBatch:
@@ -196,7 +202,7 @@ def held_out_loader_of(run: Run) -> DataLoader | None:
     return None if run.held_out is None else _loader(run, run.held_out, streamed=False)
 
 
-def _loader(run: Run, source: Source, *, streamed: bool) -> DataLoader:
+def _loader(run: Run, source: Source, *, streamed: bool, shards: Shards = Shards()) -> DataLoader:
     return make_data_loader(
         source,
         run.config.data,
@@ -204,6 +210,7 @@ def _loader(run: Run, source: Source, *, streamed: bool) -> DataLoader:
         expected_steps=run.steps if source is run.source else None,
         streamed=streamed,
         seed=run.config.seed,
+        shards=shards,
         taken_cpus=run.config.compute.processes * run.config.compute.cpus_per_learner,
         optimizer=run.config.optimizer,
     )

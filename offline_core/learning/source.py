@@ -12,22 +12,23 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import psutil
 
+from offline_core.datasets.row_groups import ROW_GROUP
 from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, RewardsConfig
-from offline_core.learning.data_loader import SECONDS, DataLoader, InMemoryLoader, StreamingLoader
+from offline_core.learning.data_loader import SECONDS, DataLoader, StreamingLoader, read_into_memory
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Pool, prelearner_pool
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.data_loader import ReplayLoader
 from offline_core.learning.rows import CachedRows, RowReader
+from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
-from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ class ReadSpec:
     """With the observations after the last steps."""
     pool: Pool | None = None
     """Of actors that map rows; None: this process does."""
-    order: np.random.Generator | None = None
-    """Draws another order, if there is a choice."""
+    numbers: Sequence[int] | None = None
+    """Of the row groups to read, in this order; None: all."""
     rows: RowReader | None = None
     """Reads the rows; None: from the files."""
 
@@ -72,6 +73,10 @@ class Source(Protocol):
     def pipeline(self) -> Pipeline:
         """What all columns go through; its spaces are those that a policy learns."""
 
+    @property
+    def row_groups(self) -> int:
+        """How many it is read by, each alone and in any order; then batches have the column `ROW_GROUP`. 0: it has none."""
+
     def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:
         """All of it once, in batches of whole episodes; the same each time."""
 
@@ -84,7 +89,7 @@ def training_columns(
     algorithm: Algorithm | type[Algorithm],
     *,
     pool: Pool | None = None,
-    order: np.random.Generator | None = None,
+    numbers: Sequence[int] | None = None,
     rows: RowReader | None = None,
 ) -> Iterator[EpisodeBatch]:
     """All of a source once, with the columns that the algorithm needs; see `ReadSpec`.
@@ -96,7 +101,7 @@ def training_columns(
     wanted = (*(name for name in algorithm.stored if name not in own.adds), *sorted(own.reads - set(algorithm.stored)))
     # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
     needed = {*algorithm.stored, *algorithm.batch_columns} - ({columns.NEW_OBS} - set(algorithm.stored))
-    spec = ReadSpec(wanted, algorithm.needs_next_obs or own.needs_next_obs, pool, order, rows)
+    spec = ReadSpec(wanted, algorithm.needs_next_obs or own.needs_next_obs, pool, numbers, rows)
     return (_needed(batch, algorithm.stored, needed, source.origin.ref.uri) for batch in source.batches(spec))
 
 
@@ -143,32 +148,45 @@ def make_data_loader(
     expected_steps: int | None = None,
     streamed: bool,
     seed: int,
+    shards: Shards = Shards(),
     taken_cpus: float = 0.0,
     optimizer: OptimizerConfig = OptimizerConfig(),
 ) -> DataLoader:
     """The data loader of `source`; needs Ray if there are to be prelearners.
 
     Arguments:
+        expected_steps: of all learners' shards.
         streamed: read the source anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
+        shards: those to read; a replay buffer holds all.
         taken_cpus: CPUs that Ray reserves for learners.
         optimizer: whose batches come out of a replay buffer, if there is one.
     """
-    pool = prelearner_pool(config, taken_cpus)
-    uri = source.origin.ref.uri
-    if not streamed:
-        found = scaled(training_columns(source, algorithm, pool=pool), config.rewards)
-        return InMemoryLoader(found, where=uri, expected_steps=expected_steps)
+    pool = prelearner_pool(config, taken_cpus, shards.world)
+    uri, row_groups = source.origin.ref.uri, source.row_groups
+    rows = CachedRows() if streamed and config.resident_bytes == "rows" else None
 
-    rows = CachedRows() if config.resident_bytes == "rows" else None
+    def read(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
+        return scaled(training_columns(source, algorithm, pool=pool, numbers=numbers, rows=rows), config.rewards)
+
+    if not streamed:
+        order = ReadingOrder.stored(row_groups) if row_groups else None
+        return read_into_memory(read, order, shards, where=uri, expected_steps=expected_steps)
+
+    def drawn(epoch: int) -> ReadingOrder | None:
+        if not row_groups:
+            return None
+        steps = expected_steps or source.origin.ref.steps
+        return ReadingOrder.drawn(seed, epoch, steps=steps, row_groups=row_groups, window_steps=config.window_steps)
+
+    if config.buffer is None:
+        return StreamingLoader(read, drawn, shards, where=uri, window_steps=config.window_steps, expected_steps=expected_steps)
 
     def batches(epoch: int) -> Iterator[EpisodeBatch]:
-        order = np.random.default_rng(derive_seed(seed, "pieces", epoch))
-        return scaled(training_columns(source, algorithm, pool=pool, order=order, rows=rows), config.rewards)
+        order = drawn(epoch)
+        return read(None if order is None else order.read_by(shards.whole))
 
-    if config.buffer is not None:
-        return ReplayLoader(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
-    return StreamingLoader(batches, where=uri, window_steps=config.window_steps, expected_steps=expected_steps)
+    return ReplayLoader(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
 
 
 def resident_bytes(source: Source, steps: int) -> int:
@@ -201,7 +219,8 @@ def _needed(batch: EpisodeBatch, stored: Sequence[str], needed: Collection[str],
         raise SchemaError(
             f"{where}: the column {', '.join(sorted(missing))} is missing from what the prelearner and its connectors made."
         )
-    return replace(batch, columns={path: batch[path] for path in names if names[path] in needed or path in SECONDS})
+    beside = (*SECONDS, ROW_GROUP)
+    return replace(batch, columns={path: batch[path] for path in names if names[path] in needed or path in beside})
 
 
 def bytes_per_step(spaces: Spaces) -> int:

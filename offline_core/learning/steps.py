@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.learning.shards import STAND_IN
 
 Batch = dict[str, Any]
 """Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""
@@ -67,6 +69,12 @@ class Steps:
             self.rows = is_step.nonzero().squeeze(1)
         self.ahead: Tensor | None = None
         """(R,) int64, how many rows later `new_obs` is; None: one."""
+        self.shard: Tensor = torch.zeros_like(first)
+        """(E,) int64 rising, the shard of each episode."""
+        self.shards = 1
+        """Number of shards that all learners have together."""
+        self.all_steps = len(self.rows)
+        """Of all learners."""
 
     @classmethod
     def of(cls, batch: EpisodeBatch) -> Steps:
@@ -74,10 +82,12 @@ class Steps:
         found = {path: torch.from_numpy(column) for path, column in batch.columns.items()}
         return cls(found, torch.from_numpy(batch.offsets), has_last=batch.has_last)
 
-    def to_batch(self) -> EpisodeBatch:
-        """The flat batch, of steps that are not on a GPU."""
-        found = {path: column.numpy() for path, column in self.columns.items()}
-        return EpisodeBatch(columns=found, offsets=self.offsets.numpy(), has_last=self.has_last)
+    def cut(self, shard: np.ndarray, shards: int) -> Self:
+        """Say of which shards the episodes are; nothing is learned from one that stands in. Returns the same."""
+        self.shard, self.shards = torch.from_numpy(shard), shards
+        if (shard == STAND_IN).any():
+            self.rows = self.rows[:0]
+        return self
 
     def __len__(self) -> int:
         """Steps."""
@@ -89,6 +99,16 @@ class Steps:
             return self.rows
         since = self.rows - self.first[self.episode[self.rows]]
         return self.rows[(since == 0) | ((since + reading.phase) % reading.sequence_steps == 0)]
+
+    def sample(self, most: int) -> Tensor:
+        """Rows of steps at equal distances, about `most` of all learners; the same whatever the number of learners."""
+        shard = self.shard_of(self.rows)
+        since = torch.arange(len(shard), device=shard.device) - torch.searchsorted(shard, shard)
+        return self.rows[since % (1 + self.all_steps // most) == 0]
+
+    def shard_of(self, indices: Tensor) -> Tensor:
+        """(len(indices),) int64, the shard of these rows."""
+        return self.shard[self.episode[indices].long()]
 
     def batch(self, indices: Tensor, reading: BatchSpec) -> Batch:
         """Flat columns for these sample indices: (B, …), or (S, L, …) with `MASK` for sequences."""
@@ -118,7 +138,7 @@ class Steps:
     def to(self, device: torch.device) -> Steps:
         """Move all tensors to `device`, in place."""
         self.columns = {path: column.to(device) for path, column in self.columns.items()}
-        for name in ("offsets", "episode", "first", "last", "last_step", "rows"):
+        for name in ("offsets", "episode", "first", "last", "last_step", "rows", "shard"):
             setattr(self, name, getattr(self, name).to(device))
         return self
 

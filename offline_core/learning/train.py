@@ -103,7 +103,7 @@ def _trained(
 
             result = learn_together(run, start=start)
         else:
-            trained = learn(run, loader_of(run, loaded), held_out_loader_of(run), start=start)
+            trained = learn(run, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
             assert trained is not None
             result = trained
         left = (result.checkpoint, result.last_checkpoint, *result.kept_checkpoints)

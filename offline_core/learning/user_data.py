@@ -73,6 +73,10 @@ class UserData:
     def is_own(self) -> bool:
         return True
 
+    @property
+    def row_groups(self) -> int:
+        return 0
+
     def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:
         uri, name = self.origin.ref.uri, f"data class {self.config.data_class}"
         with in_order():

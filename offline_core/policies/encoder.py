@@ -66,10 +66,15 @@ class Encoder(nn.Module):
         """Update the running mean and variance with a batch of observations (B, …) (Chan et al. 1979, in float64)."""
         flat = flattened(observations, self.space, axes=1).double()
         variance, mean = torch.var_mean(flat, dim=0, unbiased=False)
-        total = self.count + len(flat)
+        self.merge_statistics(len(flat), mean, variance)
+
+    @torch.no_grad()
+    def merge_statistics(self, count: float | Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Update the running mean and variance with those of `count` other observations, more than 0."""
+        total = self.count + count
         delta = mean - self.mean
-        merged = self.variance * self.count + variance * len(flat) + delta**2 * self.count * len(flat) / total
-        self.mean += delta * len(flat) / total
+        merged = self.variance * self.count + variance * count + delta**2 * self.count * count / total
+        self.mean += delta * count / total
         self.variance.copy_(merged / total)
         self.count.copy_(total)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -11,8 +12,9 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.datasets.row_groups import READ_SECONDS
+from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
 from offline_core.episodes import EpisodeBatch
+from offline_core.episodes.batch import run_starts
 from offline_core.errors import ConfigError, within
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.prelearner.prelearner import PreLearner, Rows
@@ -31,7 +33,8 @@ class Mapper:
     Arguments:
         user_code: the user's prelearner; None: the built-in one.
         given: arguments of the prelearner.
-        timed: add the columns `READ_SECONDS` and `PRELEARNER_SECONDS`, whose sums are how long reading and this took.
+        timed: add the columns `READ_SECONDS` and `PRELEARNER_SECONDS`, whose sums are how long reading and this took. Rows
+            with numbers of row groups keep them.
     """
 
     def __init__(
@@ -55,12 +58,22 @@ class Mapper:
             read = rows[READ_SECONDS].to_numpy().sum()
             rows = rows.drop_columns([READ_SECONDS])
         begin = time.perf_counter()
-        batch = self._mapped(rows)
+        batch = self._by_row_group(rows) if ROW_GROUP in rows.column_names else self._mapped(rows)
         seconds = {}
         for name, took in ((READ_SECONDS, read), (PRELEARNER_SECONDS, time.perf_counter() - begin)):
             seconds[name] = np.zeros(batch.rows, np.float32)
             seconds[name][:1] = took
         return batch | seconds
+
+    def _by_row_group(self, rows: pa.Table) -> EpisodeBatch:
+        numbers = rows[ROW_GROUP].combine_chunks()
+        rows = rows.drop_columns([ROW_GROUP])
+        edges = [*run_starts(numbers).tolist(), rows.num_rows]
+        found = []
+        for start, stop in itertools.pairwise(edges):
+            batch = self._mapped(rows.slice(start, stop - start))
+            found.append(batch | {ROW_GROUP: np.full(batch.rows, numbers[start].as_py(), np.int32)})
+        return EpisodeBatch.concatenate([batch for batch in found if batch.rows] or found) if found else self._mapped(rows)
 
     def _mapped(self, rows: pa.Table) -> EpisodeBatch:
         with within(self._given["where"]):

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -75,10 +76,10 @@ def test_prefetching_is_limited(dataset: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "PREFETCH_BYTES", 2 * found[0].size_bytes)
     begun, lock = [], threading.Lock()
 
-    def counted(part: list[module.RowGroup], names: list[str]) -> pa.Table:
+    def counted(part: list[module.RowGroup], names: list[str], **how: Any) -> pa.Table:
         with lock:
             begun.append(part)
-        return read_together(part, names)
+        return read_together(part, names, **how)
 
     monkeypatch.setattr(module, "read_together", counted)
     reading = prefetch_tables(found, ["t"])
@@ -93,10 +94,10 @@ def test_the_garbage_collector_does_not_wait_for_readers(dataset: str, monkeypat
     """It may run while a thread starts, in which to wait for a thread is to wait for ever."""
     answered = threading.Event()
 
-    def stuck(part: list[module.RowGroup], names: list[str]) -> pa.Table:
+    def stuck(part: list[module.RowGroup], names: list[str], **how: Any) -> pa.Table:
         if part != found[:1]:
             answered.wait()
-        return read_together(part, names)
+        return read_together(part, names, **how)
 
     monkeypatch.setattr(module, "read_together", stuck)
     monkeypatch.setattr(module, "PREFETCH_BYTES", 0)

@@ -30,8 +30,7 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     tasks: list[Any] = []
     mapped = ray.data.Dataset.map
     monkeypatch.setattr(ray.data.Dataset, "map", lambda *a, **k: tasks.append(k) or mapped(*a, **k))
-    monkeypatch.setattr(group, "LoaderActor", _noting_feeder(tmp_path / "feeder"))
-    monkeypatch.setattr(group, "LearnerProcess", _noting_ddp(tmp_path / "ddp"))
+    monkeypatch.setattr(group, "LearnerProcess", _noting(tmp_path / "learner"))
     values = read_values(TINY, str(EXAMPLES / "distributed.yaml"))
     models = {name: parse(expert_to_policy.fn.__annotations__[name], value) for name, value in values.items()}
     expert = ExpertConfig(total_steps=2048, num_envs=16, evaluation_episodes=2, seed=0)
@@ -41,20 +40,21 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     assert [stage.name for stage in result.stages] == names
     assert result.conversion is not None and result.conversion.source == result.recording
     assert tasks, "the conversion is a map of Ray Data"
-    assert (tmp_path / "feeder").read_text().splitlines() == ["a pool of 2 to 2", "iter_batches"], "one pass over what it made"
-    ranks = [(tmp_path / f"ddp-{rank}").read_text().splitlines() for rank in range(2)]
-    assert [len(lines) for lines in ranks] == [result.training.updates] * 2, "each learner's DDP has seen each update"
+    ranks = [(tmp_path / f"learner-{rank}").read_text().splitlines() for rank in range(2)]
+    made = ["a pool of 1 to 1", "iter_batches", *["update"] * result.training.updates]
+    assert ranks == [made, made], "each learner has a pool, passes over what it makes once, and its DDP has seen each update"
 
 
-def _noting_feeder(place: Path) -> type[group.LoaderActor]:
-    """The actor that reads for the learners; the file `place` has a line for each pool and each pass over what it makes."""
+def _noting(place: Path) -> type[group.LearnerProcess]:
+    """The actor that learns; the file `place`-RANK has a line for each pool, each pass over what it makes, and each update."""
 
-    class Noting(group.LoaderActor):
-        def __init__(self, run: Any) -> None:
-            map_batches, iter_batches = ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
+    class Noting(group.LearnerProcess):
+        def learn(self, *args: Any) -> Any:
+            ddp, rank = torch.nn.parallel.DistributedDataParallel, self._rank
+            forward, map_batches, iter_batches = ddp.forward, ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
 
             def note(line: str) -> None:
-                with open(place, "a") as file:
+                with open(f"{place}-{rank}", "a") as file:
                     file.write(f"{line}\n")
 
             def mapping(*args: Any, **kwargs: Any) -> Any:
@@ -66,26 +66,12 @@ def _noting_feeder(place: Path) -> type[group.LoaderActor]:
                 note("iter_batches")
                 return iter_batches(*args, **kwargs)
 
-            ray.data.Dataset.map_batches = mapping  # type: ignore[method-assign]
-            ray.data.Dataset.iter_batches = iterating  # type: ignore[method-assign]
-            super().__init__(run)
-
-    return Noting
-
-
-def _noting_ddp(place: Path) -> type[group.LearnerProcess]:
-    """The actor that learns; each call of its DDP module adds a line to the file `place`-RANK."""
-
-    class Noting(group.LearnerProcess):
-        def learn(self, *args: Any) -> Any:
-            ddp = torch.nn.parallel.DistributedDataParallel
-            forward, file = ddp.forward, f"{place}-{self._rank}"
-
             def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
-                with open(file, "a") as lines:
-                    lines.write("forward\n")
+                note("update")
                 return forward(module, *args, **kwargs)
 
+            ray.data.Dataset.map_batches = mapping  # type: ignore[method-assign]
+            ray.data.Dataset.iter_batches = iterating  # type: ignore[method-assign]
             ddp.forward = noted  # type: ignore[method-assign]
             return super().learn(*args)
 

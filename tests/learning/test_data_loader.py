@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
 
+from offline_core.datasets.row_groups import ROW_GROUP
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
-from offline_core.learning.data_loader import DataLoader, InMemoryLoader, StreamingLoader, batches
+from offline_core.learning.data_loader import DataLoader, StreamingLoader, check_steps, read_into_memory
+from offline_core.learning.shards import ReadingOrder, Shards, batches
 from tests.learning.making import batch_of
 
 LENGTHS = [30, 1, 17, 50, 2, 3, 40, 60]
@@ -18,14 +20,35 @@ ROWS = sum(LENGTHS) + len(LENGTHS)
 STEP_ROWS = [row for row in range(ROWS) if row not in np.cumsum(np.array(LENGTHS) + 1) - 1]
 
 
-def parts(epoch: int = 0) -> Iterator[EpisodeBatch]:
-    """One episode each, in an order of the epoch's own."""
+def parts() -> Iterator[EpisodeBatch]:
+    """One episode each."""
     firsts = np.cumsum([0, *(length + 1 for length in LENGTHS[:-1])])
-    for number in np.random.default_rng(epoch).permutation(len(LENGTHS)):
+    for number in np.random.default_rng(0).permutation(len(LENGTHS)):
         yield batch_of([LENGTHS[number]], first=int(firsts[number]))
 
 
-LOADERS = {"in memory": lambda: InMemoryLoader(parts()), "streaming": lambda: StreamingLoader(parts, window_steps=64)}
+def streaming(given: Callable[[], Iterator[EpisodeBatch]] = parts, window_steps: int = 64) -> StreamingLoader:
+    """Of data without row groups."""
+    return StreamingLoader(lambda numbers: given(), lambda epoch: None, window_steps=window_steps)
+
+
+def by_row_group(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
+    """Row groups of one, two, one, two … episodes, all of which are in LENGTHS."""
+    whole = batch_of(LENGTHS) | {ROW_GROUP: np.repeat(np.array([0, 1, 1, 2, 3, 3, 4, 5], np.int32), np.array(LENGTHS) + 1)}
+    edges = [0, 1, 3, 4, 6, 7, 8]
+    for number in range(6) if numbers is None else numbers:
+        yield whole.slice(edges[number], edges[number + 1])
+
+
+def drawn(epoch: int) -> ReadingOrder:
+    return ReadingOrder(np.random.default_rng(epoch).permutation(6), 2)
+
+
+LOADERS: dict[str, Callable[[], DataLoader]] = {
+    "in memory": lambda: read_into_memory(lambda numbers: parts()),
+    "streaming": streaming,
+    "by row group": lambda: StreamingLoader(by_row_group, drawn, window_steps=1),
+}
 
 
 def order(loader: DataLoader, epoch: int, *, seed: int = 0, replacement: bool = False) -> list[list[int]]:
@@ -33,7 +56,7 @@ def order(loader: DataLoader, epoch: int, *, seed: int = 0, replacement: bool = 
     return [
         steps.columns["actions"][indices].tolist()
         for window, steps in enumerate(loader.windows(epoch))
-        for indices in batches(steps.rows, 16, seed=seed, epoch=epoch, window=window, replacement=replacement)
+        for indices in batches(steps.rows, size=16, seed=seed, epoch=epoch, window=window, replacement=replacement)
     ]
 
 
@@ -52,7 +75,7 @@ def test_order_depends_on_seed_and_epoch_alone(kind: str) -> None:
 
 
 def test_a_stream_holds_a_window_of_whole_episodes() -> None:
-    windows = list(StreamingLoader(parts, window_steps=64).windows(1))
+    windows = list(streaming().windows(1))
     assert len(windows) > 1
     assert all(64 <= len(steps) < 64 + max(LENGTHS) for steps in windows[:-1])
 
@@ -66,7 +89,7 @@ def grouped(size: int) -> Iterator[EpisodeBatch]:
 
 @pytest.mark.parametrize("window_steps", [1, 20, 64, 1000])
 def test_the_windows_of_a_stream_do_not_depend_on_the_batches_it_comes_in(window_steps: int) -> None:
-    loaders = [StreamingLoader(lambda epoch, n=n: grouped(n), window_steps=window_steps) for n in (1, 2, 3, 5, 8)]
+    loaders = [streaming(lambda n=n: grouped(n), window_steps) for n in (1, 2, 3, 5, 8)]
     found = [[steps.columns["actions"].tolist() for steps in loader.windows(0)] for loader in loaders]
     assert all(windows == found[0] for windows in found)
     assert [row for window in found[0] for row in window] == list(range(ROWS))
@@ -78,22 +101,61 @@ def test_the_windows_of_a_stream_do_not_depend_on_the_batches_it_comes_in(window
 def test_batches_without_an_episode_are_no_window() -> None:
     empty = batch_of([1]).slice(0, 0)
     given = [empty, batch_of([64]), empty, batch_of([3], first=65), empty]
-    assert [len(steps) for steps in StreamingLoader(lambda epoch: iter(given), window_steps=64).windows(0)] == [64, 3]
-    assert [len(steps) for steps in StreamingLoader(lambda epoch: iter(given[:3]), window_steps=64).windows(0)] == [64]
+    assert [len(steps) for steps in streaming(lambda: iter(given)).windows(0)] == [64, 3]
+    assert [len(steps) for steps in streaming(lambda: iter(given[:3])).windows(0)] == [64]
 
 
 def test_an_epoch_of_other_steps_than_were_counted_is_an_error() -> None:
-    for loader in (
-        lambda steps: list(StreamingLoader(parts, window_steps=64, expected_steps=steps).windows(0)),
-        lambda steps: InMemoryLoader(parts(), expected_steps=steps),
-    ):
-        loader(sum(LENGTHS))
-        with pytest.raises(DataError, match=r"gives 203 steps, and 204 when they were counted"):
-            loader(sum(LENGTHS) + 1)
+    check_steps(203, None, "data")
+    check_steps(203, 203, "data")
+    with pytest.raises(DataError, match=r"data gives 203 steps, and 204 when they were counted"):
+        check_steps(203, 204, "data")
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_learners_have_each_episode_of_a_window_once(resident: bool, world: int) -> None:
+    """A learner without one has one that stands in, which holds no steps to learn from."""
+    found = []
+    for rank in range(world):
+        shards = Shards(8, rank, world)
+        loader: DataLoader = StreamingLoader(by_row_group, drawn, shards, window_steps=1)
+        if resident:
+            loader = read_into_memory(by_row_group, ReadingOrder.stored(6), shards)
+        found.append([steps.columns["actions"][steps.rows].tolist() for steps in loader.windows(0)])
+        assert all(len(steps.first) for steps in loader.windows(0))
+    assert sorted(row for of_learner in found for window in of_learner for row in window) == STEP_ROWS
+    alone: DataLoader = StreamingLoader(by_row_group, drawn, Shards(8), window_steps=1)
+    if resident:
+        alone = read_into_memory(by_row_group, ReadingOrder.stored(6), Shards(8))
+    together = [[row for each in windows for row in each] for windows in zip(*found, strict=True)]
+    assert together == [steps.columns["actions"][steps.rows].tolist() for steps in alone.windows(0)], "in reading order"
+
+
+def test_a_stream_goes_on_from_a_window_without_reading_those_before() -> None:
+    read: list[int] = []
+
+    def noted(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
+        read.extend(numbers or ())
+        return by_row_group(numbers)
+
+    whole = [steps.columns["actions"].tolist() for steps in StreamingLoader(by_row_group, drawn, window_steps=1).windows(3)]
+    rest = [steps.columns["actions"].tolist() for steps in StreamingLoader(noted, drawn, window_steps=1).windows(3, 1)]
+    assert rest == whole[1:] and read == drawn(3).numbers[2:].tolist()
+
+
+def test_a_window_that_a_prelearner_left_empty() -> None:
+    """Another window's episode stands in; and nothing is learned from the window."""
+
+    def filtered(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
+        return (batch for batch in by_row_group(numbers) if batch[ROW_GROUP][0] not in (2, 3))
+
+    loader = StreamingLoader(filtered, lambda epoch: ReadingOrder(np.arange(6), 2), Shards(8), window_steps=1)
+    assert [len(steps) for steps in loader.windows(0)] == [30 + 1 + 17, 0, 40 + 60]
 
 
 def test_with_replacement_an_epoch_is_as_long_and_has_some_steps_twice() -> None:
-    seen = [step for batch in order(InMemoryLoader(parts()), 0, replacement=True) for step in batch]
+    seen = [step for batch in order(LOADERS["in memory"](), 0, replacement=True) for step in batch]
     assert len(seen) == len(STEP_ROWS) and set(seen) < set(STEP_ROWS)
 
 
@@ -101,18 +163,18 @@ def test_nothing_to_learn_from() -> None:
     empty = batch_of([1]).slice(0, 0)
     for nothing in ([], [empty]):
         with pytest.raises(EmptyDatasetError):
-            InMemoryLoader(nothing)
+            read_into_memory(lambda numbers, nothing=nothing: iter(nothing))
         with pytest.raises(EmptyDatasetError):
-            list(StreamingLoader(lambda epoch, nothing=nothing: iter(nothing), window_steps=64).windows(0))
+            list(streaming(lambda nothing=nothing: iter(nothing)).windows(0))
 
 
 def test_an_error_of_reading_comes_through_a_stream() -> None:
-    def broken(epoch: int) -> Iterator[EpisodeBatch]:
+    def broken() -> Iterator[EpisodeBatch]:
         yield batch_of([100])
         yield batch_of([1])
         raise OSError("gone")
 
-    windows = StreamingLoader(broken, window_steps=64).windows(0)
+    windows = streaming(broken).windows(0)
     assert len(next(windows)) == 100
     with pytest.raises(OSError, match="gone"):
         next(windows)
@@ -120,6 +182,6 @@ def test_an_error_of_reading_comes_through_a_stream() -> None:
 
 def test_batches_are_views_of_one_permutation() -> None:
     indices = torch.arange(100, 150)
-    found = batches(indices, 20, seed=0, epoch=0, window=0, replacement=False)
+    found = batches(indices, size=20, seed=0, epoch=0, window=0)
     assert [len(batch) for batch in found] == [20, 20, 10]
     assert sorted(torch.cat(found).tolist()) == indices.tolist()

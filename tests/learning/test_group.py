@@ -21,9 +21,9 @@ import torch
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
-from offline_core.learning import group
+from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.group import LoaderActor, SharedLoader
+from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
@@ -63,16 +63,33 @@ def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> Trai
 BUFFER = {"capacity_steps": 450, "read_episodes": 3, "sampling": "prioritized"}
 
 
+STREAM = {"resident_bytes": 0, "window_steps": 600}
+
+
 @pytest.mark.parametrize(
-    "data",
+    ("learners", "data", "more"),
     [
-        pytest.param({}, id="in memory", marks=pytest.mark.slow),
-        pytest.param({"resident_bytes": 0, "window_steps": 600}, id="streaming"),
-        pytest.param({"buffer": BUFFER}, id="buffer", marks=pytest.mark.slow),
+        pytest.param(2, STREAM, {"network": {"hidden_sizes": [16], "normalize_observations": True}}, id="streaming"),
+        pytest.param(3, {}, {}, id="in memory", marks=pytest.mark.slow),
+        pytest.param(2, {"buffer": BUFFER}, {}, id="buffer", marks=pytest.mark.slow),
+        pytest.param(2, STREAM | {"prelearners": 2, "cpus_per_prelearner": 0.2}, {}, id="pools", marks=pytest.mark.slow),
+        pytest.param(
+            3,
+            STREAM,
+            {"network": {"hidden_sizes": [8], "recurrent": "gru"}, "sequences": {"steps": 10}},
+            id="sequences",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            3, {}, {"optimizer": SETTINGS["optimizer"] | {"batch_size": 2, "max_updates": 30}}, id="few", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_two_learners_learn_what_one_learns(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
-    alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data) for n in (0, 2))
+def test_several_learners_learn_what_one_learns(
+    tmp_path: Path, dataset: str, learners: int, data: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Also where a batch has fewer steps than there are learners."""
+    alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data, **more) for n in (0, learners))
     assert alone.updates == two.updates
     for result in (alone, two):
         assert re.match(r"Read and laid out [\d,]+ steps/s .*; Learned [\d,]+ steps/s", result.bottleneck)
@@ -181,58 +198,35 @@ def run_of(dataset: str, *, streamed: bool = True, **settings: Any) -> Run:
     return Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "", streamed=streamed)
 
 
-def test_a_feeder_gives_a_learner_that_starts_again_the_same_chunks(dataset: str) -> None:
-    """Windows of a stream, asked for by two learners one apart, then anew from the start and from the middle."""
-    run = run_of(dataset)
-
-    def read(feeder: LoaderActor, *asked: tuple[int, int]) -> list[Any]:
-        found = [feeder.window(*place) for place in asked]
-        return [None if one is None else ray.get(one.steps)["obs"].tobytes() for one in found]
-
-    whole = [steps.columns["obs"].numpy().tobytes() for epoch in (0, 1) for steps in loader_of(run).windows(epoch)]
-    count = len(whole) // 2
-    assert count > 3
-    feeder = LoaderActor(run)
-    places = [(epoch, number) for epoch in (0, 1) for number in range(count)]
-    apart = [place for pair in zip(places, [places[0], *places], strict=False) for place in pair]
-    assert read(feeder, *apart) == [whole[places.index(place)] for place in apart]
-    assert read(feeder, (1, count), (0, count)) == [None, None]
-    assert read(feeder, *places[:3]) == whole[:3], "anew from the start"
-    assert read(feeder, *places[:2]) == whole[:2], "and again"
-    assert read(LoaderActor(run), (1, 2), (1, 3)) == whole[count + 2 : count + 4], "from the middle"
-
-
-def test_a_feeder_that_failed_does_not_say_that_the_epoch_is_over(dataset: str) -> None:
-    """Learners that start again ask for the window that was not there."""
-    run = run_of(dataset)
-    feeder = LoaderActor(run)
-    feeder._loader = loader = loader_of(run)
-    whole, away = loader.windows, [True]
-
-    def failing(epoch: int, first: int = 0) -> Iterator[Any]:
-        for number, steps in enumerate(whole(epoch, first), first):
-            if number == 2 and away[0]:
-                raise RuntimeError("the disk is away")
-            yield steps
-
-    loader.windows = failing  # type: ignore[method-assign]
-    assert feeder.window(0, 0) and feeder.window(0, 1)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="the disk is away"):
-            feeder.window(0, 2)
-        assert feeder.window(0, 1), "from where a learner would go on"
-    away[0] = False
-    assert feeder.window(0, 2)
+def batches_of(run: Run, world: int, monkeypatch: pytest.MonkeyPatch) -> list[list[list[float]]]:
+    """The observations of each global batch of two epochs, as so many learners have them."""
+    learners = [Learner(run.algorithm(), run.config, total_steps=0) for _ in range(world)]
+    loaders = [loader_of(run, rank=rank, world=world) for rank in range(world)]
+    found = []
+    for epoch in range(2):
+        for window, steps in enumerate(zip(*(loader.windows(epoch) for loader in loaders), strict=True)):
+            assert len({each.shards for each in steps}) == 1
+            counts = sum(torch.bincount(each.shard_of(each.rows), minlength=each.shards) for each in steps)
+            monkeypatch.setattr(
+                learner, "summed", lambda values, counts=counts: counts if values.shape == counts.shape else values
+            )
+            parts = []
+            for each, mine in zip(learners, steps, strict=True):
+                each._steps = mine
+                parts.append([mine.columns["obs"][batch.indices] for _, batch in each.batches(epoch, window)])
+            found += [sorted(torch.cat(batch).tolist()) for batch in zip(*parts, strict=True)]
+    return found
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_learners_know_how_fast_their_feeder_reads(dataset: str, streamed: bool) -> None:
-    feeder = LoaderActor(run_of(dataset, streamed=streamed))
-    actor = SimpleNamespace(window=SimpleNamespace(remote=lambda *place: ray.put(feeder.window(*place))))
-    loader = SharedLoader(actor, "window")
-    assert sum(map(len, loader.windows(0))) == 2_000
-    assert loader.resident == (not streamed)
-    assert loader.read.steps == 2_000 and loader.read.bytes > 2_000 * 4 * 4 and loader.read.seconds > 0
+def test_the_batches_are_the_same_for_any_number_of_learners(
+    dataset: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(dataset, streamed=streamed)
+    alone = batches_of(run, 1, monkeypatch)
+    assert sum(map(len, alone)) == 4_000 and len(alone) > 2 * 2_000 // 129
+    for world in (2, 3, 4, 8):
+        assert batches_of(run, world, monkeypatch) == alone
 
 
 def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) -> None:
@@ -248,16 +242,10 @@ def test_too_many_deaths_end_the_run(tmp_path: Path, dataset: str, monkeypatch: 
     """That a real one leaves its state, and that learners start again, is shown by the slow test of a learner that dies."""
     attempts: list[Any] = []
 
-    class Reads:
-        def __init__(self, run: Run) -> None: ...
-
-        def window(self, epoch: int, number: int) -> None: ...
-
     def lost(*_: Any, **__: Any) -> None:
         attempts.append(None)
         raise ray.exceptions.RayActorError if len(attempts) < 3 else TimeoutError("not placed")
 
-    monkeypatch.setattr(group, "LoaderActor", Reads)
     monkeypatch.setattr(group, "_learned", lost)
     run = run_of(dataset, compute={"learners": 1, "cpus_per_learner": 0.5, "max_failures": 2})
     with pytest.raises(LearnersLostError, match=r"more than 2 times; the last time: not placed.*resume from") as raised:

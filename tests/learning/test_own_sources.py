@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import ray
 from ray import cloudpickle
 
 from offline_core.datasets.dataset import open_dataset
@@ -26,7 +26,6 @@ from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.group import LoaderActor
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
@@ -141,14 +140,17 @@ def test_connectors_run_on_what_own_code_makes(text: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])
-def test_the_reader_of_several_learners_sees_the_same(text: str, tmp_path: Path, data: DataConfig) -> None:
-    """It is an actor in another process, to which the run is sent."""
-    run = make_run(training(data), text, str(tmp_path), None)
-    feeder = LoaderActor(cloudpickle.loads(cloudpickle.dumps(run)))
-    window = feeder.window(0, 0)
-    assert window is not None and window.resident and feeder.window(0, 1) is None
-    [alone] = loader_of(run).windows(0)
-    assert ray.get(window.steps)["obs"].tolist() == alone.columns["obs"].tolist()
+@pytest.mark.parametrize("streamed", [False, True])
+def test_each_of_several_learners_keeps_its_share(text: str, tmp_path: Path, data: DataConfig, streamed: bool) -> None:
+    """They are actors in other processes, to which the run is sent; each reads all, window after window."""
+    run = make_run(training(data.model_copy(update={"window_steps": 30})), text, str(tmp_path), None)
+    sent = replace(cloudpickle.loads(cloudpickle.dumps(run)), streamed=streamed)
+    alone, *shares = (
+        [steps.columns["obs"][steps.rows, 0].tolist() for steps in loader_of(sent, rank=rank, world=world).windows(0)]
+        for world, rank in ((1, 0), (2, 0), (2, 1))
+    )
+    assert [first + second for first, second in zip(*shares, strict=True)] == alone
+    assert len(alone) == (1 if not streamed or len(alone[0]) < 30 else 4)
 
 
 @pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])

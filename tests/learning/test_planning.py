@@ -57,7 +57,11 @@ def test_little_data_and_a_small_network_stay_in_one_process() -> None:
 
 
 def test_an_expensive_prelearner_gets_a_pool() -> None:
-    assert chosen(read_seconds_per_step=5e-3) == (2, 0), "three would leave no CPU for reading, four are not there"
+    costs = replace(SMALL, read_seconds_per_step=5e-3)
+    alone = parse(TrainingConfig, {"compute": {"learners": 0}})
+    found = costs.best(choices(alone, {"CPU": 4}))
+    assert found == (2, 0), "three would leave no CPU for reading, four are not there"
+    assert chosen(read_seconds_per_step=5e-3) == (0, 4), "learners read for themselves"
 
 
 def test_a_large_network_gets_learners() -> None:
@@ -65,8 +69,9 @@ def test_a_large_network_gets_learners() -> None:
 
 
 def test_a_stream_is_read_beside_the_learner() -> None:
-    """Ten seconds of each an epoch: side by side already in one process, so a pool has nothing to add."""
-    assert chosen(streamed=True, read_seconds_per_step=1e-4, update_seconds=0.1, epochs=5) == (0, 0)
+    """Ten seconds of each an epoch: side by side already in one process, so a pool has nothing to add, and learners would
+    halve what two cores do already."""
+    assert chosen(streamed=True, read_seconds_per_step=1e-4, update_seconds=0.1, epochs=5, cores=2) == (0, 0)
 
 
 def test_what_is_fixed_stays_and_what_does_not_fit_is_left_out() -> None:
@@ -144,7 +149,7 @@ def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: An
 def test_rows_that_only_own_code_understands_are_measured_as_they_are_read() -> None:
     """Whatever their columns are called."""
     rows = pa.table({"item": ["a", "b", "c"], "eps_id": ["1", "2", "1"]})
-    parts = {cuts: [part.num_rows for part in SampleRows(cuts=cuts).tables(lambda: [rows])] for cuts in (True, False)}
+    parts = {cuts: [part.num_rows for part in SampleRows(cuts=cuts).tables(lambda _: [rows])] for cuts in (True, False)}
     assert parts == {True: [1, 2], False: [3]}
 
 

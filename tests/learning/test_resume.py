@@ -16,7 +16,7 @@ from torch import Tensor
 
 from offline_core.errors import StorageError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.learner import Learner
+from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.state import States
@@ -75,10 +75,10 @@ def interrupted(dataset: str, output: Path, settings: dict[str, Any], *, at: int
 def _train_until(patch: pytest.MonkeyPatch, at: int, end: Callable[[], None]) -> None:
     update = Learner.update
 
-    def until(learner: Learner, indices: Tensor) -> bool:
+    def until(learner: Learner, indices: Tensor, of: Batched) -> bool:
         if learner.updates == at:
             end()
-        return update(learner, indices)
+        return update(learner, indices, of)
 
     patch.setattr(Learner, "update", until)
 

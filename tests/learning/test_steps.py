@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,11 +77,3 @@ def test_the_first_sequence_of_each_episode_is_shorter_by_the_phase() -> None:
         [5, 6],
         [8, 9],
     ]
-
-
-@pytest.mark.parametrize("lengths", [[3, 2], [1]])
-def test_there_and_back(lengths: list[int]) -> None:
-    batch = batch_of(lengths)
-    back = Steps.of(batch).to_batch()
-    assert back.has_last and back.offsets.tolist() == batch.offsets.tolist()
-    assert all(np.shares_memory(back[name], column) for name, column in batch.columns.items())

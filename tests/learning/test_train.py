@@ -327,9 +327,9 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
 
     learners: list[Learner] = []
 
-    def update(learner: Learner, indices: torch.Tensor) -> bool:
+    def update(learner: Learner, *batch: Any) -> bool:
         learners[:] = [learner]
-        finite = real(learner, indices)
+        finite = real(learner, *batch)
         return finite and learner.updates < 15
 
     real = Learner.update

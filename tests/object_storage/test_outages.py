@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,10 +84,10 @@ def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
     data, output = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, environment=None), f"{bucket}/run"
     update = Learner.update
 
-    def until_ended(learner: Learner, units: object) -> bool:
+    def until_ended(learner: Learner, *batch: Any) -> bool:
         if learner.updates == 24:
             raise KeyboardInterrupt
-        return update(learner, units)  # type: ignore[arg-type]
+        return update(learner, *batch)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Learner, "update", until_ended)
@@ -101,7 +102,7 @@ def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
     proxied.plan = no_faults
     assert states.sizes() == before
     learned: list[int] = []
-    monkeypatch.setattr(Learner, "update", lambda learner, units: learned.append(learner.updates) or update(learner, units))
+    monkeypatch.setattr(Learner, "update", lambda learner, *batch: learned.append(learner.updates) or update(learner, *batch))
     again = train_policy(config, dataset=data, output=output)
     assert learned[0] == 21, "from the newest state"
     assert again.losses == train_policy(config, dataset=data, output=str(tmp_path / "whole")).losses

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.learning.steps import Batch, BatchSpec, Steps
+from offline_core.learning.together import is_alone, summed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import Config
@@ -70,6 +71,8 @@ class Algorithm(nn.Module):
     policy: Policy
     updates: int = 0
     """Updates so far."""
+    counts: bool = True
+    """This learner's batch is its share of the global one. False: it has no share, and the batch stands in."""
     sequence_steps: int | None = None
     """It learns from sequences of so many steps, which are cut elsewhere in each epoch. None: as the network remembers."""
 
@@ -122,6 +125,13 @@ class Algorithm(nn.Module):
         """
         raise NotImplementedError
 
+    def mean_of_all(self, values: Tensor) -> Tensor:
+        """Return the mean, over the batches of all learners while they learn; without gradients then."""
+        if is_alone() or not torch.is_grad_enabled():
+            return values.mean()
+        sums = summed(torch.stack([values.detach().sum(), values.new_tensor(float(values.numel()))]) * self.counts)
+        return sums[0] / sums[1]
+
     def after_update(self, means: dict[str, Tensor]) -> None:
         """Update target networks and running means; `means` are those of the metrics, over the batches of all learners."""
 
@@ -133,15 +143,6 @@ class Algorithm(nn.Module):
 def network_of(parameter: str) -> str:
     """Return the name of the network that a parameter of an algorithm belongs to: policy, value, critics, …"""
     return "value" if parameter.startswith("policy.value") else parameter.partition(".")[0]
-
-
-def mean_of_all(values: Tensor) -> Tensor:
-    """Return the mean, over the batches of all learners while they learn."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized() and torch.is_grad_enabled()):
-        return values.mean()
-    sums = torch.stack([values.detach().sum(), values.new_tensor(float(values.numel()))])
-    torch.distributed.all_reduce(sums)
-    return sums[0] / sums[1]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.algorithms.weights import advantage_weights, weight_metrics
 from offline_core.learning.returns import discounted_sums, steps_left, value_targets
 from offline_core.learning.steps import Batch, BatchSpec, Steps
+from offline_core.learning.together import summed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
@@ -65,11 +66,13 @@ class MARWIL(Algorithm):
         if starting or not self.refresh_rows(steps, spec):  # else the learner refreshes before the first update
             self.refresh(steps, spec)
         if starting:
-            rows = steps.rows[:: 1 + len(steps) * observations_a_sequence(spec) // ROWS_AT_A_TIME]
+            rows = steps.sample(ROWS_AT_A_TIME // observations_a_sequence(spec))
             targets = steps.columns[VALUE_TARGETS][rows]
             errors = targets - values_of(self.policy, steps, rows, spec)
-            self.normalizer.copy_(errors.square().mean().where(self.normalizer.isnan(), self.normalizer))
-            variance = targets.var(correction=0)
+            sums = [torch.ones_like(targets), errors.square(), targets, targets.square()]
+            number, squares, values, squared_values = summed(torch.stack([each.double().sum() for each in sums])).unbind()
+            self.normalizer.copy_((squares / number).where(self.normalizer.isnan(), self.normalizer))
+            variance = (squared_values / number - (values / number).square()).clamp(min=0)
             self.value_variance.copy_(variance.where(variance > 0, 1.0).where(self.value_variance.isnan(), self.value_variance))
 
     def refresh(self, steps: Steps, spec: BatchSpec) -> None:

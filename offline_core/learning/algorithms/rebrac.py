@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from offline_core.episodes import columns
-from offline_core.learning.algorithms.algorithm import mean_of_all
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_config import ReBRACConfig
 from offline_core.learning.returns import HAS_NEW_ACTIONS, NEW_ACTIONS, steps_left
@@ -39,5 +38,5 @@ class ReBRAC(TD3):
         distance = self.head.scaled(actions) - self.head.scaled(batch[columns.ACTIONS])
         values = q.min(dim=0).values
         if self.config.normalize_values:
-            values = values / mean_of_all(values.detach().abs()).clamp(min=1e-8)
+            values = values / self.mean_of_all(values.detach().abs()).clamp(min=1e-8)
         return self.config.policy_penalty * distance.square().sum(dim=1) - values

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from offline_core.episodes import columns
-from offline_core.learning.algorithms.algorithm import mean_of_all
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_config import TD3BCConfig
 from offline_core.learning.steps import Batch
@@ -19,5 +18,5 @@ class TD3BC(TD3):
 
     def policy_loss(self, q: Tensor, actions: Tensor, batch: Batch) -> Tensor:
         distance = self.head.scaled(actions) - self.head.scaled(batch[columns.ACTIONS])
-        weight = self.config.alpha / mean_of_all(q[0].detach().abs()).clamp(min=1e-8)
+        weight = self.config.alpha / self.mean_of_all(q[0].detach().abs()).clamp(min=1e-8)
         return distance.square().mean(dim=1) - weight * q[0]

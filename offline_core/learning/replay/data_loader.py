@@ -38,6 +38,8 @@ class ReplayLoader:
     """
 
     resident = False
+    expected_steps: int | None = None
+    """Not of the windows: a step is in several of them."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class ReplayLoader:
         forgets = config.buffer_class is None  # it holds nothing that was read more than its capacity ago
         self._epochs_held = math.ceil(config.capacity_steps / expected_steps) if forgets and expected_steps else None
         self._first_steps = optimizer.batch_size
-        self._where = where
+        self.where = where
         self._expected_steps = expected_steps
         self._held: tuple[int, EpisodeBatch | None] | None = None
         """(epoch, what the buffer held at its end)."""
@@ -71,10 +73,10 @@ class ReplayLoader:
             held = content
             if number or self._is_filled(held):
                 if number >= first:
-                    yield Steps.of(joined([held], self._where))
+                    yield Steps.of(joined([held], self.where))
                 number += 1
         if held is None or (not number and not first):
-            yield Steps.of(joined([] if held is None else [held], self._where))  # all there is; nothing is an error
+            yield Steps.of(joined([] if held is None else [held], self.where))  # all there is; nothing is an error
         self._held = (epoch, held)
 
     def _is_filled(self, held: EpisodeBatch) -> bool:
@@ -97,12 +99,12 @@ class ReplayLoader:
         found, following = 0, epoch * _FIRST_OF_EPOCH
         for read in windows(self.read.timed(self._batches(epoch)), self._read_episodes, of_episodes=True):
             if any(batch.rows for batch in read):
-                new = joined(read, self._where)
+                new = joined(read, self.where)
                 held = self._added(held, new, following)
                 found += len(new)
                 following += new.rows
                 yield held
-        check_steps(found, self._expected_steps, self._where)
+        check_steps(found, self._expected_steps, self.where)
 
     def _added(self, held: EpisodeBatch | None, new: EpisodeBatch, following: int) -> EpisodeBatch:
         """The buffer with these episodes, without those that leave it; the first of their rows has the number `following`."""

@@ -1,0 +1,29 @@
+"""Sums over all learners of a run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def is_alone() -> bool:
+    """Whether this process has no other learners beside it."""
+    return not (torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def summed(values: Tensor) -> Tensor:
+    """Return the sum of this tensor over all learners, which call this in the same order; alone, the tensor itself."""
+    if is_alone():
+        return values
+    values = values.clone()
+    torch.distributed.all_reduce(values)
+    return values
+
+
+def gathered(values: Tensor) -> Tensor:
+    """Return this tensor of all learners, (learners, …); alone, (1, …)."""
+    if is_alone():
+        return values[None]
+    found = [torch.empty_like(values) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(found, values)
+    return torch.stack(found)
