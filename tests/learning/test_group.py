@@ -56,7 +56,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> TrainingResult:
-    compute = {"learners": learners, "cpus_per_learner": 0.5, "max_failures": settings.pop("max_failures", 3)}
+    compute = {
+        "learners": learners,
+        "cpus_per_learner": settings.pop("cpus_per_learner", 0.5),
+        "max_failures": settings.pop("max_failures", 3),
+    }
     return train_policy(parse(TrainingConfig, SETTINGS | settings | {"compute": compute}), dataset=dataset, output=str(output))
 
 
@@ -64,6 +68,7 @@ BUFFER = {"capacity_steps": 450, "read_episodes": 3, "sampling": "prioritized"}
 
 
 STREAM = {"resident_bytes": 0, "window_steps": 600}
+POOLS = STREAM | {"prelearners": 2, "cpus_per_prelearner": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ STREAM = {"resident_bytes": 0, "window_steps": 600}
         pytest.param(2, STREAM, {"network": {"hidden_sizes": [16], "normalize_observations": True}}, id="streaming"),
         pytest.param(3, {}, {}, id="in memory", marks=pytest.mark.slow),
         pytest.param(2, {"buffer": BUFFER}, {}, id="buffer", marks=pytest.mark.slow),
-        pytest.param(2, STREAM | {"prelearners": 2, "cpus_per_prelearner": 0.2}, {}, id="pools", marks=pytest.mark.slow),
+        pytest.param(2, POOLS, {"cpus_per_learner": 0.2}, id="pools", marks=pytest.mark.slow),
         pytest.param(
             3,
             STREAM,
@@ -96,7 +101,7 @@ def test_several_learners_learn_what_one_learns(
     np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-6)
     weights = [load_policy(result.last_checkpoint).state_dict() for result in (alone, two)]
     for name, tensor in weights[0].items():
-        np.testing.assert_allclose(tensor, weights[1][name], atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(tensor, weights[1][name], atol=2e-5, err_msg=name)
 
 
 def test_learners_go_on_from_what_the_first_one_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
