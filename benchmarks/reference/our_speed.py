@@ -18,8 +18,8 @@ import torch
 
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import batches
 from offline_core.learning.learner import Learner
+from offline_core.learning.shards import batches
 from offline_core.learning.steps import Steps
 from offline_core.runtime.config import parse
 

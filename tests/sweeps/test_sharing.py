@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from offline_core.datasets.row_groups import ROW_GROUP
 from offline_core.episodes import Episode
 from offline_core.learning import run as run_module
 from offline_core.learning.algorithms.registry import algorithm_configs
@@ -104,7 +105,7 @@ def test_what_is_shared_is_let_go_with_the_last_run(tmp_path: Path, discrete: st
     assert [is_shared(run) for run in (bc, marwil, dqn, own)] == [True, True, True, False]
     shared = SharedColumns([bc, bc, marwil, own, own], in_store=False)
     first, second = shared.take(bc), shared.take(bc)
-    assert first is second and {*first.columns} == {"obs", "actions"}
+    assert first is second and {*first.columns} == {"obs", "actions", ROW_GROUP}
     assert shared._found == {} and shared.take(marwil) is None and shared.take(own) is None
 
 
