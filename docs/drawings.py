@@ -188,7 +188,7 @@ def layers() -> Picture:
     columns = [
         (190, "read", "Ray Data tasks", "data.row_groups_per_read"),
         (410, "prelearner", "decode, check, lay out", "data.prelearners"),
-        (630, "learner", "Torch, DDP", "compute.learners"),
+        (630, "learner", "Torch", "compute.learners"),
     ]
     for x, name, what, knob in columns:
         p.box(x + 14, 40, 160, 74, "", "work")

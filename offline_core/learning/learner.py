@@ -47,7 +47,7 @@ class Batched(NamedTuple):
 class Learner:
     """Updates an algorithm's networks in this process.
 
-    Of several learners each has steps of its own shards, and so its share of every global batch. They average gradients and
+    Of several learners each has steps of its own shards, and so its share of every global batch. They sum gradients and
     metrics over all of it. So the updates are the same for any number of learners, but for the last bits.
 
     Arguments:
@@ -75,12 +75,10 @@ class Learner:
         self._autocast = config.compute.bfloat16 and self.device.type != "cpu"
         self._products = bfloat16_products if config.compute.bfloat16 and not self._autocast else contextlib.nullcontext
         self._forward: Any = self.algorithm
-        if world > 1:
-            self._forward = torch.nn.parallel.DistributedDataParallel(
-                self._forward, broadcast_buffers=False, find_unused_parameters=algorithm.skips_networks
-            )
         if config.compute.compile:
             self._forward = torch.compile(self._forward)
+        for tensor in self.algorithm.state_dict().values() if world > 1 else ():
+            torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
         self.optimizer = Adam(parameter_groups(algorithm, config.optimizer), fused=True)
@@ -206,13 +204,13 @@ class Learner:
                 share = importance[self.rank :: self.world]
                 weights, means_by = weights * share, share / importance.sum()
             loss = (output.loss * weights).sum()
-            (loss * self.world).backward()  # DDP averages what should be a sum over the shares
-        metrics = {"loss": output.loss, **output.metrics}
+            loss.backward()
+        metrics = {name: value.detach() for name, value in {"loss": output.loss, **output.metrics}.items()}
         if self._refresh_interval:
-            metrics["targets_age_updates"] = torch.full_like(output.loss, self._targets_age_updates)
+            metrics["targets_age_updates"] = torch.full_like(metrics["loss"], self._targets_age_updates)
+        means = self._reduced(metrics, means_by)
         if self._max_gradient_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
-            metrics["gradient_norm"] = norm.expand_as(output.loss)
+            means["gradient_norm"] = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
         updates = self._optimizer_config.max_updates
         done = self.steps / max(1, self._total_steps) if updates is None else self.updates / updates
         for group in self.optimizer.param_groups:
@@ -223,7 +221,7 @@ class Learner:
         self.updates += 1
         self.algorithm.updates = self.updates
         self.steps += total
-        return self._accumulate({name: value.detach() for name, value in metrics.items()}, means_by)
+        return self._accumulate(means)
 
     def _seed_draws(self, *what: str | int) -> None:
         """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
@@ -243,18 +241,27 @@ class Learner:
         """Return this learner's share of the last batch, flat."""
         return self._batch
 
-    def _accumulate(self, metrics: dict[str, Tensor], weights: Tensor) -> bool:
-        averaged = tuple(name for name in metrics if name[-4:] not in _EXTREMES)
-        packed = summed(torch.stack([metrics[name] for name in averaged]) @ weights)
-        means = dict(zip(averaged, packed.unbind(), strict=True))
+    def _reduced(self, metrics: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
+        """Sum the gradients of all learners, in place, and return the means of the metrics, in one exchange."""
+        names = [name for name in metrics if name[-4:] not in _EXTREMES]
+        packed = torch.stack([metrics[name] for name in names]) @ weights
+        if self.world > 1:
+            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+            sums = summed(torch.cat([*(gradient.flatten() for gradient in gradients), packed]))
+            *found, packed = sums.split([*(gradient.numel() for gradient in gradients), len(packed)])
+            shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
+            torch._foreach_copy_(gradients, shaped)
+        for name in metrics.keys() - names:
+            extreme, none = _EXTREMES[name[-4:]]
+            found_so_far = self._extremes.get(name, packed.new_full((1,), none))
+            self._extremes[name] = extreme(torch.cat([found_so_far, metrics[name].where(weights > 0, none)]), 0, keepdim=True)
+        return dict(zip(names, packed.unbind(), strict=True))
+
+    def _accumulate(self, means: dict[str, Tensor]) -> bool:
         self.algorithm.after_update(means)
-        so_far, updates = self._sums.get(averaged, (torch.zeros_like(packed), 0))
-        self._sums[averaged] = packed + so_far, updates + 1
-        for name, value in metrics.items():
-            if name[-4:] in _EXTREMES:
-                extreme, none = _EXTREMES[name[-4:]]
-                found = self._extremes.get(name, value.new_full((1,), none))
-                self._extremes[name] = extreme(torch.cat([found, value.where(weights > 0, none)]), 0, keepdim=True)
+        packed, names = torch.stack([*means.values()]), tuple(means)
+        so_far, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
+        self._sums[names] = packed + so_far, updates + 1
         return self.device.type != "cpu" or bool(means["loss"].isfinite())  # a GPU would wait; `take_metrics` tells later
 
     def take_metrics(self) -> dict[str, float]:

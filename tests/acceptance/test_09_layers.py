@@ -98,7 +98,7 @@ def test_09_prelearners_take_cpus_and_gpus_each(recording: str, tmp_path: Path, 
 
 @pytest.mark.slow  # two learners learn what one learns in tests/learning/test_group.py
 def test_09_no_learner_and_one_learn_the_same(recording: str, tmp_path: Path) -> None:
-    """In this process, and in one that Ray starts; that N do, by DDP, is proven in `tests/learning/test_group.py`."""
+    """In this process, and in one that Ray starts; that N do together is proven in `tests/learning/test_group.py`."""
     none = train(recording, tmp_path / "none")
     one = train(recording, tmp_path / "one", compute={"learners": 1, "cpus_per_learner": 0.5})
     assert none.updates == one.updates > 4

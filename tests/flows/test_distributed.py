@@ -1,4 +1,4 @@
-"""The chain of examples/distributed.yaml: Ray Data, its pool of actors and the learners' DDP are seen at work."""
+"""The chain of examples/distributed.yaml: Ray Data, its pool of actors and the learners' exchange are seen at work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monk
     assert tasks, "the conversion is a map of Ray Data"
     ranks = [(tmp_path / f"learner-{rank}").read_text().splitlines() for rank in range(2)]
     made = ["a pool of 1 to 1", "iter_batches", *["update"] * result.training.updates]
-    assert ranks == [made, made], "each learner has a pool, passes over what it makes once, and its DDP has seen each update"
+    assert ranks == [made, made], "a pool each, one pass over what it makes, an exchange in each update"
 
 
 def _noting(place: Path) -> type[group.LearnerProcess]:
@@ -50,8 +50,8 @@ def _noting(place: Path) -> type[group.LearnerProcess]:
 
     class Noting(group.LearnerProcess):
         def learn(self, *args: Any) -> Any:
-            ddp, rank = torch.nn.parallel.DistributedDataParallel, self._rank
-            forward, map_batches, iter_batches = ddp.forward, ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
+            rank, all_reduce = self._rank, torch.distributed.all_reduce
+            map_batches, iter_batches = ray.data.Dataset.map_batches, ray.data.Dataset.iter_batches
 
             def note(line: str) -> None:
                 with open(f"{place}-{rank}", "a") as file:
@@ -66,13 +66,14 @@ def _noting(place: Path) -> type[group.LearnerProcess]:
                 note("iter_batches")
                 return iter_batches(*args, **kwargs)
 
-            def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
-                note("update")
-                return forward(module, *args, **kwargs)
+            def noted(values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+                if values.is_floating_point() and values.ndim:
+                    note("update")  # gradients and metrics
+                return all_reduce(values, *args, **kwargs)
 
             ray.data.Dataset.map_batches = mapping  # type: ignore[method-assign]
             ray.data.Dataset.iter_batches = iterating  # type: ignore[method-assign]
-            ddp.forward = noted  # type: ignore[method-assign]
+            torch.distributed.all_reduce = noted
             return super().learn(*args)
 
     return Noting

@@ -125,7 +125,7 @@ def test_values_and_inputs_are_the_same_together_and_apart(
 
 @pytest.mark.parametrize("network", [{}, {"frames": 3}, {"recurrent": "lstm"}, {"recurrent": "gru"}, {"squash": True}], ids=str)
 def test_every_weight_gets_a_gradient(network: dict[str, Any]) -> None:
-    """DDP complains in the second update of what the first left without one."""
+    """What has none is never learned."""
     space = spaces.Dict(eye=spaces.Box(0, 255, (8, 9, 3), np.uint8), at=VECTOR)
     policy = Policy(space, ACTIONS[-1], NetworkConfig(**network))
     seen = as_tensors(observed(space, 4, *([3] if policy.network.remembers else [])))

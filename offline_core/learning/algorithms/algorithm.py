@@ -64,9 +64,6 @@ class Algorithm(nn.Module):
     """Its `LossOutput`s have errors."""
     config_class: ClassVar[type[Config]] = Config
 
-    skips_networks: ClassVar[bool] = False
-    """Some updates leave networks as they are."""
-
     config: Any
     policy: Policy
     updates: int = 0

@@ -25,7 +25,6 @@ class TD3(ActorCritic):
     The policy and all targets change in one of `policy_interval_updates` updates. Draws from Torch's global generator.
     """
 
-    skips_networks = True
     config_class = TD3Config
     config: TD3Config
 

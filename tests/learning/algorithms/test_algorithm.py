@@ -52,7 +52,7 @@ def trained(algorithm: Any) -> list[torch.nn.Parameter]:
 @pytest.mark.parametrize("share_layers", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step(name: str, share_layers: bool) -> None:
-    """Torch's DDP waits for all of them."""
+    """Several learners exchange gradients of the same parameters."""
     algorithm = make_algorithm(name, VECTOR, space_of(name), NetworkConfig(hidden_sizes=[8], share_layers=share_layers))
     terms = algorithm(whole_batch(algorithm, steps_for(name, [9, 3], [True, False])))
     terms.loss.mean().backward()
