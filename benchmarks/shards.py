@@ -9,13 +9,9 @@ on two Ray nodes that are started here. Run on a quiet machine of two cores or m
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -222,55 +218,32 @@ def _rates(run: Any, rank: int, world: int) -> tuple[float, float]:
     return statistics.median(fed["fed"]), statistics.median(fed["ready"])
 
 
-NODES = """
-import json, sys, psutil
-from benchmarks.shards import run_of
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
-from offline_core.runtime.config import parse
-import ray
-
-dataset, output = sys.argv[1:]
-ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
-config = parse(TrainingConfig, {
-    "network": {"hidden_sizes": [16], "bounded_mean": True, "fixed_std": 1.0}, "evaluation": {"play": False},
-    "optimizer": {"batch_size": 65536, "max_epochs": 1},
-    "data": {"prelearners": 0, "resident_bytes": 0}, "compute": {"learners": 2, "placement": "STRICT_SPREAD"},
-})
-before = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
-result = train_policy(config, dataset=dataset, output=output)
-print(json.dumps([psutil.net_io_counters(pernic=True)["lo"].bytes_sent - before, result.steps]))
-"""
-
-
 def nodes(dataset: str) -> None:
     """A streamed epoch by a learner on each of two Ray nodes: all bytes of the loopback device, Ray's own talk included."""
-    from offline_core.datasets.dataset import open_dataset
+    from ray.cluster_utils import Cluster
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ray, started = f"{os.path.dirname(sys.executable)}/ray", []
+    from offline_core.datasets.dataset import open_dataset
+    from offline_core.learning.config import TrainingConfig
+    from offline_core.learning.train import train_policy
+    from offline_core.runtime.config import parse
+
+    data, compute = {"data": SETTINGS["data"] | STREAMED}, {"compute": {"learners": 2, "placement": "SPREAD"}}
+    small = {"network": SETTINGS["network"] | {"hidden_sizes": [16]}, "optimizer": {"batch_size": 65_536, "max_epochs": 1}}
+    config = parse(TrainingConfig, SETTINGS | small | data | compute)  # whose gradients are few bytes
+    node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 300 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
     try:
-        for where in (["--head", f"--port={port}"], [f"--address=127.0.0.1:{port}"]):
-            command = [ray, "start", *where, "--num-cpus=1", "--node-ip-address=127.0.0.1", "--block", "--disable-usage-stats"]
-            command += ["--include-dashboard=false"] if "--head" in where else []
-            started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            time.sleep(8)
+        cluster.add_node(node_ip_address="127.0.0.2", **node)
+        os.environ["RAY_ADDRESS"] = cluster.address
+        before = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
         with tempfile.TemporaryDirectory() as output:
-            done = subprocess.run(
-                [sys.executable, "-c", NODES, dataset, f"{output}/run"],
-                env=os.environ | {"RAY_ADDRESS": f"127.0.0.1:{port}"},
-                check=True,
-                capture_output=True,
-                text=True,
-            )
+            result = train_policy(config, dataset=dataset, output=f"{output}/run")
+        sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - before
     finally:
-        for process in started:
-            for child in [*psutil.Process(process.pid).children(recursive=True), process]:
-                child.kill()
-    sent, steps = json.loads(done.stdout.splitlines()[-1])
+        cluster.shutdown()
     stored = open_dataset(dataset).ref.bytes
-    figure("shards.nodes.bytes.ratio", sent / stored, "of the dataset's bytes", bytes=sent, steps=steps, dataset_bytes=stored)
+    fields = {"bytes": sent, "dataset_bytes": stored, "steps": result.steps, "updates": result.updates}
+    figure("shards.nodes.bytes.ratio", sent / stored, "of the dataset's bytes", **fields)
 
 
 PARTS: dict[str, Callable[[str], None]] = {

@@ -222,8 +222,8 @@ class ComputeConfig(Config):
 
     learners: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
         0,
-        description="Processes that share each batch (torch.distributed). 0: this process learns alone. auto: as many as are worth "
-        "their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
+        description="Processes that share each batch (torch.distributed). 0: this process learns alone. auto: as many as are "
+        "worth their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
     )
     cpus_per_learner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each learner.")
     gpus_per_learner: float = Field(0.0, ge=0, le=8, title="GPUs each", description="That Ray reserves for each learner.")
