@@ -33,6 +33,7 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
+from tests.learning.test_resume import interrupted
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -184,17 +185,30 @@ def has_states(output: Path) -> Callable[[], bool]:
 def test_a_learner_that_dies_is_started_again_and_nothing_changes(
     tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It writes to a folder relative to this process, though learners have other working directories."""
+    """Of two, at some update. They write to a folder relative to this process, though they have other working directories."""
     monkeypatch.chdir(tmp_path)
     interrupt = signal.getsignal(signal.SIGINT)
-    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 120, "updates_per_iteration": 100}}
+    settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60, "updates_per_iteration": 50}, "data": STREAM}
     with killing("LearnerProcess", once=has_states(tmp_path / "killed")):
-        killed = train(dataset, Path("killed"), learners=1, **settings)
+        killed = train(dataset, Path("killed"), learners=2, **settings)
     assert killed.last_checkpoint == str(tmp_path / "killed" / "last")
     assert signal.getsignal(signal.SIGINT) is interrupt
-    whole = train(dataset, tmp_path / "whole", learners=0, **settings)
+    whole = train(dataset, tmp_path / "whole", learners=2, **settings)
     assert killed.updates == whole.updates
-    assert killed.losses == whole.losses
+    assert killed.losses == whole.losses and killed.networks_sha256 == whole.networks_sha256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [{}, STREAM], ids=["in memory", "streaming"])
+def test_a_run_goes_on_with_another_number_of_learners(tmp_path: Path, dataset: str, data: dict[str, Any]) -> None:
+    """From the middle of a window, with the same batches."""
+    settings = SETTINGS | {"data": data | {"prelearners": 0}, "evaluation": {"play": False}}
+    at = int(np.random.default_rng().integers(12, 30))
+    interrupted(dataset, tmp_path / "run", settings, at=at)
+    going = train(dataset, tmp_path / "run", learners=2, data=settings["data"], evaluation=settings["evaluation"])
+    whole = train(dataset, tmp_path / "whole", learners=0, data=settings["data"], evaluation=settings["evaluation"])
+    assert going.updates == whole.updates, f"interrupted before update {at}"
+    np.testing.assert_allclose(going.losses, whole.losses, rtol=1e-6, err_msg=f"interrupted before update {at}")
 
 
 def run_of(dataset: str, *, streamed: bool = True, **settings: Any) -> Run:
