@@ -33,7 +33,7 @@ from offline_core.errors import OfflineError
 log = logging.getLogger("prefect")
 STOP_SECONDS = 5.0
 """Of these to end in order, before it is killed."""
-COMMAND = ["-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
+COMMAND = ["-m", "flows.server_process", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
 VARIABLES = {
     "PREFECT__SERVER_EPHEMERAL": "1",  # without a UI, and without services that a single run does not need
     "PREFECT__SERVER_FINAL": "1",
@@ -47,7 +47,7 @@ class ServerStartError(OfflineError):
 
 
 class EmbeddedServer:
-    """A server process on a free port of loopback; it is told to end when this process does."""
+    """A server process on a free port of loopback; it ends with this process, also where that is killed."""
 
     def __init__(self) -> None:
         settings = get_current_settings()
@@ -58,6 +58,7 @@ class EmbeddedServer:
                 [sys.executable, *COMMAND, "--fd", str(listening.fileno())],
                 env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True),
                 pass_fds=[listening.fileno()],  # connections wait in it until the server answers
+                stdin=subprocess.PIPE,  # which is open as long as this process is there
             )
         self._patience = settings.server.ephemeral.startup_timeout_seconds
         atexit.register(self.stop)

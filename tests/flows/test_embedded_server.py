@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from prefect.exceptions import ParameterTypeError
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -26,6 +27,13 @@ for seed in (1, 2):
 assert PREFECT_API_URL.value() is None
 from flows.embedded_server import start
 print("server", start()._process.pid)
+"""
+STARTED = """
+from flows.embedded_server import start
+server = start()
+server.wait()
+print(server._process.pid, flush=True)
+input()
 """
 MADE_BY_PREFECT = """
 import asyncio
@@ -63,6 +71,16 @@ def test_runs_and_all_that_they_said_are_kept_and_the_server_is_gone(cartpole_po
     assert rows(home, "SELECT count(*) FROM artifact") == [(2,)]
     assert not (home / "memo_store.toml").exists(), "the next server would take Prefect's blocks for registered"
     assert not Path("/proc", done.stdout.split()[-1]).exists()
+
+
+def test_it_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    environment = os.environ | {"PREFECT_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", STARTED]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        server = psutil.Process(int(run.stdout.readline()))
+        run.kill()
+    server.wait(timeout=30)
 
 
 @pytest.mark.parametrize(("policy", "episodes", "refusal"), [("", 0, ParameterTypeError), ("nowhere", 2, CheckpointError)])
