@@ -33,7 +33,7 @@ from offline_core.errors import OfflineError
 log = logging.getLogger("prefect")
 STOP_SECONDS = 5.0
 """Of these to end in order, before it is killed."""
-COMMAND = ["-m", "flows.server_process", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
+APPLICATION = ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on", "--log-level", "error"]
 VARIABLES = {
     "PREFECT__SERVER_EPHEMERAL": "1",  # without a UI, and without services that a single run does not need
     "PREFECT__SERVER_FINAL": "1",
@@ -55,7 +55,7 @@ class EmbeddedServer:
             self.port: int = listening.getsockname()[1]
             log.info("Starting temporary server on %s", self.address)
             self._process = subprocess.Popen(
-                [sys.executable, *COMMAND, "--fd", str(listening.fileno())],
+                [sys.executable, "-m", "flows.server_process", *APPLICATION, "--fd", str(listening.fileno())],
                 env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True),
                 pass_fds=[listening.fileno()],  # connections wait in it until the server answers
                 stdin=subprocess.PIPE,  # which is open as long as this process is there
