@@ -17,6 +17,7 @@ from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.runtime.engine import map_items
+from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.result import Result
@@ -93,6 +94,6 @@ def _shares(source: Dataset, size_bytes: int) -> list[_Share]:
 
 def _written(root: Location, config: ConversionConfig, share: _Share) -> WrittenFiles:
     with EpisodeWriter(root, share.prefix, format=config.format, config=config.files) as writer:
-        for group in row_groups(share.files):
-            writer.write(group.episodes())
+        for episodes in prefetched(group.episodes() for group in row_groups(share.files)):
+            writer.write(episodes)
     return writer.written

@@ -6,7 +6,7 @@ import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -115,11 +115,12 @@ def _footer(file: Location, sha256: str, footer_sha256: str | None, pass_number:
     return read_footer(file, footer_sha256)
 
 
-def row_groups(dataset: Dataset, require: Sequence[str] = ()) -> Iterator[RowGroup]:
+def row_groups(dataset: Dataset, require: Sequence[str] = (), *, only: Container[int] | None = None) -> Iterator[RowGroup]:
     """The row groups of a dataset in the order of its manifest; reads neither data nor, unless the manifest is old, footers.
 
     Arguments:
         require: columns that the dataset must have.
+        only: numbers of those to return; None: all.
 
     Raises:
         SchemaError: it lacks a required column.
@@ -137,7 +138,9 @@ def row_groups(dataset: Dataset, require: Sequence[str] = ()) -> Iterator[RowGro
         files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
         for file, sizes in zip(files, _group_sizes(some, files, pass_number), strict=True):
             for number, (rows, size) in enumerate(sizes):
-                yield RowGroup(*file, number, rows, size, next(numbers), pass_number, spaces)
+                in_dataset = next(numbers)
+                if only is None or in_dataset in only:
+                    yield RowGroup(*file, number, rows, size, in_dataset, pass_number, spaces)
 
 
 def _group_sizes(

@@ -113,8 +113,13 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
 
 
 def _pack(array: np.ndarray) -> str:
+    return _packed(array.tobytes(), array.dtype.str, array.shape)
+
+
+@functools.lru_cache(maxsize=256)  # as above
+def _packed(data: bytes, dtype: str, shape: tuple[int, ...]) -> str:
     buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
+    np.save(buffer, np.frombuffer(data, dtype).reshape(shape), allow_pickle=False)
     return base64.b64encode(zlib.compress(buffer.getvalue())).decode("ascii")
 
 

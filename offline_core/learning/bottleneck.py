@@ -36,7 +36,10 @@ def bottleneck(
     ]
     if read.seconds:
         speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
-        rates.insert(0, f"Read and laid out {speed}")
+        learners = config.compute.processes
+        rates.insert(
+            0, f"One of {learners} learners read and laid out {speed}" if learners > 1 else f"Read and laid out {speed}"
+        )
     where = f"{took / max(every, 1e-9):.0%} of all time went into {name}: {remark}"
     return f"{'; '.join(rates)}. {where}. {_faster(config, costs, every - seconds.pause)}"
 

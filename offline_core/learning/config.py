@@ -132,8 +132,8 @@ class DataConfig(Config):
 
     prelearners: Literal["auto"] | Actors | tuple[Actors, Actors] = Field(
         "auto",
-        description="Actors that turn stored rows into steps: so many, or [4, 8] for as many as are needed from 4 to 8. "
-        "0: each learner does it. auto: as many as are worth their start, by a short measurement.",
+        description="Actors that turn stored rows into steps, at least one for each learner: so many, or [4, 8] for as many as "
+        "are needed from 4 to 8. 0: each learner does it. auto: as many as are worth their start, by a short measurement.",
     )
     cpus_per_prelearner: float = Field(1.0, ge=0, le=128, title="CPUs each", description="That Ray reserves for each.")
     gpus_per_prelearner: float = Field(
@@ -154,8 +154,8 @@ class DataConfig(Config):
     resident_bytes: Annotated[int, Field(ge=0)] | Literal["rows"] | None = Field(
         None,
         title="Resident bytes",
-        description="Keep the steps in memory up to this size, beyond it stream. rows: keep what is stored instead, and map it "
-        "anew each epoch. None: a third of the machine's free memory.",
+        description="Keep the steps in memory up to this size, beyond it stream. rows: keep what is stored instead, in each "
+        "learner, and map it anew each epoch. None: a third of the machine's free memory.",
     )
     window_steps: int = Field(
         262_144,

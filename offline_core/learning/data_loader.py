@@ -60,7 +60,7 @@ class ReadSoFar:
 def without_seconds(batch: EpisodeBatch) -> tuple[EpisodeBatch, float, float]:
     """(the batch, seconds that reading it took, seconds that the prelearner took)"""
     took = [float(batch[name].sum()) if name in batch else 0.0 for name in SECONDS]
-    return _without(batch, *SECONDS), took[0], took[1]
+    return without(batch, *SECONDS), took[0], took[1]
 
 
 class DataLoader(Protocol):
@@ -134,11 +134,14 @@ def read_into_memory(
     """
     found: list[EpisodeBatch] = []
     so_far = ReadSoFar()
-    with progress(None if expected_steps is None else expected_steps // shards.world, what="load", unit="step") as bar:
+    expected = None if expected_steps is None else expected_steps // (1 if order is None else shards.world)
+    with progress(expected, what="load", unit="step") as bar:
         for batch in so_far.timed(read(None if order is None else order.read_by(shards))):
             found.append(batch)
             bar.to(so_far.steps)
     found, shard = shards_of(found, order, 0, shards)
+    if not found:
+        found, shard = [any_episode(read, where)], np.array([STAND_IN])
     steps = Steps.of(joined(found, where)).cut(shard, shards.number)
     return ResidentLoader(steps, where=where, expected_steps=expected_steps, read=so_far)
 
@@ -187,11 +190,10 @@ class StreamingLoader:
             if number < first:
                 continue
             own, shard = shards_of(window, order, number, self._shards)
-            if not len(shard) and self._stand_in is not None:
+            if not own:
+                self._stand_in = self._stand_in or any_episode(self._read, self.where)
                 own, shard = [self._stand_in], np.array([STAND_IN])
-            steps = joined(own, self.where)
-            self._stand_in = self._stand_in or steps.slice(0, 1).copy()
-            yield Steps.of(steps).cut(shard, self._shards.number)
+            yield Steps.of(joined(own, self.where)).cut(shard, self._shards.number)
 
 
 def shards_of(
@@ -199,7 +201,7 @@ def shards_of(
 ) -> tuple[list[EpisodeBatch], np.ndarray]:
     """The episodes of a learner's shards, of all of a window that it read, and their shards (E,) int64.
 
-    If it has none, one that stands in.
+    If it has none of those, one of the others stands in. Nothing if the window has no episodes.
     """
     batches = [batch for batch in batches if batch.rows]
     if not batches:
@@ -216,10 +218,21 @@ def shards_of(
     cuts = np.cumsum([batch.num_episodes for batch in batches])[:-1]
     parts = zip(batches, np.split(own, cuts), strict=True)
     taken = [batch if chosen.all() else batch.select(chosen) for batch, chosen in parts if chosen.any()]
-    return [_without(batch, ROW_GROUP) for batch in taken], shard[own]
+    return [without(batch, ROW_GROUP) for batch in taken], shard[own]
 
 
-def _without(batch: EpisodeBatch, *names: str) -> EpisodeBatch:
+def any_episode(read: Read, where: str) -> EpisodeBatch:
+    """One episode of a dataset.
+
+    Raises:
+        EmptyDatasetError: there is none.
+    """
+    found = next((batch for batch in read(None) if batch.rows), None)
+    return joined([] if found is None else [without(found.slice(0, 1), *SECONDS, ROW_GROUP)], where)
+
+
+def without(batch: EpisodeBatch, *names: str) -> EpisodeBatch:
+    """The same without these columns."""
     return replace(batch, columns={name: each for name, each in batch.columns.items() if name not in names})
 
 

@@ -28,7 +28,6 @@ from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.metrics import last_updates
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
-from offline_core.learning.shards import Shards
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import fetch
 from offline_core.storage.location import Location
@@ -56,7 +55,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     compute = run.config.compute
     _check_resources(compute)
     check_can_be_sent(run.source.pipeline)
-    Shards.of(run.steps, world=compute.processes)
+    run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
     with _progress(run):
         for failures in itertools.count(1):
@@ -191,7 +190,9 @@ class LearnerProcess:
             torch.distributed.init_process_group(
                 self._backend, store=store, rank=self._rank, world_size=self._world, timeout=GROUP_TIMEOUT
             )
-        with run.source.reading():
+        with contextlib.ExitStack() as stack:
+            for source in run.read:
+                stack.enter_context(source.reading())
             loader = loader_of(run, rank=self._rank, world=self._world)
             held_out = held_out_loader_of(run) if self._rank == 0 else None
             return learn(run, loader, held_out, start=start, rank=self._rank, world=self._world)

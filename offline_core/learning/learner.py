@@ -247,11 +247,12 @@ class Learner:
         packed = torch.stack([metrics[name] for name in names]) @ weights
         if self.world > 1:
             gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            sums = summed(torch.cat([*(gradient.flatten() for gradient in gradients), packed]))
+            sums = torch.cat([*(gradient.flatten() for gradient in gradients), packed])
+            torch.distributed.all_reduce(sums)
             *found, packed = sums.split([*(gradient.numel() for gradient in gradients), len(packed)])
             shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
             torch._foreach_copy_(gradients, shaped)
-        for name in metrics.keys() - names:
+        for name in (name for name in metrics if name not in names):
             extreme, none = _EXTREMES[name[-4:]]
             found_so_far = self._extremes.get(name, packed.new_full((1,), none))
             self._extremes[name] = extreme(torch.cat([found_so_far, metrics[name].where(weights > 0, none)]), 0, keepdim=True)
@@ -274,7 +275,7 @@ class Learner:
             for name, value in zip(names, values.tolist(), strict=True):
                 sums[name], updates[name] = sums.get(name, 0.0) + value, updates.get(name, 0) + number
         means = {name: value / updates[name] for name, value in sums.items()}
-        for name, extreme in self._extremes.items():
+        for name, extreme in sorted(self._extremes.items()):  # in one order on all learners
             if self.world > 1:
                 op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
                 torch.distributed.all_reduce(extreme, op)

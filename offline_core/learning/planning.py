@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from offline_core.learning.data_loader import joined, without_seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.rows import SampleRows
+from offline_core.learning.shards import SHARDS, Shards
 from offline_core.learning.source import training_columns
 from offline_core.learning.steps import Steps
 from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
@@ -78,10 +80,14 @@ class Costs:
     parameter_bytes: int
     cores: int
     ray_is_up: bool
+    divided: bool = True
+    """Each of several learners reads its share; otherwise each reads all."""
+    most_learners: int = SHARDS
 
     @classmethod
     def of(cls, run: Run, **measured: Any) -> Costs:
         """Add the amount of work of a run to measured costs."""
+        buffer, row_groups = run.config.data.buffer, run.source.row_groups
         return cls(
             steps=run.steps,
             epochs=max(1, math.ceil(run.total_steps / run.epoch_steps)),
@@ -89,6 +95,8 @@ class Costs:
             batch_steps=run.config.optimizer.batch_size,
             streamed=run.streamed,
             cores=max(1, int(ray_resources()["CPU"])),  # nodes with CPUs may have left the cluster
+            divided=bool(row_groups) and buffer is None,
+            most_learners=sys.maxsize if buffer else Shards.of(run.steps).number,
             **measured,
         )
 
@@ -103,7 +111,8 @@ class Costs:
         passes = self.epochs if self.streamed else 1
         share = min(learners, self.cores) if learners else 1
         pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else share
-        work = passes * self.steps * self.read_seconds_per_step  # seconds of one core
+        times = 1 if self.divided else max(1, learners)
+        work = passes * times * self.steps * self.read_seconds_per_step  # seconds of one core
         read = work / pool + passes * POOL_SECONDS * bool(prelearners)
         updates = self.updates
         sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
@@ -114,9 +123,10 @@ class Costs:
         all_cores = (work / (POOL_SHARE if prelearners else 1.0) + updates * self.update_seconds) / self.cores
         return start + max(read, update, all_cores)
 
-    def best(self, choices: Iterator[Choice] | list[Choice]) -> Choice:
+    def best(self, choices: list[Choice]) -> Choice:
         """Return the fastest choice, unless the simplest takes about as long."""
-        ordered = sorted(choices)
+        possible = [choice for choice in choices if choice.learners <= self.most_learners]
+        ordered = sorted(possible or choices)
         fastest = min(ordered, key=self.seconds)
         return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
 

@@ -59,11 +59,12 @@ class Recorded:
         uri, format = self.dataset.location.uri, self.dataset.manifest.format
         mapping = Mapping(self.config, format, spec.wanted, self.pipeline, needs_next_obs=spec.needs_next_obs, where=uri)
         names = mapping.stored_columns(schema_of(self.dataset).names)
-        found = list(row_groups(self.dataset, names))
+        only = None if spec.numbers is None else frozenset(spec.numbers)
+        found = {group.number_in_dataset: group for group in row_groups(self.dataset, names, only=only)}
         together = self.config.row_groups_per_read
 
         def groups(numbers: Sequence[int] | None) -> list[RowGroup]:
-            return found if numbers is None else [found[number] for number in numbers]
+            return [found[number] for number in (found if numbers is None else numbers)]
 
         if spec.pool is not None:
             read = partial(read_with_ray, names=names, numbered=True, num_cpus=spec.pool.read_cpus)
@@ -80,7 +81,8 @@ class Recorded:
 
     @property
     def row_groups(self) -> int:
-        return sum(1 for _ in row_groups(self.dataset))
+        listed = [entry.group_rows for entry in self.dataset.manifest.files]
+        return sum(1 for _ in row_groups(self.dataset)) if None in listed else sum(len(rows or ()) for rows in listed)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)

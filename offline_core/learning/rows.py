@@ -34,7 +34,8 @@ class RowReader(Protocol):
 class CachedRows:
     """Reads each table once: into this process, or into Ray's object store for a pool of prelearners.
 
-    Memory: the rows as they are stored, without Parquet's compression.
+    Memory: the rows as they are stored, without Parquet's compression. Each of several learners keeps what it has read, in the
+    end all of it.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,9 @@ class CachedRows:
         numbers: Sequence[int] | None = None,
         together: int = 1,
     ) -> Iterator[pa.Table]:
-        for_numbers = self._filled(self._tables, read, numbers)
-        for start in range(0, len(for_numbers), together):
-            yield pa.concat_tables([self._tables[number] for number in for_numbers[start : start + together]])
+        found = self._each(self._tables, read, numbers)
+        while some := list(itertools.islice(found, together)):
+            yield pa.concat_tables(some)
 
     def dataset(self, read: Callable[[Sequence[int] | None], Any], *, numbers: Sequence[int] | None = None) -> Any:
         import ray.data
@@ -62,20 +63,24 @@ class CachedRows:
             rows.context.execution_options.preserve_order = True
             return rows.materialize().to_arrow_refs()  # type: ignore[no-any-return]
 
-        return ray.data.from_arrow_refs([self._blocks[number] for number in self._filled(self._blocks, blocks, numbers)])
+        return ray.data.from_arrow_refs(list(self._each(self._blocks, blocks, numbers)))
 
-    def _filled(
+    def _each(
         self, found: dict[int, Any], read: Callable[[Sequence[int] | None], Iterable[Any]], numbers: Sequence[int] | None
-    ) -> Sequence[int]:
-        """Read what is missing; return the numbers to take."""
-        if numbers is None:
-            if self._all is None:
-                found.update(enumerate(read(None)))
-                self._all = range(len(found))
-            return self._all
-        if missing := [number for number in numbers if number not in found]:
-            found.update(zip(missing, read(missing), strict=True))
-        return numbers
+    ) -> Iterator[Any]:
+        """What has these numbers, of which only what is missing is read."""
+        missing = [number for number in numbers or () if number not in found]
+        reading = iter(read(missing)) if missing else iter(())
+        if numbers is None and self._all is None:
+            for number, value in enumerate(read(None)):
+                found[number] = value
+                yield value
+            self._all = range(len(found))
+            return
+        for number in self._all or () if numbers is None else numbers:
+            if number not in found:
+                found[number] = next(reading)
+            yield found[number]
 
 
 class SampleRows:

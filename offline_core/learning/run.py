@@ -159,6 +159,14 @@ class Run:
         reads = math.ceil((self.counted or self.dataset).episodes / buffer.read_episodes)
         return reads * buffer.batches_per_read * self.config.optimizer.batch_size
 
+    def shards(self, rank: int, world: int) -> Shards:
+        """Return the shards that learner `rank` of `world` reads; all learners hold the whole replay buffer.
+
+        Raises:
+            ConfigError: There are more learners than shards.
+        """
+        return Shards() if self.config.data.buffer else Shards.of(self.steps, rank=rank, world=world)
+
     def algorithm(self) -> Algorithm:
         """Return a new algorithm.
 
@@ -183,7 +191,7 @@ def loader_of(run: Run, *, rank: int = 0, world: int = 1, loaded: EpisodeBatch |
     Raises:
         ConfigError: There are more learners than shards.
     """
-    shards = Shards.of(run.steps, rank=rank, world=world)
+    shards = run.shards(rank, world)
     if loaded is None:
         return _loader(run, run.source, streamed=run.streamed, shards=shards)
     order = ReadingOrder.stored(run.source.row_groups) if run.source.row_groups else None
@@ -211,6 +219,7 @@ def _loader(run: Run, source: Source, *, streamed: bool, shards: Shards = Shards
         streamed=streamed,
         seed=run.config.seed,
         shards=shards,
+        learners=max(1, run.config.compute.processes),
         taken_cpus=run.config.compute.processes * run.config.compute.cpus_per_learner,
         optimizer=run.config.optimizer,
     )

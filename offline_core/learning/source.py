@@ -149,6 +149,7 @@ def make_data_loader(
     streamed: bool,
     seed: int,
     shards: Shards = Shards(),
+    learners: int = 1,
     taken_cpus: float = 0.0,
     optimizer: OptimizerConfig = OptimizerConfig(),
 ) -> DataLoader:
@@ -159,10 +160,11 @@ def make_data_loader(
         streamed: read the source anew each epoch; otherwise it stays in memory.
         seed: of the order in which a stream reads.
         shards: those to read; a replay buffer holds all.
+        learners: that share the prelearners.
         taken_cpus: CPUs that Ray reserves for learners.
         optimizer: whose batches come out of a replay buffer, if there is one.
     """
-    pool = prelearner_pool(config, taken_cpus, shards.world)
+    pool = prelearner_pool(config, taken_cpus, learners)
     uri, row_groups = source.origin.ref.uri, source.row_groups
     rows = CachedRows() if streamed and config.resident_bytes == "rows" else None
 

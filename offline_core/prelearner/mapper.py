@@ -15,7 +15,7 @@ import pyarrow as pa
 from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
 from offline_core.episodes import EpisodeBatch
 from offline_core.episodes.batch import run_starts
-from offline_core.errors import ConfigError, within
+from offline_core.errors import ConfigError, SchemaError, within
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.prelearner.prelearner import PreLearner, Rows
 from offline_core.runtime.user_code import UserCode, import_object
@@ -73,7 +73,13 @@ class Mapper:
         for start, stop in itertools.pairwise(edges):
             batch = self._mapped(rows.slice(start, stop - start))
             found.append(batch | {ROW_GROUP: np.full(batch.rows, numbers[start].as_py(), np.int32)})
-        return EpisodeBatch.concatenate([batch for batch in found if batch.rows] or found) if found else self._mapped(rows)
+        found = [batch for batch in found if batch.rows] or found
+        differing = (each.columns.keys() ^ found[0].columns.keys() for each in found)
+        if other := next(filter(None, differing), None):
+            raise SchemaError(
+                f"Some episodes of {self._given['where']} have the column {', '.join(sorted(other))} and others do not."
+            )
+        return EpisodeBatch.concatenate(found) if found else self._mapped(rows)
 
     def _mapped(self, rows: pa.Table) -> EpisodeBatch:
         with within(self._given["where"]):

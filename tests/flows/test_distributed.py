@@ -26,7 +26,7 @@ pytestmark = [
 TINY = ["training.optimizer.max_epochs=1", "training.evaluation.episodes=5", "recording.episodes=40"]
 
 
-def test_the_distributed_chain_uses_ray_data_a_pool_and_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_distributed_chain_uses_ray_data_pools_and_learners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks: list[Any] = []
     mapped = ray.data.Dataset.map
     monkeypatch.setattr(ray.data.Dataset, "map", lambda *a, **k: tasks.append(k) or mapped(*a, **k))

@@ -85,7 +85,7 @@ def test_the_advice_helps(tmp_path: Path) -> None:
             {
                 "optimizer": {"max_epochs": 2},
                 "evaluation": {"play": False},
-                "data": {"prelearners": prelearners, "cpus_per_prelearner": 0.5},
+                "data": {"prelearners": prelearners, "cpus_per_prelearner": 0.2},
                 "compute": {"learners": learners, "cpus_per_learner": 0.25},
             },
         )

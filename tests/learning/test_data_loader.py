@@ -144,14 +144,22 @@ def test_a_stream_goes_on_from_a_window_without_reading_those_before() -> None:
     assert rest == whole[1:] and read == drawn(3).numbers[2:].tolist()
 
 
-def test_a_window_that_a_prelearner_left_empty() -> None:
-    """Another window's episode stands in; and nothing is learned from the window."""
+@pytest.mark.parametrize(("left", "steps"), [((2, 3), [48, 0, 100]), ((0, 1), [0, 55, 100]), ((1, 2, 3, 4, 5), [30, 0, 0])])
+def test_what_a_prelearner_leaves_empty_is_no_error(left: tuple[int, ...], steps: list[int]) -> None:
+    """A window, or the share of a learner: another episode stands in, and nothing is learned from it."""
 
     def filtered(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
-        return (batch for batch in by_row_group(numbers) if batch[ROW_GROUP][0] not in (2, 3))
+        return (batch for batch in by_row_group(numbers) if batch[ROW_GROUP][0] not in left)
 
-    loader = StreamingLoader(filtered, lambda epoch: ReadingOrder(np.arange(6), 2), Shards(8), window_steps=1)
-    assert [len(steps) for steps in loader.windows(0)] == [30 + 1 + 17, 0, 40 + 60]
+    def windows(shards: Shards) -> list[int]:
+        loader = StreamingLoader(filtered, lambda epoch: ReadingOrder(np.arange(6), 2), shards, window_steps=1)
+        return [len(each) for each in loader.windows(0)]
+
+    assert windows(Shards(8)) == steps
+    assert [sum(each) for each in zip(*(windows(Shards(8, rank, 4)) for rank in range(4)), strict=True)] == steps
+    resident = [read_into_memory(filtered, ReadingOrder.stored(6), Shards(8, rank, 4)) for rank in range(4)]
+    found = [next(loader.windows(0)) for loader in resident]
+    assert sum(map(len, found)) == sum(steps) and all(len(each.first) for each in found)
 
 
 def test_with_replacement_an_epoch_is_as_long_and_has_some_steps_twice() -> None:

@@ -74,6 +74,15 @@ def test_a_stream_is_read_beside_the_learner() -> None:
     assert chosen(streamed=True, read_seconds_per_step=1e-4, update_seconds=0.1, epochs=5, cores=2) == (0, 0)
 
 
+def test_there_are_not_more_learners_than_shards() -> None:
+    assert chosen(update_seconds=0.5, epochs=20, cores=32, most_learners=8).learners == 8
+
+
+def test_what_all_learners_read_takes_as_often_as_there_are_learners() -> None:
+    """Rows that only user code understands."""
+    assert chosen(read_seconds_per_step=5e-3, divided=False).learners == 0
+
+
 def test_what_is_fixed_stays_and_what_does_not_fit_is_left_out() -> None:
     fixed = parse(TrainingConfig, {"data": {"prelearners": [2, 4]}, "compute": {"learners": "auto"}})
     assert {choice.prelearners for choice in choices(fixed, {"CPU": 8})} == {2}
@@ -93,7 +102,8 @@ def test_a_data_class_reads_by_itself_and_is_learned_from_by_this_process() -> N
 def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of a run, of whose costs advice is made."""
     monkeypatch.setattr("offline_core.learning.planning.ray_resources", lambda: {"CPU": 0.0})
-    run: Any = SimpleNamespace(steps=100, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
+    source = SimpleNamespace(row_groups=1)
+    run: Any = SimpleNamespace(steps=100, source=source, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
     measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
     assert Costs.of(run, **measured).seconds(Choice(1, 1)) > 0
 

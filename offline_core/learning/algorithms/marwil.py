@@ -66,11 +66,13 @@ class MARWIL(Algorithm):
         if starting or not self.refresh_rows(steps, spec):  # else the learner refreshes before the first update
             self.refresh(steps, spec)
         if starting:
-            rows = steps.sample(ROWS_AT_A_TIME // observations_a_sequence(spec))
+            rows = steps.sample(max(1, ROWS_AT_A_TIME // observations_a_sequence(spec)))
             targets = steps.columns[VALUE_TARGETS][rows]
             errors = targets - values_of(self.policy, steps, rows, spec)
             sums = [torch.ones_like(targets), errors.square(), targets, targets.square()]
             number, squares, values, squared_values = summed(torch.stack([each.double().sum() for each in sums])).unbind()
+            if not number:
+                return  # a window that a prelearner has left empty
             self.normalizer.copy_((squares / number).where(self.normalizer.isnan(), self.normalizer))
             variance = (squared_values / number - (values / number).square()).clamp(min=0)
             self.value_variance.copy_(variance.where(variance > 0, 1.0).where(self.value_variance.isnan(), self.value_variance))

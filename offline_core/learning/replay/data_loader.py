@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from offline_core.datasets.row_groups import ROW_GROUP
 from offline_core.episodes import EpisodeBatch
-from offline_core.learning.data_loader import ReadSoFar, check_steps, joined, windows
+from offline_core.learning.data_loader import ReadSoFar, check_steps, joined, windows, without
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.replay.config import ReplayBufferConfig
@@ -99,7 +100,7 @@ class ReplayLoader:
         found, following = 0, epoch * _FIRST_OF_EPOCH
         for read in windows(self.read.timed(self._batches(epoch)), self._read_episodes, of_episodes=True):
             if any(batch.rows for batch in read):
-                new = joined(read, self.where)
+                new = without(joined(read, self.where), ROW_GROUP)
                 held = self._added(held, new, following)
                 found += len(new)
                 following += new.rows
