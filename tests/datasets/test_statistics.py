@@ -51,7 +51,7 @@ def check(statistics: ColumnStatistics, rows: np.ndarray) -> None:
         assert statistics.min[i] == (finite.min() if len(finite) else None)
         assert statistics.max[i] == (finite.max() if len(finite) else None)
         scale = np.abs(finite).max(initial=0)
-        assert statistics.mean[i] == pytest.approx(finite.mean() if len(finite) else 0, rel=1e-9, abs=1e-12 * scale)
+        assert statistics.mean[i] == pytest.approx(finite.mean() if len(finite) else 0, rel=1e-9, abs=1e-12 * scale + 1e-300)
         assert statistics.std[i] == pytest.approx(finite.std() if len(finite) else 0, rel=1e-9, abs=1e-9 * scale)
 
 
