@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,18 +42,14 @@ def expert(task: Task, clock: Clock) -> dict[str, Any]:
 
 
 def record(task: Task, clock: Clock) -> dict[str, Any]:
-    """Our defaults."""
+    """Our defaults, which do not start Ray for so little."""
     with clock("imports"):
         from offline_core.recording.config import RecordingConfig
         from offline_core.recording.record import record_episodes
-        from offline_core.runtime.ray_session import ray_session
     format = "table" if task.stage == "record_table" else "episodes"
     config = RecordingConfig(episodes=ASKED_EPISODES, format=format, seed=task.seed)
-    with contextlib.ExitStack() as stack:
-        with clock("ray"):
-            stack.enter_context(ray_session())
-        with clock("stage"):
-            result = record_episodes(config, policy=str(task.source), output=f"{task.output}/data")
+    with clock("stage"):
+        result = record_episodes(config, policy=str(task.source), output=f"{task.output}/data")
     statistics = result.statistics
     return {"data": f"{task.output}/data", "played": statistics.episodes, "steps": statistics.steps}
 
@@ -121,8 +116,8 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     actions: list[Any] = []
     update = Learner.update
 
-    def observed(self: Learner, indices: torch.Tensor) -> bool:
-        done = update(self, indices)
+    def observed(self: Learner, *batch: Any) -> bool:
+        done = update(self, *batch)
         if len(obs) < COUNTED_UPDATES:
             obs.append(self.last_batch()["obs"].numpy())
             actions.append(self.last_batch()["actions"].numpy())

@@ -17,6 +17,7 @@ from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_settings import torch_threads
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -41,14 +42,14 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     manifest = read_policy_manifest(policy)
     environment = environment_for(policy, manifest, config.environment)
     config = config.model_copy(update={"environment": environment})
-    operation = Operation.of("evaluate_policy", config, version=2)
+    operation = Operation.of("evaluate_policy", config, version=3)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
     if found := load_result(place, identity, EvaluationResult, fingerprint=fingerprint_of):
         return found
     user_metrics = [UserMetric(each) for each in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
-    with progress(config.episodes, what="evaluate", unit="episode") as bar:
+    with torch_threads(1), progress(config.episodes, what="evaluate", unit="episode") as bar:  # as a training's evaluations do
         played = rollouts(
             load_policy(policy, manifest),
             environment,

@@ -22,7 +22,7 @@ from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.runtime.adam import Adam
-from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.seeding import derive_seed, nth_seed
 from offline_core.runtime.torch_settings import bfloat16_products
 
 REFRESH_SHARE = 0.1
@@ -71,6 +71,7 @@ class Learner:
         self._resumed_age_updates: int | None = None
         self._refreshed_by: dict[str, Tensor] = {}
         self._seed = config.seed
+        self._update_seed = derive_seed(config.seed, "update", rank)
         self._max_gradient_norm = config.optimizer.max_gradient_norm
         self._autocast = config.compute.bfloat16 and self.device.type != "cpu"
         self._products = bfloat16_products if config.compute.bfloat16 and not self._autocast else contextlib.nullcontext
@@ -100,14 +101,11 @@ class Learner:
         """Take the steps of the next updates."""
         if steps is not self._steps:
             self._steps = steps.to(self.device)
-            steps.all_steps = len(steps)
-            if self.drawing is None:
-                steps.all_steps = int(summed(torch.tensor(len(steps), device=self.device)))
+            steps.all_steps = int(self._of_all_shards(len(steps)))
             self.algorithm.prepare(steps, self.spec)
             if self.drawing is not None:
                 self.drawing.load(steps)
-        rows = self.algorithm.refresh_rows(steps, self.spec)
-        rows = float(summed(torch.tensor(rows, dtype=torch.float64, device=self.device)))
+        rows = self._of_all_shards(self.algorithm.refresh_rows(steps, self.spec))
         worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self._targets_age_updates = -1
@@ -119,6 +117,12 @@ class Learner:
             self.algorithm.load_state_dict(now)
             self._targets_age_updates = age
         self._resumed_age_updates = None
+
+    def _of_all_shards(self, own: float) -> float:
+        """Return the sum over learners, each of which has other steps; with a replay buffer all have the same."""
+        if self.drawing is not None:
+            return own
+        return float(summed(torch.tensor(own, dtype=torch.float64, device=self.device)))
 
     def _refresh(self) -> None:
         assert self._steps is not None
@@ -174,8 +178,7 @@ class Learner:
         begin = time.perf_counter()
         total = self._steps.count(indices, self._cut) if of is None else of.steps
         self.algorithm.counts = bool(len(indices))
-        stand_in = self._steps.first[:1]
-        batch = self._steps.batch(indices if self.algorithm.counts else stand_in, self._cut)
+        batch = self._steps.batch(indices if self.algorithm.counts else self._steps.first[:1], self._cut)
         self.gather_seconds += time.perf_counter() - begin
         return self.update_on(batch, total, drawn=indices if of is None else of.drawn)
 
@@ -187,7 +190,7 @@ class Learner:
             total: steps of the global batch.
             drawn: the global batch, if it is of a replay buffer.
         """
-        self._seed_draws("update", self.updates, self.rank)
+        self._seed_draws(self._update_seed)
         self.algorithm.before_update(self.updates)
         self._batch = batch
         mask = batch.get(MASK)
@@ -208,9 +211,10 @@ class Learner:
         metrics = {name: value.detach() for name, value in {"loss": output.loss, **output.metrics}.items()}
         if self._refresh_interval:
             metrics["targets_age_updates"] = torch.full_like(metrics["loss"], self._targets_age_updates)
-        means = self._reduced(metrics, means_by)
+        names, means = self._reduced(metrics, means_by)
         if self._max_gradient_norm is not None:
-            means["gradient_norm"] = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
+            names, means = (*names, "gradient_norm"), torch.cat([means, norm[None]])
         updates = self._optimizer_config.max_updates
         done = self.steps / max(1, self._total_steps) if updates is None else self.updates / updates
         for group in self.optimizer.param_groups:
@@ -221,11 +225,11 @@ class Learner:
         self.updates += 1
         self.algorithm.updates = self.updates
         self.steps += total
-        return self._accumulate(means)
+        return self._accumulate(names, means)
 
-    def _seed_draws(self, *what: str | int) -> None:
+    def _seed_draws(self, of: int) -> None:
         """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
-        seed = derive_seed(self._seed, *what)
+        seed = nth_seed(of, self.updates)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -241,9 +245,9 @@ class Learner:
         """Return this learner's share of the last batch, flat."""
         return self._batch
 
-    def _reduced(self, metrics: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
-        """Sum the gradients of all learners, in place, and return the means of the metrics, in one exchange."""
-        names = [name for name in metrics if name[-4:] not in _EXTREMES]
+    def _reduced(self, metrics: dict[str, Tensor], weights: Tensor) -> tuple[tuple[str, ...], Tensor]:
+        """Sum the gradients of all learners, in place, and return the means of metrics with their names, in one exchange."""
+        names = tuple(name for name in metrics if name[-4:] not in _EXTREMES)
         packed = torch.stack([metrics[name] for name in names]) @ weights
         if self.world > 1:
             gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
@@ -256,11 +260,11 @@ class Learner:
             extreme, none = _EXTREMES[name[-4:]]
             found_so_far = self._extremes.get(name, packed.new_full((1,), none))
             self._extremes[name] = extreme(torch.cat([found_so_far, metrics[name].where(weights > 0, none)]), 0, keepdim=True)
-        return dict(zip(names, packed.unbind(), strict=True))
+        return names, packed
 
-    def _accumulate(self, means: dict[str, Tensor]) -> bool:
+    def _accumulate(self, names: tuple[str, ...], packed: Tensor) -> bool:
+        means = dict(zip(names, packed.unbind(), strict=True))
         self.algorithm.after_update(means)
-        packed, names = torch.stack([*means.values()]), tuple(means)
         so_far, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
         self._sums[names] = packed + so_far, updates + 1
         return self.device.type != "cpu" or bool(means["loss"].isfinite())  # a GPU would wait; `take_metrics` tells later
@@ -286,7 +290,7 @@ class Learner:
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """Return the mean loss on held-out steps."""
-        self._seed_draws("held out", self.updates)  # a loss may draw actions
+        self._seed_draws(derive_seed(self._seed, "held out"))  # a loss may draw actions
         with evaluating(self.algorithm):
             steps.to(self.device)
             self.algorithm.prepare(steps, self.spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.seeding import derive_seed, nth_seed
 
 names = st.lists(st.text(max_size=5) | st.integers(0, 2**40), max_size=3)
 
@@ -41,3 +41,10 @@ def test_names_order_and_seed_all_count() -> None:
     ]
     derived = [derive_seed(seed, *path) for seed in range(50) for path in paths]
     assert len(set(derived)) == len(derived)
+
+
+def test_each_number_has_a_seed_of_its_own() -> None:
+    """Of SplitMix64, whose first outputs for the seed 0 are published (Vigna's splitmix64.c), without the last bit."""
+    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert [nth_seed(0, number) for number in range(3)] == [each >> 1 for each in first]
+    assert len({nth_seed(7, number) for number in range(10_000)}) == 10_000
