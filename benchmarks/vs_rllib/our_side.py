@@ -107,7 +107,6 @@ def training(task: Task) -> TrainingConfig:
 def seen(task: Task, clock: Clock) -> dict[str, Any]:
     """Not timed: the same training, and the steps in its first batches."""
     import numpy as np
-    import torch
 
     from offline_core.learning.learner import Learner
     from offline_core.learning.train import train_policy
