@@ -67,15 +67,25 @@ def convert(task: Task, clock: Clock) -> dict[str, Any]:
 
 
 def clone(task: Task, clock: Clock) -> dict[str, Any]:
-    """RLlib's recording, as RLlib wrote it, until the target."""
+    """RLlib's recording, as RLlib wrote it: imported, and learned from until the target."""
     with clock("imports"):
         from offline_core.learning.train import train_policy
     with clock("stage"):
-        result = train_policy(training(task), dataset=str(task.source), output=f"{task.output}/policy")
+        result = train_policy(training(task), dataset=imported(task), output=f"{task.output}/policy")
     if not result.reached_target:
         raise RuntimeError(f"All epochs are over, and the return is below {task.target_return:g}: {result.metrics}")
     found = result.metrics["episode_return_mean"]
     return {"policy": result.checkpoint, "return_at_stop": found, "updates": result.updates, "steps": result.steps}
+
+
+def imported(task: Task) -> str:
+    """The dataset that becomes of RLlib's recording."""
+    from offline_core.conversion.config import ImportConfig
+    from offline_core.conversion.importing import import_dataset
+    from offline_core.runtime.config import EnvironmentSpec
+
+    config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
+    return import_dataset(config, source=str(task.source), output=f"{task.output}/data").dataset.uri
 
 
 def training(task: Task) -> TrainingConfig:
@@ -124,7 +134,7 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
 
     Learner.update = observed  # type: ignore[method-assign]
     until_first_evaluation = replace(task, target_return=0.0)
-    train_policy(training(until_first_evaluation), dataset=str(task.source), output=f"{task.output}/policy")
+    train_policy(training(until_first_evaluation), dataset=imported(task), output=f"{task.output}/policy")
     np.savez(Path(task.output, "seen.npz"), obs=np.concatenate(obs), actions=np.concatenate(actions))
     return {"updates": len(obs)}
 

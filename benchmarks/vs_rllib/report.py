@@ -216,7 +216,7 @@ ended and counts as not finished. Each process begins with an empty folder and i
   return of the last 100 episodes it sampled, we at the mean of 100 greedy episodes that were played for it, whose time counts.
 - **Recordings.** 10 × 50 episodes by 5 runners there, 500 by one process here, each of its own expert, actions sampled.
 - **Table → episodes.** Both read the same files: the table that RLlib recorded. We leave out what is there twice.
-- **BC, MARWIL.** Both read the same files, the episodes that RLlib recorded, with the same network ([256, 256], tanh), batch
+- **BC, MARWIL.** Both read the same files, the episodes that RLlib recorded (we import them first, which counts), with the same network ([256, 256], tanh), batch
   size (1,024), learning rate (1e-4) and, for MARWIL, β, γ and λ. RLlib stops at the mean of 5 episodes, sampled, every third
   update; we at the mean of 100, greedy, every 100th. The normaliser of MARWIL is each side's own.
 - **Counts** are taken from the files afterwards, by one program for both. A step is its episode, observation, action and next
