@@ -134,7 +134,9 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
 
     Learner.update = observed  # type: ignore[method-assign]
     until_first_evaluation = replace(task, target_return=0.0)
-    train_policy(training(until_first_evaluation), dataset=imported(task), output=f"{task.output}/policy")
+    config = training(until_first_evaluation)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"prelearners": 0})})  # auto measures updates
+    train_policy(config, dataset=imported(task), output=f"{task.output}/policy")
     np.savez(Path(task.output, "seen.npz"), obs=np.concatenate(obs), actions=np.concatenate(actions))
     return {"updates": len(obs)}
 

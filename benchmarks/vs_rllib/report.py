@@ -216,9 +216,9 @@ ended and counts as not finished. Each process begins with an empty folder and i
   return of the last 100 episodes it sampled, we at the mean of 100 greedy episodes that were played for it, whose time counts.
 - **Recordings.** 10 × 50 episodes by 5 runners there, 500 by one process here, each of its own expert, actions sampled.
 - **Table → episodes.** Both read the same files: the table that RLlib recorded. We leave out what is there twice.
-- **BC, MARWIL.** Both read the same files, the episodes that RLlib recorded (we import them first, which counts), with the same network ([256, 256], tanh), batch
-  size (1,024), learning rate (1e-4) and, for MARWIL, β, γ and λ. RLlib stops at the mean of 5 episodes, sampled, every third
-  update; we at the mean of 100, greedy, every 100th. The normaliser of MARWIL is each side's own.
+- **BC, MARWIL.** Both read the same files, the episodes that RLlib recorded, which we import first, with the same network
+  ([256, 256], tanh), batch size (1,024), learning rate (1e-4) and, for MARWIL, β, γ and λ. RLlib stops at the mean of 5
+  episodes, sampled, every third update; we at the mean of 100, greedy, every 100th. MARWIL's normaliser is each side's own.
 - **Counts** are taken from the files afterwards, by one program for both. A step is its episode, observation, action and next
   observation. An episode is whole if its steps follow each other in one piece to its end. Made up are steps of converted
   episodes that are in no recording. Steps learned from are those in the batches of the first updates of a training
