@@ -55,11 +55,15 @@ class Candidate(_Part):
     judged: Difference | None = Field(description="On the side that judges; None: it is no finalist.")
     overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
     guardrails: list[GuardrailFinding] = []
-    estimates: dict[str, float] = Field({}, description="Of its value on the judging side, by method; shown, and not decided by.")
+    estimates: dict[str, float] = Field(
+        {}, description="Of its value on the judging side, by method; shown, and not decided by."
+    )
     reasons: list[str] = Field([], description="Why it cannot be judged, or is not promoted.")
     differs_where: list[str] = Field([], description="Where it acts otherwise than the behaviour, in words.")
     unsupported_where: list[str] = Field([], description="Where the log has little of what it does, in words.")
-    carried_by: dict[str, float] = Field({}, description="Share of the evidence by id, of the ten episodes that carry the most.")
+    carried_by: dict[str, float] = Field(
+        {}, description="Share of the evidence by id, of the ten episodes that carry the most."
+    )
 
 
 class DecisionResult(PolicyResult):

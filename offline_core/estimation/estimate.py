@@ -13,19 +13,18 @@ from offline_core.datasets.dataset import Dataset, open_dataset
 from offline_core.datasets.manifest import Operation, identity_of
 from offline_core.datasets.reader import spaces_of
 from offline_core.datasets.result_cache import load_result, store_result
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.episodes import columns
 from offline_core.errors import ConfigError, PromotionError, StorageError
 from offline_core.estimation import diagnostics
 from offline_core.estimation.bootstrap import interval
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
-from offline_core.estimation.horizon import cut_to, find_horizon, open_before, unrecorded_steps
-from offline_core.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts
+from offline_core.estimation.evidence import gather
 from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
-from offline_core.policies.lineage import Lineage, episodes_in, lineage
+from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
@@ -72,20 +71,9 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     evaluated = load_policy(policy, manifest)
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     check_policies(config, evaluated, behaviour, opened)
-    weighs = bool(weighing(config.methods))
     history = lineage(opened.location.uri, opened.manifest.version)
-    squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
-    logged = read_logged(
-        opened,
-        evaluated,
-        Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighs else None,
-        seen=bool(fitting(config.methods)),
-    )
-    horizon = find_horizon(config.horizon, logged)
-    logged = cut_to(logged, horizon)
-    is_open = open_before(logged, horizon)
-    first_parts, begins_late = read_parts(opened)
-    episodes = _trajectories(config, logged, evaluated, together=first_parts, horizon=horizon)
+    evidence = gather(config, evaluated, behaviour, opened, history=history, seed=derive_seed(config.seed, "estimate_policy"))
+    episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
     recorded, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(
@@ -102,10 +90,10 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         warnings=[
             *diagnostics.about_learning(history, lineage(policy)),
             *diagnostics.about_history(opened, history),
-            *diagnostics.about_parts(begins_late),
+            *diagnostics.about_parts(evidence.begins_late),
             *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
             *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
-            *diagnostics.about_horizon(config, logged.lengths, is_open, share),
+            *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
             *diagnostics.about_convergence(config, open_episodes, horizon),
             *diagnostics.about_size(estimates, config),
         ],
@@ -213,55 +201,6 @@ def _check_behaviour(policy: Policy, behaviour: Policy | None) -> None:
         "Box: no weights tell what comes of that. Name a behaviour whose network.squash is that of this one, or set methods "
         "to [fqe]."
     )
-
-
-def _was_squashed(history: Lineage) -> bool:
-    """Whether all policies that recorded are known, and squashed their actions."""
-    recorded = episodes_in(history)
-    recorders = [
-        history.nodes[parent]
-        for parent, child in history.edges
-        if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
-    ]
-    known = [read_policy_manifest(each.uri).network.squash for each in recorders if each.state == "found"]
-    return bool(recorders) and len(known) == len(recorders) and all(known)
-
-
-def _trajectories(
-    config: OffPolicyConfig, logged: EpisodeBatch, policy: Policy, *, together: np.ndarray, horizon: int | None
-) -> Trajectories:
-    """With what a Q function says of them, if a method asks for one."""
-    make = functools.partial(
-        Trajectories,
-        lengths=logged.lengths,
-        rewards=logged.of_steps(columns.REWARDS),
-        log_ratios=logged.of_steps(LOG_RATIOS),
-        gamma=config.gamma,
-        unrecorded=unrecorded_steps(logged, horizon, config.gamma),
-    )
-    if not logged.has_last:
-        return make()
-    is_open = open_before(logged, horizon)
-    if config.gamma == 1 and horizon is None and is_open.any():
-        raise ConfigError(
-            f"{', '.join(fitting(config.methods))}: {is_open.sum():,} of {len(logged.lengths):,} episodes were truncated or "
-            "cut off, and without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or "
-            "to a number of steps, or methods to some of is, wis, pdis, wpdis."
-        )
-    from offline_core.estimation.fqe import fit_model
-
-    model = fit_model(
-        logged,
-        policy,
-        config.fqe,
-        gamma=config.gamma,
-        horizon=horizon,
-        explore=config.explore,
-        returns=make().returns,
-        together=together,
-        seed=derive_seed(config.seed, "estimate_policy"),
-    )
-    return make(model=model)
 
 
 def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, dict[str, Estimate]]:

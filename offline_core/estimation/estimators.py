@@ -38,7 +38,7 @@ def importance_sampling(episodes: Trajectories, counts: np.ndarray) -> np.ndarra
 
 def weighted_importance_sampling(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """wis: the mean of returns, weighted by these ratios. Consistent, and never beyond the returns that were recorded."""
-    weights = _relative(episodes.episode_log_weights)
+    weights = relative_weights(episodes.episode_log_weights)
     with np.errstate(invalid="ignore"):  # all are 0: there is no such mean
         return np.asarray((counts @ (weights * episodes.returns)) / (counts @ weights))
 
@@ -90,7 +90,7 @@ class EffectiveSize(NamedTuple):
 
 def size_of_episodes(episodes: Trajectories) -> EffectiveSize:
     """Of the weights of whole episodes."""
-    size, largest = _size(_relative(episodes.episode_log_weights))
+    size, largest = _size(relative_weights(episodes.episode_log_weights))
     return EffectiveSize(float(size), float(largest))
 
 
@@ -101,8 +101,8 @@ def size_by_time(episodes: Trajectories) -> EffectiveSize:
     that count, and with a time at which all weights are 0 nothing is left.
     """
     steps = episodes_over_size = largest_share = 0.0
-    for times, rows, active in _columns(episodes, len(episodes)):
-        size, largest = _size(_relative(episodes.log_weights[rows]))
+    for times, rows, active in times_of(episodes, len(episodes)):
+        size, largest = _size(relative_weights(episodes.log_weights[rows]))
         share = active.sum(axis=0) * episodes.gamma ** times.astype(np.float64)
         steps += float(share.sum())
         with np.errstate(divide="ignore"):
@@ -189,15 +189,15 @@ def _mean(log_weights: np.ndarray, values: np.ndarray, starts: np.ndarray, count
 def _weighted_by_time(episodes: Trajectories, values: np.ndarray, counts: np.ndarray, *, of_nothing: float) -> np.ndarray:
     """The sum over all times of the weighted mean, discounted; `of_nothing` is the mean where all weights are 0."""
     total = np.zeros(len(counts))
-    for times, rows, active in _columns(episodes, max(counts.shape)):
-        weights = _relative(episodes.log_weights[rows])
+    for times, rows, active in times_of(episodes, max(counts.shape)):
+        weights = relative_weights(episodes.log_weights[rows])
         sums, all_weights = counts @ (weights * np.where(active, values[rows], 0.0)), counts @ weights
         means = np.divide(sums, all_weights, out=np.full(sums.shape, of_nothing), where=all_weights > 0)
         total += means @ (episodes.gamma ** times.astype(np.float64))
     return total
 
 
-def _columns(episodes: Trajectories, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def times_of(episodes: Trajectories, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(times (b,), steps (E, b) at those times or else the last ones, whether they are at those times) of all times that count.
 
     Those do not at which the discount is less than the smallest number.
@@ -211,7 +211,7 @@ def _columns(episodes: Trajectories, rows: int) -> Iterator[tuple[np.ndarray, np
         yield times, episodes.starts[:, None] + np.minimum(times, episodes.lengths[:, None] - 1), active
 
 
-def _relative(log_weights: np.ndarray) -> np.ndarray:
+def relative_weights(log_weights: np.ndarray) -> np.ndarray:
     """Weights in units of the largest of their column; (E,) or (E, b)."""
     largest = log_weights.max(axis=0)
     relative = log_weights - np.where(np.isfinite(largest), largest, 0.0)

@@ -26,6 +26,8 @@ from offline_core.runtime.progress import progress
 
 LOG_RATIOS = "log_ratios"
 """(R,) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
+LOG_BEHAVIOUR = "log_behaviour"
+"""(R,) float64 log b(a|s); 0 where no method asks for it."""
 INPUTS = "inputs"
 """(R, inputs) float32 of the policy's distribution."""
 
@@ -43,9 +45,9 @@ class Weighing:
 
 
 def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, seen: bool) -> EpisodeBatch:
-    """All episodes of a dataset that have a step, in its order: `rewards` (float64), `terminateds`, and `LOG_RATIOS`.
+    """All episodes of a dataset that have a step, in its order: `rewards` (float64), `terminateds`, and both logs.
 
-    Memory: 17 bytes a step, and with `seen` the observations, actions and distribution inputs of all; twice that at the end,
+    Memory: 25 bytes a step, and with `seen` the observations, actions and distribution inputs of all; twice that at the end,
     when what was read file by file is joined.
 
     Arguments:
@@ -105,17 +107,19 @@ def _batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: 
 def _weighed(batch: EpisodeBatch, policy: Policy, weighing: Weighing | None, seen: bool, uri: str) -> EpisodeBatch:
     observations = Observations(batch, policy.observation_space)
     inputs = distribution_inputs(policy, observations)
-    ratios = np.zeros(batch.rows)
+    ratios = acted = np.zeros(batch.rows)
     if weighing is not None:
         taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
         own = log_probabilities(policy, inputs, taken, explore=weighing.explore, reaches_bounds=weighing.reaches_bounds)
         if weighing.behaviour is None:
-            ratios = own.numpy() - _recorded_logs(batch, uri)
+            acted = _recorded_logs(batch, uri)
         else:
-            acted = distribution_inputs(weighing.behaviour, observations)
-            ratios = (own - log_probabilities(weighing.behaviour, acted, taken, explore=True)).numpy()
+            said = distribution_inputs(weighing.behaviour, observations)
+            acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
+        ratios = own.numpy() - acted
     rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
-    found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool), LOG_RATIOS: ratios}
+    found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
+    found |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
     if seen:
         found |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
         found[INPUTS] = inputs.numpy()
