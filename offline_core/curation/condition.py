@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NoReturn
 
+import numpy as np
 import polars as pl
 import polars.selectors as cs
 
@@ -49,14 +50,31 @@ class Condition:
         Raises:
             ConfigError: it compares what cannot be, or gives something else than booleans.
         """
-        expression = self.expression if within is None else self.expression.over(within)
-        try:
-            met = rows.with_columns(expression.alias("met"))["met"]
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            self.refuse(f"cannot be used: {first_line(error)}.")
+        met = self._of(rows, within)
         if met.dtype != pl.Boolean:
             self.refuse(f"gives {met.dtype} and not true or false.")
         return met
+
+    def numbers(self, rows: pl.DataFrame, *, within: str) -> np.ndarray:
+        """What it is for each row, (rows,) float64.
+
+        Raises:
+            ConfigError: It gives no number, or none for some row.
+        """
+        found = self._of(rows, within)
+        if not (found.dtype.is_numeric() or found.dtype == pl.Boolean):
+            self.refuse(f"gives {found.dtype} and not numbers.")
+        numbers = found.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        if not np.isfinite(numbers).all():
+            self.refuse(f"gives no finite number for {rows.row(int((~np.isfinite(numbers)).argmax()), named=True)}.")
+        return numbers
+
+    def _of(self, rows: pl.DataFrame, within: str | None) -> pl.Series:
+        expression = self.expression if within is None else self.expression.over(within)
+        try:
+            return rows.with_columns(expression.alias("met"))["met"]
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            self.refuse(f"cannot be used: {first_line(error)}.")
 
     def refuse(self, reason: str) -> NoReturn:
         raise ConfigError(f"The condition {self.text} {reason}")

@@ -69,6 +69,13 @@ class SplitConfig(Config):
     held_out_fraction: float = Field(
         0.1, gt=0.0, lt=1.0, title="Held-out share", description="Share of the episodes that training does not see."
     )
+    by: str = Field(
+        "episodes",
+        min_length=1,
+        exclude_if=lambda by: by == "episodes",
+        description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. Any other word is a "
+        "column, such as the number of a building: episodes with the same value stay on one side.",
+    )
     strata: int = Field(
         10, ge=1, le=100_000, description="Episodes are sorted by return and cut into this many parts; each gives its share."
     )

@@ -17,7 +17,7 @@ from offline_core.episodes.steps import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
 from offline_core.runtime.progress import progress
 
-_EPISODE = "number of the episode"
+EPISODE = "number of the episode"
 
 
 def write_pieces(
@@ -63,22 +63,32 @@ def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.n
         ConfigError: the condition names an unknown column, or gives no answer for a step.
         SchemaError: the episodes do not agree on the shape of a column it names.
     """
-    present = [*STEP_NAMES, *set.intersection(*(set(episode.extras) for episode in episodes))]
     lengths = [len(episode) for episode in episodes]
-    frame = pl.DataFrame({_EPISODE: np.repeat(np.arange(len(episodes)), lengths)})
-    where_steps.require(present)
-    for name in sorted(where_steps.names):
+    frame = step_frame(episodes, where_steps)
+    unknown = where_steps.met(frame, within=EPISODE).is_null()
+    if unknown.any():
+        step = int(unknown.arg_true()[0])
+        where_steps.refuse(f"is neither true nor false for {frame.row(step, named=True)}; subscripts count from 1.")
+    met = where_steps.met(without_nan(frame), within=EPISODE).fill_null(False)
+    return np.split(met.to_numpy(), np.cumsum(lengths)[:-1])
+
+
+def step_frame(episodes: Sequence[Episode], condition: Condition) -> pl.DataFrame:
+    """The columns that a condition names, a row a step, with the number of the episode.
+
+    Raises:
+        ConfigError, SchemaError: As `kept_steps`.
+    """
+    present = [*STEP_NAMES, *set.intersection(*(set(episode.extras) for episode in episodes))]
+    frame = pl.DataFrame({EPISODE: np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])})
+    condition.require(present)
+    for name in sorted(condition.names):
         try:
             leaves = nested.flatten(step_column(episodes, name), name)
         except ValueError as error:
             raise SchemaError(f"The episodes do not agree on the shape of {name}, so no condition on it: {error}.") from error
         frame = frame.with_columns(**{path: _series(values) for path, values in leaves.items()})
-    unknown = where_steps.met(frame, within=_EPISODE).is_null()
-    if unknown.any():
-        step = int(unknown.arg_true()[0])
-        where_steps.refuse(f"is neither true nor false for {frame.row(step, named=True)}; subscripts count from 1.")
-    met = where_steps.met(without_nan(frame), within=_EPISODE).fill_null(False)
-    return np.split(met.to_numpy(), np.cumsum(lengths)[:-1])
+    return frame
 
 
 def pieces(episode: Episode, keep: np.ndarray) -> list[Episode]:

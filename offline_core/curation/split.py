@@ -14,18 +14,19 @@ from offline_core.curation.config import SplitConfig
 from offline_core.datasets.commit import find_version
 from offline_core.datasets.copying import commit_copy, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.datasets.episode_index import episode_index, first_parts
+from offline_core.datasets.episode_index import STEP_CORE, episode_index, first_parts, indexed_row_groups
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.prepare import prepared
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import columns
-from offline_core.errors import EmptyDatasetError
+from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.result import Result
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
+BY_LOT, BY_TIME = "episodes", "time"
 
 
 class SplitResult(Result):
@@ -57,7 +58,8 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     if found[0] and found[1]:
         return _result(found[0], found[1], source, reused=True)
     index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
-    held_out = chosen_to_hold_out(index, config)
+    groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
+    held_out = chosen_to_hold_out(index, config, groups)
     if held_out.all() or not held_out.any():
         raise EmptyDatasetError(
             f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
@@ -91,18 +93,26 @@ def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool 
     )
 
 
-def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:
+def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
     """(episodes,) booleans: `round(held_out_fraction · N)` of the N episodes, as many of each stratum as its share.
 
-    N counts episodes with the same content, and parts of one episode, once: they go to the same side. Which of a stratum
-    are chosen depends on the seed and on their content, not on their order.
+    N counts episodes with the same content, parts of one episode, and a group, once: they go to the same side. Which of a
+    stratum are chosen depends on the seed and on their content, not on their order. By time, the last ones are.
+
+    Arguments:
+        groups: (episodes,) a value of each; equal ones stay together, and strata do not count.
     """
-    unit = tied(index)
+    unit = tied(index, groups)
     heads = np.unique(unit)
+    if config.by == BY_TIME:
+        held_out = np.zeros(len(index), bool)
+        held_out[heads[len(heads) - int(len(heads) * config.held_out_fraction + 0.5) :]] = True
+        return np.asarray(held_out[unit])
     content, returns = index[columns.CONTENT].to_numpy()[heads], index[columns.RETURN].to_numpy()[heads]
     lots = np.array([hashlib.blake2b(f"{config.seed}/{text}".encode(), digest_size=8).digest() for text in content], "S8")
     by_return = np.lexsort((lots, returns))
-    quota = np.floor(np.linspace(0, 1, 1 + config.strata) * len(heads) + 0.5).astype(int)
+    strata = config.strata if groups is None else 1
+    quota = np.floor(np.linspace(0, 1, 1 + strata) * len(heads) + 0.5).astype(int)
     until = np.floor(quota * config.held_out_fraction + 0.5).astype(int)  # held out up to each stratum's end
     held_out = np.zeros(len(index), bool)
     for start, stop, count in zip(quota[:-1], quota[1:], np.diff(until), strict=True):
@@ -111,9 +121,31 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig) -> np.ndarray:
     return np.asarray(held_out[unit])
 
 
-def tied(index: pl.DataFrame) -> np.ndarray:
+def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
+    """(episodes,) str: a column's value in each episode, which has to be one.
+
+    Raises:
+        ConfigError: There is no such column, or its value changes within an episode.
+    """
+    if name in columns.EPISODE_METADATA:
+        return np.asarray(episode_index(source, [name])[name].cast(pl.String).fill_null("").to_list())
+    found = np.empty(len(index), object)
+    for group, numbers in indexed_row_groups(source, index):
+        for number, episode in zip(numbers, group.episodes([*STEP_CORE, name]), strict=True):
+            if name not in episode.extras or len(values := np.unique(np.asarray(episode.extras[name]))) != 1:
+                said = "changes within" if name in episode.extras else "is not in"
+                known = ", ".join([*columns.EPISODE_METADATA, *episode.extras])
+                raise ConfigError(
+                    f"{source.ref} cannot be split by {name!r}, which {said} episode {episode.eps_id}. Columns are {known}."
+                )
+            found[number] = str(values[0])
+    return found.astype(str)
+
+
+def tied(index: pl.DataFrame, labels: np.ndarray | None = None) -> np.ndarray:
     """(episodes,) for each episode the number of the first one that it must not be parted from."""
     groups = [first_parts(index), np.unique(index[columns.CONTENT].to_list(), return_inverse=True)[1]]
+    groups += [] if labels is None else [np.unique(labels, return_inverse=True)[1]]
     unit = np.arange(len(index))
     while True:
         before = unit

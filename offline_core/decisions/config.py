@@ -36,9 +36,9 @@ class DecisionConfig(Config):
     )
     by: str = Field(
         "episodes",
-        description="How the log is split into the side that selects and the side that judges. episodes: by lot. time: the later "
-        "episodes judge, in the order of the dataset. Any other word is a column, such as a building's number: "
-        "episodes with the same value stay on one side.",
+        description="How the log is split into the side that selects and the side that judges. episodes: by lot. time: the "
+        "later episodes judge, in the order of the dataset. Any other word is a column, such as a building's number: episodes "
+        "with the same value stay on one side.",
     )
     judge_share: float = Field(
         0.5, ge=0.1, le=0.9, title="Judging share", description="Share of the episodes that judge; the others select."
@@ -59,17 +59,18 @@ class DecisionConfig(Config):
         [], description="Other returns that may not fall, each shown within the same risk."
     )
     min_overlap: float = Field(
-        0.5,
+        0.8,
         ge=0,
         le=1,
         title="Overlap",
-        description="Share of a candidate's actions that the behaviour would plausibly take, at least; with less it is not judged.",
+        description="Share of a candidate's actions that the behaviour would plausibly take, at least; with less it is not "
+        "judged.",
     )
     estimate: OffPolicyConfig = Field(
         OffPolicyConfig(),
         title="Estimate",
-        description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the recorded "
-        "action_logp, or a clone that is fitted to the selecting side.",
+        description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
+        "recorded action_logp, or a clone that is fitted to the selecting side.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the split, the clone, the Q functions and the resamples.")
 

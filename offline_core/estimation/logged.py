@@ -66,7 +66,7 @@ def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, 
     with reading(dataset):
         if by_column:
             check_probabilities(dataset)
-        with contextlib.closing(_batches(dataset, policy, by_column, seen)) as batches:
+        with contextlib.closing(step_batches(dataset, policy, by_column, seen)) as batches:
             read = [_weighed(batch, policy, weighing, seen, uri) for batch in batches]
     if not read:
         raise EmptyDatasetError(f"{uri} holds no steps to estimate from.", uri=uri)
@@ -82,7 +82,7 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return first, (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
 
 
-def _batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
+def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
     """Whole episodes, flat; without those that have no step."""
     format = dataset.manifest.format
     wanted = [columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS]

@@ -1,0 +1,1 @@
+"""Decisions on logs whose truth is known."""

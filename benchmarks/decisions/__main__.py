@@ -1,0 +1,121 @@
+"""Decisions on logs whose truth is known: false promotions, coverage, power, regret, and logs that must be refused.
+
+    python -m benchmarks.decisions FOLDER [--logs 72] [--updates 400]
+
+Each log has eight candidates; see `benchmarks.decisions.logs`. What is in FOLDER is not made again, so a run can be cut.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.decisions.logs import Log, Made, all_logs, make
+from benchmarks.figure import figure
+from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.decide import decide
+from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.verdict import MOST_TIMES
+from offline_core.runtime.config import parse
+
+CLEAR = 0.2
+"""An improvement by this share of the behaviour's value is a clear one."""
+LONG = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--logs", type=int, default=None, help="only the first so many of a fixed shuffle")
+    parser.add_argument("--updates", type=int, default=400, help="of each Q function")
+    parser.add_argument("--settings", default="{}", help="parameters of the decision, as JSON")
+    parser.add_argument("--name", default="decisions", help="folder of the decisions, below FOLDER")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    logs = [all_logs()[number] for number in np.random.default_rng(0).permutation(len(all_logs()))][: given.logs]
+    found = []
+    for log in logs:
+        made = make(log, given.folder)
+        start = time.process_time()
+        result = decided(log, made, given.folder / given.name / log.name, given.updates, json.loads(given.settings))
+        found.append(row(log, made, result) | {"seconds": time.process_time() - start})
+        print(json.dumps(found[-1]), flush=True)
+    report(found)
+
+
+def decided(log: Log, made: Made, output: Path, updates: int, settings: dict[str, Any]) -> DecisionResult:
+    """The decision on one log."""
+    values: dict[str, Any] = {"seed": log.seed, "estimate": {"gamma": 0.97, "fqe": {"updates": updates, "learning_rate": 3e-3}}}
+    config = parse(DecisionConfig, values | settings)
+    return decide(config, dataset=made.data, candidates=made.candidates, output=str(output))
+
+
+def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
+    """What came of it beside what is true."""
+    truth = dict(zip(made.candidates, (value - made.behaviour_value for value in made.values), strict=True))
+    order = [each.checkpoint for each in result.candidates]
+    fqe = max(result.candidates, key=lambda each: each.estimates.get("fqe", -np.inf)).checkpoint
+    judged = [each for each in result.candidates if each.judged and not each.reasons] if result.verdict != "refused" else []
+    covered = [each.judged.low <= truth[each.checkpoint] <= each.judged.high for each in judged if each.judged]
+    best, scale = max(truth.values()), abs(made.behaviour_value)
+    tested = [result.checkpoint] if result.verdict == "promote" else result.worth_testing
+    return {
+        "log": log.name,
+        "verdict": result.verdict,
+        "must_be_refused": log.must_be_refused,
+        "episodes": log.episodes,
+        "false_promotion": result.verdict == "promote" and truth[result.checkpoint] <= 0,
+        "difference": truth[result.checkpoint],
+        "best": best / scale,
+        "clear": best >= CLEAR * scale and log.episodes >= LONG and not log.must_be_refused,
+        "found": any(truth[uri] > 0 for uri in tested),
+        "covered": covered,
+        "regret1": (best - truth[order[0]]) / scale,
+        "regret3": (best - max(truth[uri] for uri in order[:3])) / scale,
+        "last1": (best - truth[made.candidates[-1]]) / scale,
+        "last3": (best - max(truth[uri] for uri in made.candidates[-3:])) / scale,
+        "fqe1": (best - truth[fqe]) / scale,
+        "needed": result.episodes_needed,
+        "sentence": result.sentence[:200],
+    }
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """The figures over all logs."""
+    sound = [each for each in rows if not each["must_be_refused"]]
+    clear = [each for each in sound if each["clear"]]
+    covered = [inside for each in sound for inside in each["covered"]]
+    unsound = [each for each in rows if each["must_be_refused"]]
+    promotions = sum(each["verdict"] == "promote" for each in rows)
+    figure(
+        "decisions.false_promotions",
+        np.mean([each["false_promotion"] for each in rows]),
+        "share",
+        of=len(rows),
+        made=promotions,
+    )
+    figure("decisions.coverage", np.mean(covered) if covered else np.nan, "share", of=len(covered))
+    figure("decisions.power", np.mean([each["found"] for each in clear]) if clear else np.nan, "share", of=len(clear))
+    for name in ("regret1", "regret3", "last1", "last3", "fqe1"):
+        figure(f"decisions.{name}", np.mean([each[name] for each in sound]), "of the behaviour's value")
+    figure(
+        "decisions.silent",
+        sum(each["verdict"] != "refused" for each in unsound),
+        "logs",
+        of=len(unsound),
+        most_times=MOST_TIMES,
+    )
+    for verdict in ("promote", "test", "collect", "keep", "refused"):
+        figure(f"decisions.verdicts.{verdict}", sum(each["verdict"] == verdict for each in sound), "logs")
+
+
+if __name__ == "__main__":
+    main()

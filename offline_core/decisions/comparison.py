@@ -1,0 +1,92 @@
+"""A candidate beside what runs today, on the same episodes: the difference, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import norm
+
+from offline_core.decisions.result import Difference
+from offline_core.estimation.bootstrap import resampled_counts
+from offline_core.estimation.estimators import METHODS, size_by_time
+from offline_core.estimation.influence import influence, pareto_k
+from offline_core.estimation.trajectories import Trajectories
+
+SMALLEST_SHARE = 1e-9
+"""A standard error below this share of the returns is one of rounding."""
+
+
+def compare(
+    candidate: Trajectories,
+    today: Trajectories | None,
+    *,
+    beyond: float,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Difference:
+    """Value of a candidate minus that of what runs today, paired by episode.
+
+    Both are estimated by wdr; what the log recorded needs no estimate. The interval and the p-value are of the studentised
+    bootstrap (Efron & Tibshirani 1993, chapter 12): each resample is divided by its own standard error, which the influence
+    of each episode gives.
+
+    Arguments:
+        today: None: what the log recorded.
+        beyond: the p-value is of a difference that is no larger.
+        confidence: of the interval.
+    """
+    parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
+    value = float(_differences(candidate, today, np.ones((1, len(candidate))))[0])
+    error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
+    size, tail = size_by_time(candidate).episodes, pareto_k(parts)
+    scale = max(float(np.abs(candidate.returns).mean()), abs(value))
+    if error <= SMALLEST_SHARE * scale:  # it does what was done, or what runs today does
+        p_value = float(value <= beyond + SMALLEST_SHARE * scale)
+        return Difference(
+            value=value, low=value, high=value, standard_error=0.0, p_value=p_value, effective_episodes=size, tail=tail
+        )
+    ratios = np.concatenate(
+        [
+            (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
+            for counts in resampled_counts(len(parts), resamples=resamples, seed=seed)
+        ]
+    )
+    outside = (1 - confidence) / 2
+    most, least = np.quantile(ratios, [1 - outside, outside])
+    # Where few episodes carry a resample its ratios are too small: no bound is closer than the normal one.
+    normal = norm.ppf(1 - outside)
+    p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
+    return Difference(
+        value=value,
+        low=float(value - max(most, normal) * error),
+        high=float(value + max(-least, normal) * error),
+        standard_error=error,
+        p_value=float(max(p_value, norm.sf((value - beyond) / error))),
+        effective_episodes=size,
+        tail=tail,
+    )
+
+
+def holm(p_values: Sequence[float], risk: float) -> list[bool]:
+    """Which are shown at this risk over all of them (Holm 1979)."""
+    shown = [False] * len(p_values)
+    for rank, number in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        if p_values[number] > risk / (len(p_values) - rank):
+            break
+        shown[number] = True
+    return shown
+
+
+def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
+    estimate = METHODS["wdr"].estimate
+    other = (counts @ candidate.returns) / counts.sum(axis=1) if today is None else estimate(today, counts)
+    return np.asarray(estimate(candidate, counts) - other)
+
+
+def _errors(parts: np.ndarray, counts: np.ndarray, *, least: float) -> np.ndarray:
+    """(b,) the standard error of each resample."""
+    number = counts.sum(axis=1)
+    means = (counts @ parts) / number
+    return np.asarray(np.maximum(np.sqrt(np.maximum((counts @ parts**2) / number - means**2, 0) / number), least))

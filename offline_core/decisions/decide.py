@@ -1,0 +1,276 @@
+"""Decide which of several policies may replace what runs today, from a log that none of them was chosen by."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.curation.config import SplitConfig
+from offline_core.curation.split import split_dataset
+from offline_core.datasets.dataset import Dataset, open_committed
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.decisions import diagnosis
+from offline_core.decisions.behaviour import model_of_behaviour, reliability
+from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
+from offline_core.decisions.evidence import Side
+from offline_core.decisions.overlap import is_deterministic, overlap_of, regions, supported
+from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding
+from offline_core.decisions.verdict import rule
+from offline_core.episodes import columns
+from offline_core.errors import ConfigError
+from offline_core.estimation import diagnostics
+from offline_core.estimation.estimate import check_policies
+from offline_core.estimation.estimators import METHODS, unrecorded_share
+from offline_core.estimation.evidence import Evidence
+from offline_core.estimation.influence import influence
+from offline_core.estimation.logged import LOG_BEHAVIOUR
+from offline_core.estimation.observations import leaves_of
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.encoder import leaf_spaces
+from offline_core.policies.lineage import lineage
+from offline_core.policies.manifest import PolicyManifest, fingerprint_of, read_policy_manifest
+from offline_core.policies.policy import Policy
+from offline_core.runtime.progress import progress
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+CARRIED = 10
+SIDES, MODEL = "sides", "behaviour"
+"""Folders inside the decision's: both sides of the log, and the model of what acted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A candidate with its weights."""
+
+    uri: str
+    name: str
+    manifest: PolicyManifest
+    policy: Policy
+
+
+def decide(
+    config: DecisionConfig, *, dataset: str, candidates: Sequence[str], output: str, version: int | None = None
+) -> DecisionResult:
+    """Hold candidates against what runs today, on episodes that none of them learned from or was chosen by.
+
+    One side of the log ranks the candidates, the other judges the first of them: the difference to what runs today on the
+    same episodes, by wdr with cross-fitting, at a risk over all that are judged. What cannot be judged is refused.
+
+    Arguments:
+        dataset: URI of the log.
+        candidates: URIs of checkpoints.
+        output: folder of the decision: `result.json`, both sides of the log, and the model of the behaviour if it needs one.
+        version: of the dataset, the latest if None.
+
+    Raises:
+        CheckpointError: A candidate cannot be read.
+        ConfigError: A policy does not fit the data, or a guardrail its columns.
+        DataError: The log is not what it has to be, or has too few episodes for two sides.
+    """
+    start = time.perf_counter()
+    source = open_committed(dataset, version)
+    contenders = _contenders(candidates)
+    today = None if config.against == BEHAVIOUR else _contenders([config.against])[0]
+    operation = Operation.of("decide", config, version=1, exclude={"against"})
+    policies = [*contenders, *([today] if today else [])]
+    identity = identity_of(operation, [source.parent_entry, *(each.manifest.parent_entry(each.uri) for each in policies)])
+    place = Location.of(output).make_folder().child(RESULT_FILE)
+    with place.parent.locked():
+        if found := load_result(place, identity, DecisionResult, fingerprint=fingerprint_of):
+            return found
+        for each in policies:
+            check_policies(config.estimate.model_copy(update={"methods": ["fqe"]}), each.policy, None, source)
+        invalidate_result(place)
+        result = _decided(config, source, contenders, today, place.parent, start)
+        store_result(place, identity, result, fingerprints={each.uri: each.manifest.fingerprint for each in policies})
+    log.info("%s", result.sentence)
+    return result
+
+
+def _decided(
+    config: DecisionConfig,
+    source: Dataset,
+    contenders: Sequence[Contender],
+    today: Contender | None,
+    folder: Location,
+    start: float,
+) -> DecisionResult:
+    halves = split_dataset(
+        SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed),
+        dataset=source.location.uri,
+        version=source.manifest.version,
+        output=folder.child(SIDES).uri,
+    )
+    selecting, judging = halves.train, halves.held_out
+    model = config.estimate.behaviour or model_of_behaviour(selecting, judging, folder.child(MODEL).uri, seed=config.seed)
+    behaviour = None if model is None else load_policy(model)
+    history = lineage(source.location.uri, source.manifest.version)
+    acting = behaviour, None if today is None else today.policy
+    sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
+    calibration, error = ([], None) if behaviour is None else reliability(behaviour, sides[1].dataset)
+
+    ranked = _selected(sides[0], contenders)
+    judged, first = _judged(sides[1], ranked, config)
+    refusals = [*diagnosis.about_calibration(error), *_about_behaviour(first, contenders[0].policy)]
+    ruling = rule(judged, config, episodes=source.ref.episodes, refusals=refusals)
+    best = ruling.candidates[0]
+    warnings = [
+        *diagnostics.about_history(source, history),
+        *diagnostics.about_parts(first.begins_late),
+        *_about_sampling(contenders, config),
+        *diagnosis.about_drift(source),
+    ]
+    return DecisionResult(
+        uri=folder.uri,
+        verdict=ruling.verdict,
+        sentence=ruling.sentence,
+        checkpoint=best.checkpoint,
+        fingerprint=best.fingerprint,
+        against=config.against,
+        worth_testing=ruling.worth_testing,
+        episodes_needed=ruling.episodes_needed,
+        recorded=float(first.episodes.returns.mean()),
+        candidates=ruling.candidates,
+        dataset=source.ref,
+        selecting=selecting,
+        judging=judging,
+        behaviour=model,
+        calibration=calibration,
+        calibration_error=error,
+        risk=config.risk,
+        confidence=config.estimate.confidence,
+        gamma=config.estimate.gamma,
+        horizon=first.horizon,
+        reasons=refusals,
+        warnings=warnings,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _contenders(uris: Sequence[str]) -> list[Contender]:
+    if len({*uris}) < len(uris):
+        raise ConfigError(f"A candidate is named twice among {', '.join(uris)}: leave one.")
+    manifests = [read_policy_manifest(uri) for uri in uris]
+    names = names_of(uris)
+    return [Contender(*each, load_policy(each[0], each[2])) for each in zip(uris, names, manifests, strict=True)]
+
+
+def names_of(uris: Sequence[str]) -> list[str]:
+    """The parts of paths in which they differ, or the last one."""
+    parts = [uri.rstrip("/").split("/") for uri in uris]
+    if len(parts) == 1:
+        return ["/".join(parts[0][-2:])]
+    shortest = min(map(len, parts))
+    begin = next((i for i in range(shortest) if len({each[i] for each in parts}) > 1), shortest - 1)
+    end = next((i for i in range(shortest - begin) if len({each[-1 - i] for each in parts}) > 1), 0)
+    return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
+
+
+def _selected(side: Side, contenders: Sequence[Contender]) -> list[tuple[Contender, Difference, list[str]]]:
+    """Candidates as this side ranks them, with why it could not judge them: those that it could first, by a cautious value."""
+    baseline = side.baseline()
+    found = []
+    with progress(len(contenders), what="select", unit="candidate") as bar:
+        for each in contenders:
+            evidence = side.evidence(each.policy, "wdr")
+            difference = side.difference(evidence.episodes, baseline, beyond=side.config.margin)
+            reasons = [*diagnosis.about_difference(difference, side.config, overlap_of(evidence.episodes.log_ratios))]
+            found.append((each, difference, reasons))
+            bar.update(1)
+    return sorted(found, key=lambda each: (bool(each[2]), each[1].standard_error - each[1].value))
+
+
+def _judged(
+    side: Side, ranked: Sequence[tuple[Contender, Difference, list[str]]], config: DecisionConfig
+) -> tuple[list[Candidate], Evidence]:
+    """All candidates, the finalists judged, and the evidence of the first."""
+    found, first = [], None
+    baseline = side.baseline()
+    paid = [(guardrail, side.paid(guardrail.expression)) for guardrail in config.guardrails]
+    finalists = min(config.finalists, len(ranked))
+    with progress(finalists, what="judge", unit="candidate") as bar:
+        for number, (each, selected, reasons) in enumerate(ranked):
+            candidate = Candidate(
+                checkpoint=each.uri,
+                fingerprint=each.manifest.fingerprint,
+                name=each.name,
+                selected=selected,
+                judged=None,
+                overlap=0,
+            )
+            if number >= finalists:
+                found.append(candidate.model_copy(update={"reasons": reasons}))
+                continue
+            evidence = side.evidence(each.policy, *config.estimate.methods)
+            first = first or evidence
+            findings = []
+            for guardrail, rewards in paid:
+                other = side.evidence(each.policy, "wdr", rewards=rewards).episodes
+                apart = side.difference(other, side.baseline(rewards), beyond=-guardrail.max_fall)
+                finding = GuardrailFinding(
+                    name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=apart.p_value <= config.risk
+                )
+                findings.append(finding)
+            difference = side.difference(evidence.episodes, baseline, beyond=config.margin)
+            found.append(candidate.model_copy(update=_about(side, each, evidence, difference) | {"guardrails": findings}))
+            bar.update(1)
+    assert first is not None
+    return found, first
+
+
+def _about(side: Side, contender: Contender, evidence: Evidence, difference: Difference) -> dict[str, object]:
+    """What is told of a finalist."""
+    config, episodes = side.config, evidence.episodes
+    overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
+    by = "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP
+    once = np.ones((1, len(episodes)))
+    weights = np.abs(influence(episodes))
+    order = np.argsort(-weights, kind="stable")[:CARRIED]
+    index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
+    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
+    ratios = np.exp(np.minimum(episodes.log_ratios, 0.0))
+    return {
+        "judged": difference,
+        "overlap": overlap,
+        "reasons": [
+            *diagnosis.about_difference(difference, config, overlap),
+            *diagnosis.about_learning(lineage(contender.uri), side.history, side.dataset),
+            *diagnostics.about_weights(episodes, by=by),
+            *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
+        ],
+        "estimates": {name: float(METHODS[name].estimate(episodes, once)[0]) for name in config.estimate.methods},
+        "differs_where": regions(evidence.logged, ratios, "it does as the behaviour in {share}", seed=config.seed),
+        "unsupported_where": regions(
+            evidence.logged, supported(episodes.log_ratios), "the log has {share} of what it does", seed=config.seed
+        ),
+        "carried_by": {ids[number]: float(weights[number] / weights.sum()) for number in order if weights.sum() > 0},
+    }
+
+
+def _about_behaviour(evidence: Evidence, policy: Policy) -> list[str]:
+    """Whether it did the same in the same state, so that no log of it tells what else comes to."""
+    leaves = [*leaf_spaces(policy.action_space)]
+    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaves)
+    logged = evidence.logged
+    taken = {path: leaf[logged.is_step] for path, leaf in leaves_of(logged, columns.ACTIONS).items()}
+    if not is_deterministic(logged.of_steps(LOG_BEHAVIOUR), taken, listed=listed):
+        return []
+    return [
+        "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling is "
+        "meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."
+    ]
+
+
+def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:
+    if not config.estimate.explore:
+        return []
+    return [each for one in contenders for each in diagnostics.about_sampling(one.manifest, one.policy)]

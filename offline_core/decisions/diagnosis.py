@@ -1,0 +1,103 @@
+"""Why a log, or a candidate on it, cannot be judged: sentences that say what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from scipy.stats import ks_2samp, mannwhitneyu
+
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.episode_index import episode_index
+from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.result import Difference
+from offline_core.episodes import columns
+from offline_core.errors import OfflineError
+from offline_core.estimation import diagnostics
+from offline_core.policies.lineage import Lineage, episodes_in
+
+HEAVY_TAIL = 0.7
+"""Pareto's k, above which a mean of weights cannot be relied on (Vehtari et al. 2024)."""
+DRIFT_RISK = 1e-4
+REWARD_DISTANCE = 0.3
+"""Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
+FEW, ENOUGH = 5, 30
+"""Episodes of a third, for returns and for rewards."""
+MOST_MISCALIBRATED = 0.1
+"""Expected calibration error of a behaviour model, above which it is not believed."""
+
+
+def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """Why a difference means nothing."""
+    if overlap < config.min_overlap:
+        yield (
+            f"the behaviour would plausibly take {100 * overlap:.0f} % of its actions, and "
+            f"{100 * config.min_overlap:.0f} % are needed (min_overlap): record with a behaviour that is more like it"
+        )
+    wanted = config.estimate.min_effective_episodes
+    if found.effective_episodes < wanted:
+        yield (
+            f"{found.effective_episodes:.1f} effective episodes are left, and {wanted:g} are needed "
+            "(estimate.min_effective_episodes): record more, or with a behaviour that is more like it"
+        )
+    if found.tail > HEAVY_TAIL:
+        yield f"a few episodes carry the estimate (Pareto's k is {found.tail:.2f}, above {HEAVY_TAIL}): record more episodes"
+    if not np.isfinite([found.value, found.low, found.high]).all():
+        yield "its value has no bound on this log: record more episodes"
+
+
+def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
+    """It has learned from episodes that judge it: by lineage, or by content."""
+    if any(diagnostics.about_learning(log, candidate)):
+        yield (
+            "it has learned from episodes of this log, and seems better on them than it is: split first (offline split), learn "
+            "from one side and decide on the other"
+        )
+        return
+    own = _contents(judging)
+    for node in episodes_in(candidate):
+        if node.kind != "dataset" or node.state != "found":
+            continue
+        try:
+            learned = _contents(open_dataset(node.uri, node.version))
+        except OfflineError:
+            continue  # what it learned from is gone
+        if shared := len(own & learned):
+            told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
+            yield f"{told}, which it has learned from: leave them out"
+        return
+
+
+def about_drift(dataset: Dataset) -> Iterator[str]:
+    """The end of the log is not like its beginning, in the order of the dataset."""
+    index = episode_index(dataset, [columns.RETURN, columns.LENGTH])
+    returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
+    third = len(index) // 3
+    if third < FEW:
+        return
+    if mannwhitneyu(returns[:third], returns[-third:]).pvalue < DRIFT_RISK:
+        yield (
+            f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
+            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed: decide on the later part "
+            "(by=time), or on a log of the present."
+        )
+    distance = float(ks_2samp(paid[:third], paid[-third:]).statistic)
+    if distance > REWARD_DISTANCE and third >= ENOUGH:
+        yield (
+            f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "
+            "beginning): if the definition of the reward was changed, compute all rewards anew before anything is decided."
+        )
+
+
+def about_calibration(error: float | None) -> Iterator[str]:
+    """The model of the behaviour is not to be believed."""
+    if error is not None and error > MOST_MISCALIBRATED:
+        yield (
+            f"The model of the behaviour is off by {100 * error:.0f} % of probability on average (expected calibration error): "
+            "record action_logp, or name a better model (estimate.behaviour)."
+        )
+
+
+def _contents(dataset: Dataset) -> set[str]:
+    return {*episode_index(dataset, [columns.CONTENT])[columns.CONTENT].cast(pl.String).drop_nulls().to_list()}

@@ -1,0 +1,77 @@
+"""The two sides of a decision's log, and what each says of a candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from offline_core.curation.condition import Condition
+from offline_core.curation.pieces import EPISODE, step_frame
+from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.datasets.row_groups import row_groups
+from offline_core.decisions.comparison import compare
+from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.result import Difference
+from offline_core.estimation.config import Method, OffPolicyConfig
+from offline_core.estimation.evidence import Evidence, gather
+from offline_core.estimation.trajectories import Trajectories
+from offline_core.policies.lineage import Lineage
+from offline_core.policies.policy import Policy
+from offline_core.runtime.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the log."""
+
+    name: str
+    dataset: Dataset
+    config: DecisionConfig
+    history: Lineage
+    behaviour: Policy | None
+    today: Policy | None
+    """None: what the log recorded."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ref: DatasetRef,
+        config: DecisionConfig,
+        history: Lineage,
+        behaviour: Policy | None,
+        today: Policy | None,
+    ) -> Side:
+        return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
+
+    def evidence(self, policy: Policy, *methods: Method, rewards: np.ndarray | None = None) -> Evidence:
+        """What this side says of a policy."""
+        estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
+        seed = derive_seed(self.config.seed, "decide", self.name)
+        return gather(estimate, policy, self.behaviour, self.dataset, history=self.history, seed=seed, rewards=rewards)
+
+    def baseline(self, rewards: np.ndarray | None = None) -> Trajectories | None:
+        """What it says of what runs today, if that is a policy."""
+        return None if self.today is None else self.evidence(self.today, "wdr", rewards=rewards).episodes
+
+    def difference(self, candidate: Trajectories, today: Trajectories | None, *, beyond: float) -> Difference:
+        estimate: OffPolicyConfig = self.config.estimate
+        return compare(
+            candidate,
+            today,
+            beyond=beyond,
+            confidence=estimate.confidence,
+            resamples=estimate.resamples,
+            seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
+        )
+
+    def paid(self, expression: str) -> np.ndarray:
+        """(N,) what each step is paid by an expression.
+
+        Raises:
+            ConfigError: It cannot be computed from the columns of a step.
+        """
+        condition = Condition.sql(expression)
+        frames = (step_frame(episodes, condition) for group in row_groups(self.dataset) if (episodes := group.episodes()))
+        return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])

@@ -1,0 +1,119 @@
+"""How much of what a candidate does the log has, and where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offline_core.episodes import EpisodeBatch, columns, nested
+
+PLAUSIBLE_RATIO = 20.0
+"""An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
+DETERMINISTIC_CHANCE = 0.99
+DETERMINISTIC_SHARE = 0.95
+DETERMINISTIC_FACTOR = 20.0
+"""How many times narrower than all actions together those in one state are, a component."""
+DEPTH = 2
+SPLITS = 15
+LEAST_SHARE = 0.05
+MOST_ROWS = 20_000
+NOTICED = 0.1
+"""A region is told where it differs from the rest by this much."""
+
+
+def supported(log_ratios: np.ndarray) -> np.ndarray:
+    """(N,) whose mean is the share of the candidate's actions that the behaviour would plausibly take.
+
+    Of actions that were never taken nothing is seen but that the ratios of the others are below 1 in the mean.
+    """
+    with np.errstate(over="ignore"):
+        ratios = np.exp(log_ratios)
+    return np.where(ratios <= PLAUSIBLE_RATIO, ratios, 0.0)
+
+
+def overlap_of(log_ratios: np.ndarray) -> float:
+    """That share, at most 1."""
+    return min(1.0, float(supported(log_ratios).mean()))
+
+
+def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:
+    """Whether the behaviour, as recorded or as a model has it, did the same in the same state.
+
+    Arguments:
+        log_behaviour: (N,) of the actions taken.
+        actions: (N, …) by path.
+        listed: the actions are a list, and not numbers.
+    """
+    if listed:
+        return float((np.exp(log_behaviour) > DETERMINISTIC_CHANCE).mean()) >= DETERMINISTIC_SHARE
+    numbers = np.concatenate([leaf.reshape(len(leaf), -1).astype(np.float64) for leaf in actions.values()], axis=1)
+    spread = numbers.std(axis=0)
+    if not spread.any() or not log_behaviour.any():
+        return True
+    spread = spread[spread > 0]
+    widest = -np.log(spread).sum() - 0.5 * len(spread) * np.log(2 * np.pi * np.e)  # mean log density, if states said nothing
+    return bool(np.median(log_behaviour) - widest > len(spread) * np.log(DETERMINISTIC_FACTOR))
+
+
+def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -> list[str]:
+    """Where in the space of observations the mean of values is lower than elsewhere, in words; a tree of two levels.
+
+    Arguments:
+        values: (N,) one a step, between 0 and 1.
+        words: "… {share} …", for one region.
+    """
+    names, features = _features(batch)
+    rows = np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS]
+    features, values = features[rows], values[rows].clip(0, 1)
+    found = []
+    for path, inside in _leaves(names, features, values, np.ones(len(values), bool), DEPTH):
+        if (mean := float(values[inside].mean())) <= float(values.mean()) - NOTICED:
+            found.append((mean, f"{path}: {words.format(share=f'{100 * mean:.0f} %')} ({100 * inside.mean():.0f} % of steps)"))
+    return [told for _, told in sorted(found)]
+
+
+def _features(batch: EpisodeBatch) -> tuple[list[str], np.ndarray]:
+    """Names and (N, features) of the observations' numbers; of a large one, such as an image, the mean."""
+    names: list[str] = []
+    found: list[np.ndarray] = []
+    for path, leaf in batch.columns.items():
+        if path.partition(nested.PATH_SEPARATOR)[0] != columns.OBS or leaf.dtype.kind not in "iufb":
+            continue
+        flat = leaf[batch.is_step].reshape(len(batch), -1).astype(np.float64)
+        if flat.shape[1] > 64:
+            names, found = [*names, f"mean of {path}"], [*found, flat.mean(axis=1, keepdims=True)]
+            continue
+        names += [path] if leaf.ndim == 1 else [f"{path}[{number}]" for number in range(1, flat.shape[1] + 1)]
+        found.append(flat)
+    return names, np.concatenate(found, axis=1) if found else np.zeros((len(batch), 0))
+
+
+def _leaves(
+    names: list[str], features: np.ndarray, values: np.ndarray, inside: np.ndarray, depth: int, path: str = ""
+) -> list[tuple[str, np.ndarray]]:
+    split = _best_split(features, values, inside) if depth else None
+    if split is None:
+        return [(path, inside)]
+    column, limit = split
+    below = features[:, column] < limit
+    joined = f"{path} and " if path else ""
+    return [
+        *_leaves(names, features, values, inside & below, depth - 1, f"{joined}{names[column]} < {limit:.3g}"),
+        *_leaves(names, features, values, inside & ~below, depth - 1, f"{joined}{names[column]} ≥ {limit:.3g}"),
+    ]
+
+
+def _best_split(features: np.ndarray, values: np.ndarray, inside: np.ndarray) -> tuple[int, float] | None:
+    """(feature, limit) that leaves the least variance; None: no split leaves enough on both sides."""
+    rows, best, gain = features[inside], None, 1e-6
+    own = values[inside]
+    least = LEAST_SHARE * len(values)
+    for column in range(features.shape[1]):
+        for limit in np.unique(np.quantile(rows[:, column], np.linspace(0, 1, SPLITS + 2)[1:-1])):
+            below = rows[:, column] < limit
+            count = int(below.sum())
+            if min(count, len(own) - count) < least:
+                continue
+            between = (own[below].mean() - own[~below].mean()) ** 2 * (count / len(own)) * (1 - count / len(own))
+            if between > gain:
+                best, gain = (column, float(limit)), between
+    return best

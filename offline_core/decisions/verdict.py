@@ -1,0 +1,103 @@
+"""The verdict: one of five words, and the sentence that says why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import norm
+
+from offline_core.decisions.comparison import holm
+from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
+from offline_core.decisions.result import Candidate, Difference, Verdict
+
+PROMISING = 0.2
+"""P-value below which an A/B test is worth it."""
+MOST_TIMES = 20
+"""How many times the log's episodes may be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What follows from the candidates."""
+
+    verdict: Verdict
+    sentence: str
+    candidates: list[Candidate]
+    """The best first."""
+    worth_testing: list[str]
+    episodes_needed: int | None
+
+
+def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: int, refusals: Sequence[str]) -> Ruling:
+    """Decide between candidates that were judged.
+
+    Arguments:
+        episodes: of the log.
+        refusals: why the log cannot be judged at all.
+    """
+    today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
+    judged = [each for each in candidates if each.judged is not None and not each.reasons]
+    shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
+    ranked = sorted(candidates, key=lambda each: (each not in judged, not shown.get(each.checkpoint), -_rank(each)))
+    if refusals or not judged:
+        why = " ".join(refusals) or _reason(ranked)
+        return Ruling("refused", f"This log cannot tell: {why}", ranked, [], None)
+    first = ranked[0]
+    found = _judged(first)
+    if shown[first.checkpoint]:
+        least = found.value - norm.ppf(1 - config.risk) * found.standard_error
+        sentence = (
+            f"Promote {first.name}: its discounted return is {found.value:.4g} above that of {today} (at least "
+            f"{min(least, found.value):.4g}, at a risk of {100 * config.risk:g} %)."
+        )
+        return Ruling("promote", sentence, ranked, [], None)
+    testing = [each for each in ranked if each in judged and _judged(each).value > config.margin and p_of(each) <= PROMISING]
+    if testing:
+        names = ", ".join(each.name for each in testing)
+        sure = f"the log is {100 * (1 - p_of(testing[0])):.0f} % sure that {testing[0].name} is better than {today}, not "
+        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %."
+        return Ruling(
+            "test", sentence, ranked, [each.checkpoint for each in testing], _needed(found, config, episodes, len(judged))
+        )
+    needed = _needed(found, config, episodes, len(judged)) if found.value > config.margin else None
+    if needed is not None and needed <= MOST_TIMES * episodes:
+        sentence = (
+            f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {episodes:,} do not show it."
+        )
+        return Ruling("collect", sentence, ranked, [], needed)
+    sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
+    return Ruling("keep", sentence, ranked, [], None)
+
+
+def p_of(candidate: Candidate) -> float:
+    """Of an improvement and all guardrails together: the largest, since all of them have to be shown."""
+    return max(_judged(candidate).p_value, *(each.difference.p_value for each in candidate.guardrails), 0.0)
+
+
+def _judged(candidate: Candidate) -> Difference:
+    assert candidate.judged is not None
+    return candidate.judged
+
+
+def _rank(candidate: Candidate) -> float:
+    """By both sides where it was judged; a cautious value, as few episodes make large ones."""
+    known = [each for each in (candidate.judged, candidate.selected) if each is not None]
+    if not known:
+        return -math.inf
+    weights = [1 / max(each.standard_error, 1e-9) ** 2 for each in known]
+    value = sum(weight * each.value for weight, each in zip(weights, known, strict=True)) / sum(weights)
+    return float(value - sum(weights) ** -0.5)
+
+
+def _reason(ranked: Sequence[Candidate]) -> str:
+    return f"{ranked[0].name}: {'; '.join(ranked[0].reasons)}."
+
+
+def _needed(found: Difference, config: DecisionConfig, episodes: int, tests: int) -> int | None:
+    """By the interval's root of n; None: its standard error is unknown."""
+    wanted = float(norm.ppf(1 - config.risk / tests)) * found.standard_error / max(found.value - config.margin, 1e-12)
+    if not math.isfinite(wanted):
+        return None
+    return max(1, math.ceil(episodes * (wanted**2 - 1)))
