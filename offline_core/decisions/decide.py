@@ -26,18 +26,18 @@ from offline_core.decisions.verdict import rule
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.estimation import diagnostics
+from offline_core.estimation.config import Method
 from offline_core.estimation.estimate import check_policies
 from offline_core.estimation.estimators import METHODS, unrecorded_share
 from offline_core.estimation.evidence import Evidence
 from offline_core.estimation.influence import influence
-from offline_core.estimation.logged import LOG_BEHAVIOUR
+from offline_core.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS
 from offline_core.estimation.observations import leaves_of
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import PolicyManifest, fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -175,69 +175,75 @@ def names_of(uris: Sequence[str]) -> list[str]:
     return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
 
 
-def _selected(side: Side, contenders: Sequence[Contender]) -> list[tuple[Contender, Difference, list[str]]]:
-    """Candidates as this side ranks them, with why it could not judge them: those that it could first, by a cautious value."""
-    baseline = side.baseline()
-    found = []
-    with progress(len(contenders), what="select", unit="candidate") as bar:
-        for each in contenders:
-            evidence = side.evidence(each.policy, "wdr")
-            difference = side.difference(evidence.episodes, baseline, beyond=side.config.margin)
-            reasons = [*diagnosis.about_difference(difference, side.config, overlap_of(evidence.episodes.log_ratios))]
-            found.append((each, difference, reasons))
-            bar.update(1)
-    return sorted(found, key=lambda each: (bool(each[2]), each[1].standard_error - each[1].value))
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A contender as the selecting side has it."""
+
+    contender: Contender
+    difference: Difference
+    estimates: dict[str, float]
+    reasons: list[str]
+    """Why this side could not judge it."""
 
 
-def _judged(
-    side: Side, ranked: Sequence[tuple[Contender, Difference, list[str]]], config: DecisionConfig
-) -> tuple[list[Candidate], Evidence]:
+def _selected(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
+    """Contenders in the order of this side: those that it can judge first, by a cautious value."""
+    today = [] if side.today is None else [side.today]
+    *found, last = side.evidence([*(each.policy for each in contenders), *today], ["fqe", "wdr"])
+    baseline = last.episodes if today else None
+    found = found if today else [*found, last]
+    ranked = []
+    for contender, evidence in zip(contenders, found, strict=True):
+        difference = side.difference(evidence.episodes, baseline, beyond=side.config.margin)
+        reasons = [*diagnosis.about_difference(difference, side.config, overlap_of(evidence.episodes.log_ratios))]
+        ranked.append(Ranked(contender, difference, _estimates(evidence, ["fqe", "wdr"]), reasons))
+    return sorted(ranked, key=lambda each: (bool(each.reasons), each.difference.standard_error - each.difference.value))
+
+
+def _judged(side: Side, ranked: Sequence[Ranked], config: DecisionConfig) -> tuple[list[Candidate], Evidence]:
     """All candidates, the finalists judged, and the evidence of the first."""
-    found, first = [], None
-    baseline = side.baseline()
-    paid = [(guardrail, side.paid(guardrail.expression)) for guardrail in config.guardrails]
-    finalists = min(config.finalists, len(ranked))
-    with progress(finalists, what="judge", unit="candidate") as bar:
-        for number, (each, selected, reasons) in enumerate(ranked):
-            candidate = Candidate(
-                checkpoint=each.uri,
-                fingerprint=each.manifest.fingerprint,
-                name=each.name,
-                selected=selected,
-                judged=None,
-                overlap=0,
-            )
-            if number >= finalists:
-                found.append(candidate.model_copy(update={"reasons": reasons}))
-                continue
-            evidence = side.evidence(each.policy, *config.estimate.methods)
-            first = first or evidence
-            findings = []
-            for guardrail, rewards in paid:
-                other = side.evidence(each.policy, "wdr", rewards=rewards).episodes
-                apart = side.difference(other, side.baseline(rewards), beyond=-guardrail.max_fall)
-                finding = GuardrailFinding(
-                    name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=apart.p_value <= config.risk
-                )
-                findings.append(finding)
-            difference = side.difference(evidence.episodes, baseline, beyond=config.margin)
-            found.append(candidate.model_copy(update=_about(side, each, evidence, difference) | {"guardrails": findings}))
-            bar.update(1)
-    assert first is not None
-    return found, first
+    finalists = ranked[: config.finalists]
+    policies = [*(each.contender.policy for each in finalists), *([] if side.today is None else [side.today])]
+    found = side.evidence(policies, config.estimate.methods)
+    guardrails: list[list[GuardrailFinding]] = [[] for _ in finalists]
+    for guardrail in config.guardrails:
+        paid = side.evidence(policies, ["wdr"], rewards=side.paid(guardrail.expression))
+        baseline = None if side.today is None else paid[-1].episodes
+        for findings, evidence in zip(guardrails, paid, strict=False):
+            apart = side.difference(evidence.episodes, baseline, beyond=-guardrail.max_fall)
+            passed = apart.p_value <= config.risk
+            findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
+    baseline = None if side.today is None else found[-1].episodes
+    judged = []
+    for number, each in enumerate(ranked):
+        about: dict[str, object] = {"reasons": each.reasons, "estimates": each.estimates}
+        if number < len(finalists):
+            difference = side.difference(found[number].episodes, baseline, beyond=config.margin)
+            about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
+        known: dict[str, object] = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
+        known |= {"name": each.contender.name, "selected": each.difference, "judged": None, "overlap": 0.0}
+        judged.append(Candidate.model_validate(known | about))
+    return judged, found[0]
 
 
-def _about(side: Side, contender: Contender, evidence: Evidence, difference: Difference) -> dict[str, object]:
+def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
+    once = np.ones((1, len(evidence.episodes)))
+    return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
+
+
+def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
     """What is told of a finalist."""
     config, episodes = side.config, evidence.episodes
     overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
     by = "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP
-    once = np.ones((1, len(episodes)))
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
     index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
     ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
-    ratios = np.exp(np.minimum(episodes.log_ratios, 0.0))
+    seen = evidence.seen
+    assert seen is not None
+    log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
+    ratios = np.exp(np.minimum(log_ratios, 0.0))
     return {
         "judged": difference,
         "overlap": overlap,
@@ -247,11 +253,9 @@ def _about(side: Side, contender: Contender, evidence: Evidence, difference: Dif
             *diagnostics.about_weights(episodes, by=by),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
-        "estimates": {name: float(METHODS[name].estimate(episodes, once)[0]) for name in config.estimate.methods},
-        "differs_where": regions(evidence.logged, ratios, "it does as the behaviour in {share}", seed=config.seed),
-        "unsupported_where": regions(
-            evidence.logged, supported(episodes.log_ratios), "the log has {share} of what it does", seed=config.seed
-        ),
+        "estimates": _estimates(evidence, config.estimate.methods),
+        "differs_where": regions(seen, ratios, "it does as the behaviour in {share}", seed=config.seed),
+        "unsupported_where": regions(seen, supported(log_ratios), "the log has {share} of what it does", seed=config.seed),
         "carried_by": {ids[number]: float(weights[number] / weights.sum()) for number in order if weights.sum() > 0},
     }
 
@@ -260,9 +264,10 @@ def _about_behaviour(evidence: Evidence, policy: Policy) -> list[str]:
     """Whether it did the same in the same state, so that no log of it tells what else comes to."""
     leaves = [*leaf_spaces(policy.action_space)]
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaves)
-    logged = evidence.logged
-    taken = {path: leaf[logged.is_step] for path, leaf in leaves_of(logged, columns.ACTIONS).items()}
-    if not is_deterministic(logged.of_steps(LOG_BEHAVIOUR), taken, listed=listed):
+    seen = evidence.seen
+    assert seen is not None
+    taken = {path: leaf[seen.is_step] for path, leaf in leaves_of(seen, columns.ACTIONS).items()}
+    if not is_deterministic(seen.of_steps(LOG_BEHAVIOUR), taken, listed=listed):
         return []
     return [
         "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling is "
