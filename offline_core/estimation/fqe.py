@@ -6,7 +6,7 @@ Q functions of several policies, parts of the episodes and members of an ensembl
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,11 +212,7 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
     config, heads = fitted.config, [fitted.policies[each.policy].head for each in group]
     parameters, buffers = torch.func.stack_module_state([each.function for each in group])
     base = copy.deepcopy(group[0].function).requires_grad_(False)
-
-    def one(parameters: Any, buffers: Any, seen: Any, remaining: Tensor, actions: Any) -> Tensor:
-        return torch.func.functional_call(base, (parameters, buffers), (seen, remaining, actions))  # type: ignore[no-any-return]
-
-    together = torch.func.vmap(one, randomness="different")
+    learning, target = _together(base), _together(copy.deepcopy(base).eval())
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
     optimizer = Adam([{"params": ahead, "lr": config.learning_rate}], fused=True)
@@ -240,11 +236,11 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
                 )
                 for head, each, to, own in zip(heads, group, rows + 1, generators, strict=True)
             ]
-            following = together(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
+            following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
             wanted = steps.rewards[numbers] + fitted.gamma * steps.goes_on[numbers] * following
         done = taken(heads[0], nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
         done = nested.map_leaves(lambda leaf: leaf.unflatten(0, rows.shape), done)  # noqa: B023
-        q = together(parameters, buffers, before, steps.remaining[rows], done)
+        q = learning(parameters, buffers, before, steps.remaining[rows], done)
         losses = ((q - wanted) / scale).square().mean(dim=1)
         optimizer.zero_grad()
         losses.sum().backward()
@@ -265,7 +261,18 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
         for number, each in enumerate(group):
             for name, parameter in each.function.named_parameters():
                 parameter.copy_(targets[name][number])
+            for name, buffer in each.function.named_buffers():
+                buffer.copy_(buffers[name][number])
             each.function.requires_grad_(False).eval()
+
+
+def _together(function: QFunction) -> Callable[..., Tensor]:
+    """A function of stacked weights, buffers and batches, (functions, …) each → (functions, B)."""
+
+    def one(parameters: Any, buffers: Any, seen: Any, remaining: Tensor, actions: Any) -> Tensor:
+        return torch.func.functional_call(function, (parameters, buffers), (seen, remaining, actions))  # type: ignore[no-any-return]
+
+    return torch.func.vmap(one, randomness="different")
 
 
 def _stacked(parts: Sequence[nested.Nested]) -> nested.Nested:

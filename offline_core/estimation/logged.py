@@ -65,7 +65,6 @@ def read_logged(
 
     Raises:
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
-        EmptyDatasetError: there is no step.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
     uri = dataset.location.uri
@@ -84,16 +83,20 @@ def read_logged(
                 light = {name: weighed[name] for name in LIGHT}
                 read.append(replace(weighed, columns=light))
                 begin += weighed.num_episodes
-    if not read:
-        raise EmptyDatasetError(f"{uri} holds no steps to estimate from.", uri=uri)
     return EpisodeBatch.concatenate(read), EpisodeBatch.concatenate(kept) if kept else None
 
 
 def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and their steps."""
+    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and their steps.
+
+    Raises:
+        EmptyDatasetError: there is no step.
+    """
     with reading(dataset):
         index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
     index = index.filter(pl.col(columns.LENGTH) > 0)
+    if index.is_empty():
+        raise EmptyDatasetError(f"{dataset.location.uri} holds no steps to estimate from.", uri=dataset.location.uri)
     first = first_parts(index)
     begins_late = (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
     return first, begins_late, index[columns.LENGTH].to_numpy()
