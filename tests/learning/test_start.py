@@ -100,6 +100,18 @@ def test_a_value_function_goes_along_only_where_there_is_one(tmp_path: Path, dat
             torch.testing.assert_close(after.value.weight, values, atol=1e-6, rtol=0)
 
 
+def test_a_decision_transformer_goes_on_with_its_own_returns(tmp_path: Path, data: str) -> None:
+    """Those of the new data are others."""
+    layers = {"layers": 1, "units": 8, "context_steps": 5}
+    before = train(data, tmp_path / "before", algorithm="dt", dt=layers).last_checkpoint
+    longer = dataset_of(tmp_path / "longer", balancing_episodes(10, 150))
+    result = train(longer, tmp_path / "out", algorithm="dt", dt=layers, initial_policy=before, optimizer=BARELY)
+    one, other = (read_policy_manifest(each).network.transformer for each in (before, result.last_checkpoint))
+    assert one is not None and one == other and one.target_return == 100.0
+    with pytest.raises(ConfigError, match="transformer is"):
+        train(longer, tmp_path / "out", algorithm="dt", dt=layers | {"target_return": 150.0}, initial_policy=before)
+
+
 def test_what_is_good_enough_already_is_the_result(tmp_path: Path, data: str, first: str) -> None:
     result = train(data, tmp_path / "out", initial_policy=first, evaluation=PLAYED | {"target_return": 1.0})
     assert result.updates == result.steps == 0 and result.reached_target
