@@ -26,8 +26,6 @@ from offline_core.sweeps.result import SweepResult
 
 MAX_FILES = 20
 MAX_DIMENSIONS_SHOWN = 32
-
-
 BEST, LAST = "best", "last"
 
 

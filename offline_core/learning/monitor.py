@@ -111,8 +111,7 @@ class TrainingMonitor:
                 self.evaluations.submit(self.learner.updates)
         elif self._evaluates:
             self._save_if_lowest()
-        if self.updates in (kept := self._kept()):
-            self.series.save(self.updates, snapshot(self.learner.algorithm.policy), self._held_out_at(self.updates))
+        kept = self._keep_present()
         self._save(position)
         self.series.keep_only(kept)  # a run that is killed before goes on from a state that may need the others
         self._collect(wait=False)
@@ -153,6 +152,7 @@ class TrainingMonitor:
         self.metrics.add(updates, {LOSS: self.held_out[-1][1]})
         if self.evaluations is None:
             self._save_if_lowest()
+            self._keep_present()
 
     def _submit_last(self) -> None:
         """Evaluate the last policy where the interval left it out."""
@@ -172,6 +172,13 @@ class TrainingMonitor:
         if self.evaluations is None:
             scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
         return wanted(self.config.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
+
+    def _keep_present(self) -> set[int]:
+        """Save the present policy if it stays; return the updates of all that do."""
+        kept = self._kept()
+        if self.updates in kept:
+            self.series.save(self.updates, snapshot(self.learner.algorithm.policy), self._held_out_at(self.updates))
+        return kept
 
     def _held_out_at(self, updates: int) -> Metrics:
         losses = dict(self.held_out)

@@ -11,6 +11,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import check_network
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
+from offline_core.policies.series import SERIES
 from offline_core.storage.location import Location
 
 _OF_ALGORITHMS = {"imitation_threshold": None, "transformer": None}
@@ -27,7 +28,8 @@ def read_initial(config: TrainingConfig, output: str) -> PolicyManifest | None:
     uri = config.initial_policy
     if uri is None:
         return None
-    if Location.of(uri).uri.startswith(f"{Location.of(output).uri}/"):
+    folder, place = Location.of(output).uri, Location.of(uri).uri
+    if place.removeprefix(f"{folder}/").partition("/")[0] in ("best", "last", SERIES):
         raise ConfigError(
             f"The training would replace initial_policy {uri}, as its output is {output}: give it another output."
         )

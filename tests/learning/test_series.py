@@ -104,6 +104,13 @@ def test_the_folder_has_what_the_result_lists_with_updates_and_held_out_loss(tmp
     assert hashes[40] == read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
+def test_the_last_policy_is_measured_and_kept_where_the_interval_left_it_out(tmp_path: Path, data: str) -> None:
+    evaluation = {"play": False, "held_out": data, "interval_iterations": 3}
+    result = train(data, tmp_path / "out", evaluation=evaluation, keep={"best": 1})
+    assert [updates for updates, _ in result.held_out_losses] == [15, 30, 40]
+    assert [each.updates for each in result.kept] == [40] and list(on_disk(tmp_path / "out")) == [40]
+
+
 def test_a_series_does_not_change_what_is_learned_and_is_another_operation(tmp_path: Path, data: str) -> None:
     plain, keeping = train(data, tmp_path / "plain"), train(data, tmp_path / "keeping", keep={"last": 2})
     one, other = (read_policy_manifest(each.last_checkpoint) for each in (plain, keeping))
