@@ -84,6 +84,7 @@ def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
         "last1": (best - truth[made.candidates[-1]]) / scale,
         "last3": (best - max(truth[uri] for uri in made.candidates[-3:])) / scale,
         "fqe1": (best - truth[fqe]) / scale,
+        "regret_promoted": (best - truth[result.checkpoint]) / scale if result.verdict == "promote" else None,
         "needed": result.episodes_needed,
         "sentence": result.sentence[:200],
     }
