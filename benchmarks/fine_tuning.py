@@ -7,7 +7,8 @@
 A training on medium recordings goes on by play until `--target`, for half of `--steps` at most. SAC from nothing plays until
 the return of the policy that fine-tuning left, for `--steps` at most. Both are evaluated by the same 10 greedy episodes every
 `--interval` steps. The steps of a side are those of its first evaluation with that return; where SAC never has it, all that
-it played, and the ratio is "at most" what is said. What is in FOLDER is reused, so a run that was cut goes on.
+it played, and the ratio is "at most" what is said; where fine-tuning gained nothing, all that it played. What is in FOLDER is
+reused, so a run that was cut goes on.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
     nothing = _from_nothing(given, seed=seed, target_return=tuned.mean_return)
     fresh = [_fresh_return(given, policy, seed) for policy in (training.last, tuned.best)]
     reached = steps_to(nothing.curve, tuned.mean_return)
-    steps = (steps_to(tuned.curve, tuned.mean_return) or 0, reached or nothing.curve[-1][0])
-    found = Comparison(steps, reached is not None, fresh[1] - fresh[0])
+    gained = tuned.mean_return > tuned.start_return
+    own = steps_to(tuned.curve, tuned.mean_return) if gained else tuned.env_steps
+    found = Comparison((own or 0, reached or nothing.curve[-1][0]), reached is not None, fresh[1] - fresh[0])
     figure(
         f"fine_tuning.seed{seed}",
         found.ratio,

@@ -20,12 +20,20 @@ def test_steps_are_those_of_the_first_evaluation_with_a_return(level: float, ste
     assert fine_tuning.steps_to(CURVE, level) == steps
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *from_nothing: list[Any]) -> list[Any]:
-    """What the benchmark prints with these curves of SAC from nothing, for seeds 0, 1, …"""
-    tuned = SimpleNamespace(curve=CURVE, mean_return=-180.0, start_return=-900.0, best="best", rollbacks=1)
+def printed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *from_nothing: list[Any],
+    curve: list[tuple[int, float]] = CURVE,
+) -> list[Any]:
+    """What the benchmark prints with these curves of SAC from nothing, for seeds 0, 1, …, and this one of fine-tuning."""
+    best = max(found for _, found in curve)
+    tuned = SimpleNamespace(
+        curve=curve, mean_return=best, start_return=curve[0][1], env_steps=curve[-1][0], best="best", rollbacks=1
+    )
 
     def train_expert(*_: Any, seed: int, target_return: float, **__: Any) -> SimpleNamespace:
-        assert target_return == -180.0
+        assert target_return == best
         return SimpleNamespace(curve=from_nothing[seed], mean_return=max(found for _, found in from_nothing[seed]))
 
     stages = SimpleNamespace(
@@ -56,3 +64,11 @@ def test_a_return_that_sac_never_has_counts_all_that_it_played(
     _, never, steps, _ = printed(monkeypatch, capsys, [(4_000, -170.0)], [(3_000, -200.0), (8_000, -300.0)])
     assert (never["steps"], never["at_most"]) == ([1_000, 8_000], True)
     assert (steps["at_most"], steps["worst"]) == (True, 0.25)
+
+
+def test_fine_tuning_that_gains_nothing_counts_all_that_it_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = [(0, -900.0), (500, -900.0), (1_000, -950.0)]
+    seed, *_ = printed(monkeypatch, capsys, [(2_000, -800.0)], curve=curve)
+    assert seed["steps"] == [1_000, 2_000]
