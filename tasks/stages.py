@@ -12,6 +12,7 @@ from tasks.cards import CARDS
 from tasks.progress import progress_shown
 from tasks.stage import stage
 from tasks.table import STAGES, Stage, load
+from tasks.tracking import track
 
 if TYPE_CHECKING:  # the core's functions are imported when they run: many bring Torch or Ray with them
     from offline_core.conversion.converting import convert_table as convert_table
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.fine_tuning.fine_tune import fine_tune_policy as fine_tune_policy
     from offline_core.learning.train import train_policy as train_policy
     from offline_core.policies.export import export_policy as export_policy
+    from offline_core.promotion.promote import promote_policy as promote_policy
+    from offline_core.promotion.rollback import rollback_policy as rollback_policy
     from offline_core.quality.check import check_dataset as check_dataset
     from offline_core.recording.mixing import mix_datasets as mix_datasets
     from offline_core.recording.record import record_episodes as record_episodes
@@ -38,8 +41,10 @@ def _task_of(entry: Stage) -> Any:
         with progress_shown():
             result = load(f"{entry.module}:{entry.operation}")(config, **arguments)
         with warn_without_card():
+            page = CARDS[entry.operation](result, config, **arguments)
+            track(result, config, page.card, operation=entry.operation)
             publish(
-                CARDS[entry.operation](result, config, **arguments),
+                page,
                 key=entry.card,
                 operation=entry.operation,
                 config=config,
