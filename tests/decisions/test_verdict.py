@@ -30,7 +30,9 @@ def ruled(*candidates: Candidate, refusals: list[str] | None = None, **config: A
 def test_what_is_shown_to_be_better_is_promoted() -> None:
     found = ruled(candidate("a", difference(1, 0.5, 0.03)), candidate("b", difference(2, 0.5, 0.001)))
     assert (found.verdict, found.first.name) == ("promote", "b")
-    assert found.sentence.startswith("Promote b: its discounted return is 2 above that of what the log recorded (at least 1.178")
+    assert found.sentence.startswith(
+        "Promote b: its discounted return is 2 above that of what the log recorded (at least 1.178"
+    )
 
 
 def test_the_risk_is_shared_by_all_that_are_judged() -> None:
