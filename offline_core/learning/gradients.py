@@ -76,10 +76,11 @@ def compiled(function: BackwardPass, device: torch.device) -> BackwardPass:
     """
     options: dict[str, Any] = {"fallback_random": True, "triton.cudagraphs": device.type == "cuda"}
     graph = torch.compile(function, fullgraph=True, options=options)
+    tracing = torch._dynamo.config.patch(trace_autograd_ops=True)
 
     def run(algorithm: Algorithm, *arguments: Any) -> BatchOutput:
         try:
-            with torch._dynamo.config.patch(trace_autograd_ops=True):
+            with tracing:
                 return graph(algorithm, *arguments)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             why = str(error).strip().partition("\n")[0]
