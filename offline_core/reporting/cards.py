@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offline_core.reporting import figures
-from offline_core.reporting.card import Card
+from offline_core.reporting.card import Card, Headline, Section
 
 Curve = Sequence[tuple[int, float]]
 Bins = tuple[Sequence[float], Sequence[int]]
@@ -134,6 +134,37 @@ def sweep_card(
     best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
     figures.lines(four, best, x="policies tried", y=f"best {score}, expected")
     return Card("Sweep", rows, figures.png(figure))
+
+
+def decision_card(
+    *,
+    headline: Headline,
+    rows: Mapping[str, object],
+    sections: Sequence[Section],
+    differences: Mapping[str, tuple[figures.Interval | None, figures.Interval | None]],
+    margin: float,
+    overlaps: Mapping[str, float],
+    least_overlap: float,
+    lights: Mapping[str, tuple[str, str]],
+    calibration: Sequence[tuple[float, float, int]],
+) -> Card:
+    """Which of several policies may replace what runs today.
+
+    Arguments:
+        differences: (judged, selected) by candidate; None: not on that side.
+        overlaps: by candidate that was judged.
+        lights: (holds, unsure or falls; numbers) by candidate and guardrail.
+        calibration: (said, done, actions) by tenths; empty: nothing was fitted.
+    """
+    figure, (one, two, *more) = figures.new_figure(2 + bool(lights) + bool(calibration))
+    lines = {"what runs today": 0.0, "margin": margin or None}
+    figures.forest(one, differences, x="difference of discounted return", lines=lines)
+    figures.shares(two, overlaps, x="overlap with what acted", least=least_overlap)
+    if lights:
+        figures.lights(more[0], lights)
+    if calibration:
+        figures.calibration(more[-1], calibration, x="probability by the model", y="share that was done")
+    return Card("Decision", rows, figures.png(figure), headline=headline, sections=sections)
 
 
 def _interval(interval: tuple[float, float, float]) -> str:

@@ -73,7 +73,7 @@ def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None
     if stage.verb == "import":  # one, where the command line has a list of one
         expected["source"] = "data"
     assert {name: value for name, value in taken.items() if name != "config" and name not in stage.groups} == expected
-    core = inspect.signature(load(f"{stage.module}:{stage.operation}")).parameters
+    core = inspect.signature(load(stage.core)).parameters
     assert {*taken} <= {*core}
     if stage.plan is not None:
         load(stage.plan)
