@@ -175,9 +175,9 @@ for _stage in STAGES.values():
     _add_stage(_stage)
 
 
-@_verb("inspect", [Argument("place", "Folder of the dataset or policy."), VERSION])
+@_verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
 def inspect(place: str, version: int | None) -> None:
-    """Show a dataset (versions, files, spaces, statistics) or a policy, and its lineage."""
+    """Show a dataset (versions, files, spaces, statistics), a policy, or what a training or sweep left; and the lineage."""
     from flows.inspection import print_dataset_or_policy
 
     print_dataset_or_policy(_place(place), version)

@@ -1,7 +1,8 @@
-"""Prints what a dataset or a policy is."""
+"""Prints what a dataset, a policy or a training is."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
 from rich.markup import escape
@@ -12,22 +13,33 @@ from flows.results import console_of_output, findings_table
 from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.datasets.manifest import Operation, Summary
 from offline_core.datasets.reader import spaces_of
+from offline_core.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
 from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.policies.series import saved_in, series_of
 from offline_core.quality.check import last_report
 from offline_core.storage.location import Location
+from offline_core.sweeps.result import SweepResult
 
 MAX_FILES = 20
 MAX_DIMENSIONS_SHOWN = 32
+BEST, LAST = "best", "last"
 
 
 def print_dataset_or_policy(uri: str, version: int | None) -> None:
-    """What a folder holds."""
-    if Location.of(uri).child(POLICY_FILE).is_file():
+    """What a folder holds: a dataset, a policy, or a training or sweep, whose policies are listed."""
+    place = Location.of(uri)
+    if place.child(POLICY_FILE).is_file():
         print_policy(uri)
+    elif place.child(BEST).child(POLICY_FILE).is_file():
+        print_policy(place.child(BEST).uri)
+    elif (swept := stored_result(place.child(RESULT_FILE), SweepResult)) is not None:
+        print_sweep(swept)
+    elif saved_in(place):
+        print_series(place)  # of a training that goes on
     else:
         print_dataset(uri, version)
 
@@ -81,7 +93,7 @@ def print_dataset(uri: str, version: int | None) -> None:
 
 
 def print_policy(uri: str) -> None:
-    """Network, spaces, scores and lineage of a policy."""
+    """Network, spaces, scores and lineage of a policy; with the best one, what else its training left."""
     console, policy = console_of_output(), read_policy_manifest(uri)
     facts = Table(show_header=False, box=None)
     facts.add_row("policy", Location.of(uri).uri)
@@ -95,7 +107,38 @@ def print_policy(uri: str) -> None:
     for name, value in policy.metrics.items():
         facts.add_row(name.replace("_", " "), f"{value:,.4g}")
     console.print(facts)
+    if posixpath.basename(Location.of(uri).uri) == BEST:
+        print_series(Location.of(uri).parent)
     console.print(_tree(lineage(uri)))
+
+
+def print_series(training: Location) -> None:
+    """The policies in the folder of a training, in order of their updates."""
+    kept = [(str(number), each.checkpoint) for number, each in enumerate(series_of(training), start=1)]
+    ends = [(name, training.child(name).uri) for name in (BEST, LAST) if training.child(name).child(POLICY_FILE).is_file()]
+    if not kept and len(ends) < 2:
+        return  # an expert leaves its best only
+    table = _policies_table("updates", "return", "held-out loss")
+    for name, uri in (*kept, *ends):
+        metrics = read_policy_manifest(uri).metrics
+        numbers = [metrics.get(metric) for metric in ("updates", "episode_return_mean", "held_out_loss")]
+        table.add_row(name, *("–" if number is None else f"{number:,.6g}" for number in numbers), uri)
+    console_of_output().print(table)
+
+
+def print_sweep(sweep: SweepResult) -> None:
+    """The policies of a sweep, the best setting first."""
+    table = _policies_table("setting", "seed", sweep.score.replace("_", " "))
+    runs = [(setting.name, run) for setting in sweep.settings for run in setting.runs]
+    for number, (name, run) in enumerate(runs, start=1):
+        table.add_row(str(number), name, str(run.seed), f"{run.score:,.4g}", run.checkpoint)
+    console_of_output().print(table)
+
+
+def _policies_table(*columns: str) -> Table:
+    table = Table("policy", *columns, title="Policies to choose from")
+    table.add_column("path", overflow="fold")
+    return table
 
 
 def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:

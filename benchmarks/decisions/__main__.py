@@ -28,6 +28,7 @@ from offline_core.runtime.config import parse
 CLEAR = 0.2
 """An improvement by this share of the behaviour's value is a clear one."""
 LONG = 500
+SMALL = {"hidden_sizes": [32, 32], "activation": "relu", "normalize_observations": True}
 
 
 def main() -> None:
@@ -53,8 +54,8 @@ def main() -> None:
 
 def decided(log: Log, made: Made, output: Path, updates: int, settings: dict[str, Any]) -> DecisionResult:
     """The decision on one log."""
-    values: dict[str, Any] = {"seed": log.seed, "estimate": {"gamma": 0.97, "fqe": {"updates": updates, "learning_rate": 3e-3}}}
-    config = parse(DecisionConfig, values | settings)
+    fqe = {"updates": updates, "learning_rate": 3e-3, "batch_size": 128, "network": SMALL}
+    config = parse(DecisionConfig, {"seed": log.seed, "estimate": {"gamma": 0.97, "fqe": fqe}} | settings)
     return decide(config, dataset=made.data, candidates=made.candidates, output=str(output))
 
 
@@ -83,6 +84,7 @@ def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
         "last1": (best - truth[made.candidates[-1]]) / scale,
         "last3": (best - max(truth[uri] for uri in made.candidates[-3:])) / scale,
         "fqe1": (best - truth[fqe]) / scale,
+        "regret_promoted": (best - truth[result.checkpoint]) / scale if result.verdict == "promote" else None,
         "needed": result.episodes_needed,
         "sentence": result.sentence[:200],
     }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
-from offline_core.episodes import columns
-from offline_core.estimation.logged import has_probabilities, step_batches
-from offline_core.estimation.observations import Observations, distribution_inputs
+from offline_core.datasets.dataset import Dataset, DatasetRef
+from offline_core.episodes import columns, nested
+from offline_core.estimation.logged import step_batches
+from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.categorical import CategoricalHead
@@ -19,46 +20,76 @@ from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 
 TENTHS = 10
-PATIENCE = 5
+PATIENCE, MOST_UPDATES = 5, 20_000
 ENOUGH_STEPS = 200_000
 
 
-def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, seed: int) -> str | None:
-    """Checkpoint of a clone of the selecting side; None: the log has the probabilities of its actions.
+def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, seed: int) -> str:
+    """Checkpoint of a clone of the selecting side.
 
     The clone is the one with the lowest loss on the judging side's actions, whose rewards it never sees.
     """
-    if has_probabilities(open_dataset(selecting.uri, selecting.version)):
-        return None
     config = parse(
         TrainingConfig,
         {
             "algorithm": "bc",
             "seed": seed,
             "network": {"hidden_sizes": [64, 64], "normalize_observations": True},
-            "optimizer": {"batch_size": 512, "max_epochs": 200, "updates_per_iteration": 100, "max_updates": 20_000},
+            "optimizer": {"batch_size": 512, "max_updates": MOST_UPDATES, "updates_per_iteration": 100},
             "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
         },
     )
     return train_policy(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What a model says of actions that it was not fitted to, beside what was recorded of them."""
+
+    calibration: list[tuple[float, float, int]]
+    error: float | None
+    """Expected calibration error; None: the actions are no list."""
+    log_chances: np.ndarray
+    """(N,) of what was done."""
+    actions: dict[str, np.ndarray]
+    """(N, …) by path."""
+    excess: float | None
+    """Mean log-probability above the recorded one, in standard errors; None: none was recorded."""
+    excess_nats: float
+
+
 @torch.no_grad()
-def reliability(behaviour: Policy, dataset: Dataset) -> tuple[list[tuple[float, float, int]], float | None]:
-    """What a model of Discrete actions says beside what was done; nothing of other actions."""
-    head = behaviour.head
-    if not (isinstance(head, CategoricalHead) and len(head.sizes) == 1):
-        return [], None
-    said, done, steps = [], [], 0
-    with contextlib.closing(step_batches(dataset, behaviour, by_column=False, needs_next_obs=False)) as batches:
+def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
+    """Hold a model of the behaviour against episodes that it was not fitted to, the first so many of them.
+
+    No model can find actions more probable, on average, than the policy that drew them (Gibbs' inequality).
+
+    Arguments:
+        recorded: `action_logp` is there, too.
+    """
+    head = model.head
+    listed = isinstance(head, CategoricalHead) and len(head.sizes) == 1
+    said, done, logs, excess, taken, steps = [], [], [], [], [], 0
+    with contextlib.closing(step_batches(dataset, model, by_column=recorded, needs_next_obs=False)) as batches:
         for batch in batches:
-            chances = distribution_inputs(behaviour, Observations(batch, behaviour.observation_space)).softmax(dim=1)
-            taken = torch.from_numpy(batch[columns.ACTIONS].reshape(-1)).long() - head.starts
-            said.append(chances.flatten())
-            done.append(functional.one_hot(taken, head.sizes[0]).flatten())
-            if (steps := steps + len(taken)) >= ENOUGH_STEPS:
+            inputs = distribution_inputs(model, Observations(batch, model.observation_space))
+            actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, model.action_space)
+            logs.append(head.log_prob(inputs, actions).double().numpy())
+            taken.append(leaves_of(batch, columns.ACTIONS))
+            if recorded:
+                apart = logs[-1] - batch[columns.ACTION_LOGP].reshape(-1)
+                excess.append(np.add.reduceat(apart, batch.offsets[:-1]) / batch.lengths)
+            if isinstance(head, CategoricalHead) and listed:
+                said.append(inputs.softmax(dim=1).flatten())
+                done.append(functional.one_hot(actions.reshape(-1).long() - head.starts, head.sizes[0]).flatten())
+            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
                 break
-    return calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy())
+    calibration, error = calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy()) if said else ([], None)
+    apart = np.concatenate(excess) if recorded else np.zeros(1)
+    deviation = float(apart.std() / len(apart) ** 0.5)
+    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
+    above = float(apart.mean()) / max(deviation, 1e-12) if recorded else None
+    return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))
 
 
 def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:

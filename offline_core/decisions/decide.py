@@ -5,39 +5,39 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gymnasium as gym
 import numpy as np
 
 from offline_core.curation.config import SplitConfig
 from offline_core.curation.split import split_dataset
-from offline_core.datasets.dataset import Dataset, open_committed
+from offline_core.datasets.dataset import Dataset, open_committed, open_dataset
 from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Operation, identity_of
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.decisions import diagnosis
-from offline_core.decisions.behaviour import model_of_behaviour, reliability
+from offline_core.decisions.behaviour import examine, model_of_behaviour
+from offline_core.decisions.comparison import combined
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.evidence import Side
-from offline_core.decisions.overlap import is_deterministic, overlap_of, regions, supported
+from offline_core.decisions.overlap import overlap_of, regions, supported
 from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding
 from offline_core.decisions.verdict import rule
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.estimation import diagnostics
+from offline_core.estimation.config import Method
 from offline_core.estimation.estimate import check_policies
 from offline_core.estimation.estimators import METHODS, unrecorded_share
 from offline_core.estimation.evidence import Evidence
 from offline_core.estimation.influence import influence
-from offline_core.estimation.logged import LOG_BEHAVIOUR
-from offline_core.estimation.observations import leaves_of
+from offline_core.estimation.logged import LOG_RATIOS, has_probabilities
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import PolicyManifest, fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -111,18 +111,20 @@ def _decided(
         output=folder.child(SIDES).uri,
     )
     selecting, judging = halves.train, halves.held_out
+    recorded = config.estimate.behaviour is None and has_probabilities(open_dataset(judging.uri, judging.version))
     model = config.estimate.behaviour or model_of_behaviour(selecting, judging, folder.child(MODEL).uri, seed=config.seed)
-    behaviour = None if model is None else load_policy(model)
+    behaviour = load_policy(model)
     history = lineage(source.location.uri, source.manifest.version)
-    acting = behaviour, None if today is None else today.policy
+    acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
-    calibration, error = ([], None) if behaviour is None else reliability(behaviour, sides[1].dataset)
+    examined = examine(behaviour, sides[1].dataset, recorded=recorded)
 
     ranked = _selected(sides[0], contenders)
     judged, first = _judged(sides[1], ranked, config)
-    refusals = [*diagnosis.about_calibration(error), *_about_behaviour(first, contenders[0].policy)]
+    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(behaviour.action_space))
+    refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded)]
     ruling = rule(judged, config, episodes=source.ref.episodes, refusals=refusals)
-    best = ruling.candidates[0]
+    best = ruling.first
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(first.begins_late),
@@ -143,9 +145,9 @@ def _decided(
         dataset=source.ref,
         selecting=selecting,
         judging=judging,
-        behaviour=model,
-        calibration=calibration,
-        calibration_error=error,
+        behaviour=None if recorded else model,
+        calibration=[] if recorded else examined.calibration,
+        calibration_error=None if recorded else examined.error,
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
@@ -175,69 +177,88 @@ def names_of(uris: Sequence[str]) -> list[str]:
     return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
 
 
-def _selected(side: Side, contenders: Sequence[Contender]) -> list[tuple[Contender, Difference, list[str]]]:
-    """Candidates as this side ranks them, with why it could not judge them: those that it could first, by a cautious value."""
-    baseline = side.baseline()
-    found = []
-    with progress(len(contenders), what="select", unit="candidate") as bar:
-        for each in contenders:
-            evidence = side.evidence(each.policy, "wdr")
-            difference = side.difference(evidence.episodes, baseline, beyond=side.config.margin)
-            reasons = [*diagnosis.about_difference(difference, side.config, overlap_of(evidence.episodes.log_ratios))]
-            found.append((each, difference, reasons))
-            bar.update(1)
-    return sorted(found, key=lambda each: (bool(each[2]), each[1].standard_error - each[1].value))
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A contender as the selecting side has it."""
+
+    contender: Contender
+    difference: Difference
+    estimates: dict[str, float]
+    overlap: float
+    reasons: list[str]
+    """Why this side could not judge it."""
+    score: float = 0.0
 
 
-def _judged(
-    side: Side, ranked: Sequence[tuple[Contender, Difference, list[str]]], config: DecisionConfig
-) -> tuple[list[Candidate], Evidence]:
+def _selected(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
+    """Contenders as this side ranks them, the best first."""
+    today = [] if side.today is None else [side.today]
+    *found, last = side.evidence([*(each.policy for each in contenders), *today], ["fqe", "wdr"])
+    baseline = last.episodes if today else None
+    recorded = _estimates(last, ["fqe"])["fqe"] if today else float(last.episodes.returns.mean())
+    found = found if today else [*found, last]
+    ranked = []
+    for contender, evidence in zip(contenders, found, strict=True):
+        difference = side.difference(evidence.episodes, baseline, beyond=side.config.margin)
+        overlap = overlap_of(evidence.episodes.log_ratios)
+        reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
+        ranked.append(Ranked(contender, difference, _estimates(evidence, ["fqe", "wdr"]), overlap, reasons))
+    scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
+    order = np.argsort(-scores, kind="stable")
+    return [replace(ranked[number], score=float(scores[number])) for number in order]
+
+
+def _judged(side: Side, ranked: Sequence[Ranked], config: DecisionConfig) -> tuple[list[Candidate], Evidence]:
     """All candidates, the finalists judged, and the evidence of the first."""
-    found, first = [], None
-    baseline = side.baseline()
-    paid = [(guardrail, side.paid(guardrail.expression)) for guardrail in config.guardrails]
-    finalists = min(config.finalists, len(ranked))
-    with progress(finalists, what="judge", unit="candidate") as bar:
-        for number, (each, selected, reasons) in enumerate(ranked):
-            candidate = Candidate(
-                checkpoint=each.uri,
-                fingerprint=each.manifest.fingerprint,
-                name=each.name,
-                selected=selected,
-                judged=None,
-                overlap=0,
-            )
-            if number >= finalists:
-                found.append(candidate.model_copy(update={"reasons": reasons}))
-                continue
-            evidence = side.evidence(each.policy, *config.estimate.methods)
-            first = first or evidence
-            findings = []
-            for guardrail, rewards in paid:
-                other = side.evidence(each.policy, "wdr", rewards=rewards).episodes
-                apart = side.difference(other, side.baseline(rewards), beyond=-guardrail.max_fall)
-                finding = GuardrailFinding(
-                    name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=apart.p_value <= config.risk
-                )
-                findings.append(finding)
-            difference = side.difference(evidence.episodes, baseline, beyond=config.margin)
-            found.append(candidate.model_copy(update=_about(side, each, evidence, difference) | {"guardrails": findings}))
-            bar.update(1)
-    assert first is not None
-    return found, first
+    finalists = sorted(ranked, key=lambda each: bool(each.reasons))[: config.finalists]
+    policies = [*(each.contender.policy for each in finalists), *([] if side.today is None else [side.today])]
+    found = side.evidence(policies, config.estimate.methods)
+    guardrails: list[list[GuardrailFinding]] = [[] for _ in finalists]
+    for guardrail in config.guardrails:
+        paid = side.evidence(policies, ["wdr"], rewards=side.paid(guardrail.expression))
+        baseline = None if side.today is None else paid[-1].episodes
+        for findings, evidence in zip(guardrails, paid, strict=False):
+            apart = side.difference(evidence.episodes, baseline, beyond=-guardrail.max_fall)
+            passed = apart.p_value <= config.risk
+            findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
+    baseline = None if side.today is None else found[-1].episodes
+    judged = []
+    for each in ranked:
+        about: dict[str, object] = {"reasons": each.reasons, "estimates": each.estimates}
+        if each in finalists:
+            number = finalists.index(each)
+            difference = side.difference(found[number].episodes, baseline, beyond=config.margin)
+            about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
+        known: dict[str, object] = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
+        known |= {
+            "name": each.contender.name,
+            "selected": each.difference,
+            "judged": None,
+            "overlap": each.overlap,
+            "score": each.score,
+        }
+        judged.append(Candidate.model_validate(known | about))
+    return judged, found[0]
 
 
-def _about(side: Side, contender: Contender, evidence: Evidence, difference: Difference) -> dict[str, object]:
+def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
+    once = np.ones((1, len(evidence.episodes)))
+    return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
+
+
+def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
     """What is told of a finalist."""
     config, episodes = side.config, evidence.episodes
     overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
     by = "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP
-    once = np.ones((1, len(episodes)))
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
     index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
     ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
-    ratios = np.exp(np.minimum(episodes.log_ratios, 0.0))
+    seen = evidence.seen
+    assert seen is not None
+    log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
+    ratios = np.exp(np.minimum(log_ratios, 0.0))
     return {
         "judged": difference,
         "overlap": overlap,
@@ -247,27 +268,11 @@ def _about(side: Side, contender: Contender, evidence: Evidence, difference: Dif
             *diagnostics.about_weights(episodes, by=by),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
-        "estimates": {name: float(METHODS[name].estimate(episodes, once)[0]) for name in config.estimate.methods},
-        "differs_where": regions(evidence.logged, ratios, "it does as the behaviour in {share}", seed=config.seed),
-        "unsupported_where": regions(
-            evidence.logged, supported(episodes.log_ratios), "the log has {share} of what it does", seed=config.seed
-        ),
+        "estimates": _estimates(evidence, config.estimate.methods),
+        "differs_where": regions(seen, ratios, "it does as the behaviour in {share}", seed=config.seed),
+        "unsupported_where": regions(seen, supported(log_ratios), "the log has {share} of what it does", seed=config.seed),
         "carried_by": {ids[number]: float(weights[number] / weights.sum()) for number in order if weights.sum() > 0},
     }
-
-
-def _about_behaviour(evidence: Evidence, policy: Policy) -> list[str]:
-    """Whether it did the same in the same state, so that no log of it tells what else comes to."""
-    leaves = [*leaf_spaces(policy.action_space)]
-    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaves)
-    logged = evidence.logged
-    taken = {path: leaf[logged.is_step] for path, leaf in leaves_of(logged, columns.ACTIONS).items()}
-    if not is_deterministic(logged.of_steps(LOG_BEHAVIOUR), taken, listed=listed):
-        return []
-    return [
-        "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling is "
-        "meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."
-    ]
 
 
 def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:

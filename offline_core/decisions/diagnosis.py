@@ -10,7 +10,9 @@ from scipy.stats import ks_2samp, mannwhitneyu
 
 from offline_core.datasets.dataset import Dataset, open_dataset
 from offline_core.datasets.episode_index import episode_index
+from offline_core.decisions.behaviour import Examined
 from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.overlap import is_deterministic
 from offline_core.decisions.result import Difference
 from offline_core.episodes import columns
 from offline_core.errors import OfflineError
@@ -20,6 +22,8 @@ from offline_core.policies.lineage import Lineage, episodes_in
 HEAVY_TAIL = 0.7
 """Pareto's k, above which a mean of weights cannot be relied on (Vehtari et al. 2024)."""
 DRIFT_RISK = 1e-4
+STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
+"""Of the log-probability by which a model exceeds what was recorded."""
 REWARD_DISTANCE = 0.3
 """Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
 FEW, ENOUGH = 5, 30
@@ -90,12 +94,28 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
         )
 
 
-def about_calibration(error: float | None) -> Iterator[str]:
-    """The model of the behaviour is not to be believed."""
-    if error is not None and error > MOST_MISCALIBRATED:
+def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:
+    """Whether it did the same in the same state, and whether its probabilities can be what they are said to be.
+
+    Arguments:
+        listed: the actions are a list, and not numbers.
+        recorded: their probabilities were recorded; otherwise they are the model's.
+    """
+    if is_deterministic(model.log_chances, model.actions, listed=listed):
         yield (
-            f"The model of the behaviour is off by {100 * error:.0f} % of probability on average (expected calibration error): "
-            "record action_logp, or name a better model (estimate.behaviour)."
+            "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling "
+            "is meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."
+        )
+    elif recorded and model.excess is not None and model.excess > STANDARD_ERRORS and model.excess_nats > NOTICED_NATS:
+        yield (
+            f"The recorded {columns.ACTION_LOGP} cannot be how probable the actions were: a model that was fitted to other "
+            f"episodes finds them {np.exp(model.excess_nats):.3g} times as probable. They are of another policy, in other "
+            "units, or were recorded without exploration: record again, or leave that column out at import."
+        )
+    elif not recorded and model.error is not None and model.error > MOST_MISCALIBRATED:
+        yield (
+            f"The model of the behaviour is off by {100 * model.error:.0f} % of probability on average (expected calibration "
+            "error): record action_logp, or name a better model (estimate.behaviour)."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,15 +46,13 @@ class Side:
     ) -> Side:
         return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
 
-    def evidence(self, policy: Policy, *methods: Method, rewards: np.ndarray | None = None) -> Evidence:
-        """What this side says of a policy."""
+    def evidence(
+        self, policies: Sequence[Policy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
+    ) -> list[Evidence]:
+        """What this side says of each policy."""
         estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
         seed = derive_seed(self.config.seed, "decide", self.name)
-        return gather(estimate, policy, self.behaviour, self.dataset, history=self.history, seed=seed, rewards=rewards)
-
-    def baseline(self, rewards: np.ndarray | None = None) -> Trajectories | None:
-        """What it says of what runs today, if that is a policy."""
-        return None if self.today is None else self.evidence(self.today, "wdr", rewards=rewards).episodes
+        return gather(estimate, policies, self.behaviour, self.dataset, history=self.history, seed=seed, rewards=rewards)
 
     def difference(self, candidate: Trajectories, today: Trajectories | None, *, beyond: float) -> Difference:
         estimate: OffPolicyConfig = self.config.estimate

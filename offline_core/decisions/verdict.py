@@ -24,6 +24,8 @@ class Ruling:
 
     verdict: Verdict
     sentence: str
+    first: Candidate
+    """That the sentence is about."""
     candidates: list[Candidate]
     """The best first."""
     worth_testing: list[str]
@@ -40,11 +42,11 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
     judged = [each for each in candidates if each.judged is not None and not each.reasons]
     shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
-    ranked = sorted(candidates, key=lambda each: (each not in judged, not shown.get(each.checkpoint), -_rank(each)))
+    ranked = sorted(candidates, key=lambda each: -each.score)
     if refusals or not judged:
         why = " ".join(refusals) or _reason(ranked)
-        return Ruling("refused", f"This log cannot tell: {why}", ranked, [], None)
-    first = ranked[0]
+        return Ruling("refused", f"This log cannot tell: {why}", ranked[0], ranked, [], None)
+    first = min(judged, key=lambda each: (not shown[each.checkpoint], -_rank(each)))
     found = _judged(first)
     if shown[first.checkpoint]:
         least = found.value - norm.ppf(1 - config.risk) * found.standard_error
@@ -52,23 +54,29 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
             f"Promote {first.name}: its discounted return is {found.value:.4g} above that of {today} (at least "
             f"{min(least, found.value):.4g}, at a risk of {100 * config.risk:g} %)."
         )
-        return Ruling("promote", sentence, ranked, [], None)
-    testing = [each for each in ranked if each in judged and _judged(each).value > config.margin and p_of(each) <= PROMISING]
+        return Ruling("promote", sentence, first, ranked, [], None)
+    by_value = sorted(judged, key=lambda each: -_rank(each))
+    testing = [each for each in by_value if _judged(each).value > config.margin and p_of(each) <= PROMISING]
     if testing:
         names = ", ".join(each.name for each in testing)
         sure = f"the log is {100 * (1 - p_of(testing[0])):.0f} % sure that {testing[0].name} is better than {today}, not "
         sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %."
         return Ruling(
-            "test", sentence, ranked, [each.checkpoint for each in testing], _needed(found, config, episodes, len(judged))
+            "test",
+            sentence,
+            first,
+            ranked,
+            [each.checkpoint for each in testing],
+            _needed(found, config, episodes, len(judged)),
         )
     needed = _needed(found, config, episodes, len(judged)) if found.value > config.margin else None
     if needed is not None and needed <= MOST_TIMES * episodes:
         sentence = (
             f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {episodes:,} do not show it."
         )
-        return Ruling("collect", sentence, ranked, [], needed)
+        return Ruling("collect", sentence, first, ranked, [], needed)
     sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
-    return Ruling("keep", sentence, ranked, [], None)
+    return Ruling("keep", sentence, first, ranked, [], None)
 
 
 def p_of(candidate: Candidate) -> float:

@@ -28,7 +28,21 @@ class FQEConfig(Config):
         description="Parts of the episodes; what is said of each is by a Q function that is fitted to the others. 1: by one "
         "that is fitted to all, whose intervals are too narrow.",
     )
+    ensemble: int = Field(
+        1,
+        ge=1,
+        le=100,
+        exclude_if=lambda number: number == 1,
+        description="Q functions of each part, whose mean counts; they differ by their first weights and batches' actions.",
+    )
     updates: int = Field(5_000, ge=1, le=10_000_000, description="Steps of the optimizer, for each part.")
+    max_steps: int = Field(
+        1_000_000,
+        ge=1,
+        exclude_if=lambda steps: steps == 1_000_000,
+        title="Steps in memory",
+        description="The functions are fitted to so many steps of whole episodes, drawn by lot; longer logs are read twice.",
+    )
     batch_size: int = Field(256, ge=1, le=1_048_576, description="Steps per update, at most; each once before any comes again.")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="Of Adam at the beginning; it falls to 0 in a line.")
     target_rate: float = Field(

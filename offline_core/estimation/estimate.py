@@ -60,7 +60,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     manifest = read_policy_manifest(policy)
     opened = open_dataset(dataset, version)
     acted = None if config.behaviour is None else read_policy_manifest(config.behaviour)
-    operation = Operation.of("estimate_policy", config, version=3, exclude={*_GATE, "behaviour"})
+    operation = Operation.of("estimate_policy", config, version=4, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
@@ -72,7 +72,8 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     check_policies(config, evaluated, behaviour, opened)
     history = lineage(opened.location.uri, opened.manifest.version)
-    evidence = gather(config, evaluated, behaviour, opened, history=history, seed=derive_seed(config.seed, "estimate_policy"))
+    seed = derive_seed(config.seed, "estimate_policy")
+    [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
     episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
     recorded, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)

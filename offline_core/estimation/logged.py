@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,11 +25,10 @@ from offline_core.prelearner.prelearner import PreLearner
 from offline_core.runtime.progress import progress
 
 LOG_RATIOS = "log_ratios"
-"""(R,) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
+"""(R, policies) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
 LOG_BEHAVIOUR = "log_behaviour"
 """(R,) float64 log b(a|s); 0 where no method asks for it."""
-INPUTS = "inputs"
-"""(R, inputs) float32 of the policy's distribution."""
+LIGHT = (columns.REWARDS, columns.TERMINATEDS, LOG_RATIOS, LOG_BEHAVIOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,42 +43,63 @@ class Weighing:
     """Likewise: the behaviour squashed, too, so that both give an action at a bound the same density."""
 
 
-def read_logged(dataset: Dataset, policy: Policy, weighing: Weighing | None, *, seen: bool) -> EpisodeBatch:
-    """All episodes of a dataset that have a step, in its order: `rewards` (float64), `terminateds`, and both logs.
+def inputs_of(number: int) -> str:
+    """Name of the column (R, inputs) float32 of a policy's distribution."""
+    return f"inputs {number}"
 
-    Memory: 25 bytes a step, and with `seen` the observations, actions and distribution inputs of all; twice that at the end,
-    when what was read file by file is joined.
+
+def read_logged(
+    dataset: Dataset, policies: Sequence[Policy], weighing: Weighing | None, *, seen: np.ndarray | None
+) -> tuple[EpisodeBatch, EpisodeBatch | None]:
+    """All episodes of a dataset that have a step, in its order, and those to which Q functions are fitted.
+
+    The first have `rewards` (float64), `terminateds`, `LOG_RATIOS` and `LOG_BEHAVIOUR`; the second also the columns that a Q
+    function sees (`obs`, `actions`, and `inputs_of` each policy), and the last observations.
+
+    Memory: 17 bytes a step and 8 for each policy; those of the second besides, twice at the end, when what was read file by
+    file is joined.
 
     Arguments:
         weighing: None: no method asks for `LOG_RATIOS`.
-        seen: with the columns that a Q function is fitted to (`obs`, `actions`, `INPUTS`), and the last observations.
+        seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
 
     Raises:
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
-        EmptyDatasetError: there is no step.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
     uri = dataset.location.uri
+    by_column = weighing is not None and weighing.behaviour is None
     if dataset.is_foreign:
         raise not_imported(uri)
-    by_column = weighing is not None and weighing.behaviour is None
     with reading(dataset):
         if by_column:
             check_probabilities(dataset)
-        with contextlib.closing(step_batches(dataset, policy, by_column, seen)) as batches:
-            read = [_weighed(batch, policy, weighing, seen, uri) for batch in batches]
-    if not read:
-        raise EmptyDatasetError(f"{uri} holds no steps to estimate from.", uri=uri)
-    return EpisodeBatch.concatenate(read)
+        read, kept, begin = [], [], 0
+        with contextlib.closing(step_batches(dataset, policies[0], by_column, seen is not None)) as batches:
+            for batch in batches:
+                weighed = weigh(batch, policies, weighing, uri, seen=seen is not None)
+                if seen is not None and (chosen := seen[begin : begin + weighed.num_episodes]).any():
+                    kept.append(weighed if chosen.all() else weighed.select(chosen))
+                light = {name: weighed[name] for name in LIGHT}
+                read.append(replace(weighed, columns=light))
+                begin += weighed.num_episodes
+    return EpisodeBatch.concatenate(read), EpisodeBatch.concatenate(kept) if kept else None
 
 
-def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Of the E episodes of `read_logged`: (what `first_parts` says (E,), (E,) bool which ones begin after the first step)."""
+def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and their steps.
+
+    Raises:
+        EmptyDatasetError: there is no step.
+    """
     with reading(dataset):
         index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
     index = index.filter(pl.col(columns.LENGTH) > 0)
+    if index.is_empty():
+        raise EmptyDatasetError(f"{dataset.location.uri} holds no steps to estimate from.", uri=dataset.location.uri)
     first = first_parts(index)
-    return first, (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
+    begins_late = (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
+    return first, begins_late, index[columns.LENGTH].to_numpy()
 
 
 def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
@@ -104,25 +124,31 @@ def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_o
                 bar.update(len(batch))
 
 
-def _weighed(batch: EpisodeBatch, policy: Policy, weighing: Weighing | None, seen: bool, uri: str) -> EpisodeBatch:
-    observations = Observations(batch, policy.observation_space)
-    inputs = distribution_inputs(policy, observations)
-    ratios = acted = np.zeros(batch.rows)
+def weigh(batch: EpisodeBatch, policies: Sequence[Policy], weighing: Weighing | None, uri: str, *, seen: bool) -> EpisodeBatch:
+    """The columns of `read_logged`.
+
+    Arguments:
+        seen: with those that Q functions see.
+    """
+    observations = Observations(batch, policies[0].observation_space)
+    inputs = [distribution_inputs(policy, observations) for policy in policies]
+    ratios, acted = np.zeros((batch.rows, len(policies))), np.zeros(batch.rows)
     if weighing is not None:
-        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
-        own = log_probabilities(policy, inputs, taken, explore=weighing.explore, reaches_bounds=weighing.reaches_bounds)
+        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policies[0].action_space)
         if weighing.behaviour is None:
             acted = _recorded_logs(batch, uri)
         else:
             said = distribution_inputs(weighing.behaviour, observations)
             acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
-        ratios = own.numpy() - acted
+        given = {"explore": weighing.explore, "reaches_bounds": weighing.reaches_bounds}
+        for number, policy in enumerate(policies):
+            ratios[:, number] = log_probabilities(policy, inputs[number], taken, **given).numpy() - acted
     rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
     found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
     found |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
     if seen:
         found |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
-        found[INPUTS] = inputs.numpy()
+        found |= {inputs_of(number): each.numpy() for number, each in enumerate(inputs)}
     return replace(batch, columns=found)
 
 

@@ -10,6 +10,7 @@ from offline_core.experts.ppo import make_batch, minibatches
 from offline_core.experts.rollout import Rollout
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.initial import begin_as, check_network
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import Spaces
@@ -35,10 +36,8 @@ def first_policy(config: ExpertConfig, spaces: Spaces, initial: PolicyManifest |
     else:
         policy = load_policy(config.initial_policy, initial)
         policy.check_spaces(config.environment.id, spaces)
-        if config.network not in (policy.network, NetworkConfig()):
-            raise ConfigError(
-                f"The network is that of initial_policy {config.initial_policy}, {policy.network!r}: leave 'network' as it is."
-            )
+        if config.network != NetworkConfig():
+            check_network(config.initial_policy, policy.network, config.network)
         fresh = not policy.value_function
     if policy.network.remembers:
         raise ConfigError(
@@ -70,5 +69,5 @@ def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[s
 def _with_value_function(policy: Policy, seed: int) -> Policy:
     """The same policy with a new value function of random weights."""
     both = Policy(policy.observation_space, policy.action_space, policy.network, value_function=True, seed=seed)
-    both.load_state_dict(both.state_dict() | policy.state_dict())
+    begin_as(both, policy)
     return both

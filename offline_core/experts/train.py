@@ -14,6 +14,7 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
+from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
 from offline_core.rollouts.tapped_env import TappedEnv
@@ -51,7 +52,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
     remember_code(config)
     location, uri = Location.of(output), config.initial_policy
     initial = None if uri is None else read_policy_manifest(uri)
-    parents = [] if uri is None or initial is None else [initial.parent_entry(uri)]
+    parents = initial_parents(uri, initial)
     operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := _found(place, identity):

@@ -1,4 +1,4 @@
-"""The policies that a training run saves: the best, the last, and those of every so many iterations."""
+"""The policies that a training run saves: the best, the last, and the series."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from offline_core.datasets.manifest import Operation, Parent
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
+from offline_core.policies.series import SERIES, UPDATES
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
-
-_ITERATIONS = "iterations"
-
-
-def iteration_name(updates: int) -> str:
-    """Return the name of an iteration's checkpoint, below the run's folder."""
-    return f"{_ITERATIONS}/{updates:09d}"
 
 
 class Checkpoints:
@@ -34,8 +28,8 @@ class Checkpoints:
         self._environment = environment
         self._parents = parents
 
-    def save(self, name: str, weights: Weights, metrics: dict[str, float]) -> str:
-        """Write or replace one checkpoint; return its URI."""
+    def save(self, name: str, weights: Weights, metrics: dict[str, float], *, updates: int) -> str:
+        """Write or replace one checkpoint, of so many updates; return its URI."""
         self._policy.load_state_dict({key: torch.from_numpy(array) for key, array in weights.items()})
         uri = self.folder.child(name).uri
         save_policy(
@@ -44,15 +38,19 @@ class Checkpoints:
             operation=self._operation,
             environment=self._environment,
             parents=self._parents,
-            metrics=metrics,
+            metrics={UPDATES: updates} | metrics,
         )
         return uri
 
-    def clear_iterations(self) -> None:
-        """Delete the policies of iterations, which are of another run."""
-        folder = self.folder.child(_ITERATIONS)
-        for name in folder.files():
-            folder.child(name).delete()
+    def delete(self, name: str) -> None:
+        """Delete the checkpoint, or the folder of several."""
+        folder = self.folder.child(name)
+        for file in folder.files():  # policy.json first
+            folder.child(file).delete()
         if folder.is_folder():
             with storage_errors("delete", folder.uri):
                 folder.filesystem.delete_dir(folder.path)
+
+    def clear_series(self) -> None:
+        """Delete the series, which is of another run."""
+        self.delete(SERIES)

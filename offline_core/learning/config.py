@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from offline_core.formats.sources.opening import SourceConfig
 from offline_core.learning.algorithms.registry import AlgorithmChoice
+from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
@@ -259,11 +260,25 @@ class TrainingConfig(AlgorithmChoice):
         description="Settings of the algorithm's paper, below those that are given here: locomotion, … None: the defaults.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
-    network: NetworkConfig = Field(NetworkConfig(), title="Network", description="Layers of the policy.")
+    network: NetworkConfig = Field(
+        NetworkConfig(), title="Network", description="Layers of the policy; initial_policy brings its own."
+    )
+    initial_policy: str | None = Field(
+        None,
+        exclude_if=lambda uri: uri is None,
+        title="Initial policy",
+        description="Checkpoint whose weights the policy begins with (runs/policy/best). None: random weights.",
+    )
     sequences: SequencesConfig = Field(SequencesConfig(), title="Sequences", description="For recurrent networks only.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
     evaluation: EvaluationDuringTraining = Field(
         EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."
+    )
+    keep: KeepConfig | None = Field(
+        None,
+        exclude_if=lambda keep: keep is None,
+        title="Keep",
+        description="A series of policies to choose from later, beside the best and the last. None: none.",
     )
     data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
     compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")

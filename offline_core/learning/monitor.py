@@ -12,14 +12,14 @@ import torch
 
 from offline_core.errors import LearningError
 from offline_core.evaluation.result import FOLLOWED
-from offline_core.learning.checkpoints import Checkpoints, iteration_name
+from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.data_loader import DataLoader, ReadSoFar
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.series import Series, wanted
 from offline_core.learning.state import Metrics, Position, States, TrainingState
-from offline_core.policies.manifest import POLICY_FILE
 from offline_core.runtime.progress import progress
 from offline_core.storage.location import Location
 
@@ -65,7 +65,8 @@ class TrainingMonitor:
         self.checkpoints = Checkpoints(policy, folder, run.operation, run.environment, run.parents)
         if state is None:
             states.clear()
-            self.checkpoints.clear_iterations()
+            self.checkpoints.clear_series()
+        self.series = Series(self.checkpoints)
         self.states = states
         self.metrics = metrics
         self.reached_target = False
@@ -86,6 +87,16 @@ class TrainingMonitor:
         self._iteration = state.iterations
         self._bar = progress(run.total_updates, what="train", unit="update", began=state.updates)
 
+    def measure_first(self) -> None:
+        """Measure an initial policy before the first update, as the result may be it and is never worse."""
+        if self.evaluations is not None:
+            self.evaluations.submit(0)
+            self._collect(wait=True)
+        elif self.held_out_loss is not None and self.learner.algorithm.loss_compares:
+            self.held_out.append((0, self.held_out_loss()))
+            self.metrics.add(0, {LOSS: self.held_out[-1][1]})
+            self._save_if_lowest()
+
     def pause(self, position: Position, metrics: Metrics) -> bool:
         """Report, evaluate and save after each iteration; True ends the run."""
         self._bar.to(self.learner.updates)
@@ -100,9 +111,9 @@ class TrainingMonitor:
                 self.evaluations.submit(self.learner.updates)
         elif self._evaluates:
             self._save_if_lowest()
-        if (every := self.config.optimizer.keep_every_iterations) and self._iteration % every == 0:
-            self.checkpoints.save(iteration_name(self.learner.updates), snapshot(self.learner.algorithm.policy), {})
+        kept = self._keep_present()
         self._save(position)
+        self.series.keep_only(kept)  # a run that is killed before goes on from a state that may need the others
         self._collect(wait=False)
         self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
         return self.ended
@@ -123,10 +134,14 @@ class TrainingMonitor:
     def finish(self) -> None:
         """Evaluate the last policy after the last epoch, and wait for all evaluations."""
         if not self.ended or self.evaluations is None:
-            self.last_weights, self.last_metrics = snapshot(self.learner.algorithm.policy), {}
             self._measure_last()
+            updates = self.learner.updates
+            if not self.last_weights or updates not in {done for done, _ in self.curve}:
+                self.last_weights = snapshot(self.learner.algorithm.policy)
+                self.last_metrics = self._held_out_at(updates)
             self._submit_last()
             self._collect(wait=True)
+        self.series.keep_only(self._kept())
 
     def _measure_last(self) -> None:
         """Measure the held-out loss of the last policy where the interval left it out."""
@@ -137,6 +152,7 @@ class TrainingMonitor:
         self.metrics.add(updates, {LOSS: self.held_out[-1][1]})
         if self.evaluations is None:
             self._save_if_lowest()
+            self._keep_present()
 
     def _submit_last(self) -> None:
         """Evaluate the last policy where the interval left it out."""
@@ -147,13 +163,26 @@ class TrainingMonitor:
         }:
             self.evaluations.submit(updates)
 
-    @property
-    def kept(self) -> list[str]:
-        """URIs of the policies of every so many iterations that are still there."""
-        every = self.config.optimizer.keep_every_iterations
-        saved = self.losses[every - 1 :: every] if every else []
-        folders = [self.checkpoints.folder.child(iteration_name(updates)) for updates, _ in saved]
-        return [folder.uri for folder in folders if folder.child(POLICY_FILE).is_file()]
+    def _kept(self) -> set[int]:
+        """Return the updates of the policies that stay, wherever the run turns out to end."""
+        if self.config.keep is None:
+            return set()
+        pending = [] if self.evaluations is None or self.ended else [updates for updates, _ in self.evaluations.pending]
+        scores = self.curve
+        if self.evaluations is None:
+            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
+        return wanted(self.config.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
+
+    def _keep_present(self) -> set[int]:
+        """Save the present policy if it stays; return the updates of all that do."""
+        kept = self._kept()
+        if self.updates in kept:
+            self.series.save(self.updates, snapshot(self.learner.algorithm.policy), self._held_out_at(self.updates))
+        return kept
+
+    def _held_out_at(self, updates: int) -> Metrics:
+        losses = dict(self.held_out)
+        return {LOSS: losses[updates]} if updates in losses else {}
 
     def close(self) -> None:
         """End the progress bar."""
@@ -233,6 +262,10 @@ class TrainingMonitor:
                 self.updates, self.steps = end.get("updates", self.updates), end.get("steps", self.steps)
                 self.training_metrics = {name: end.get(name, value) for name, value in self.training_metrics.items()}
                 self.held_out = [(updates, loss) for updates, loss in self.held_out if updates <= evaluation.updates]
+            if evaluation.updates in self._kept():
+                more = self._held_out_at(evaluation.updates)
+                self.series.save(evaluation.updates, evaluation.weights, metrics | more)
+            if self.ended:
                 return
 
     def _recorded(self, name: str) -> list[tuple[int, float]]:
@@ -254,7 +287,7 @@ class TrainingMonitor:
 
     def _save_best(self, weights: Weights, metrics: Metrics, updates: int) -> None:
         self.best = (updates, metrics)
-        self.checkpoints.save("best", weights, metrics)
+        self.checkpoints.save("best", weights, metrics, updates=updates)
 
 
 def resubmit(evaluations: Evaluations, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:

@@ -54,13 +54,6 @@ class OptimizerConfig(Config):
         title="Updates per iteration",
         description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
     )
-    keep_every_iterations: int | None = Field(
-        None,
-        ge=1,
-        exclude_if=lambda every: every is None,
-        title="Keep checkpoints",
-        description="Leave the policy of every so many iterations in iterations/<updates>. None: only the best and the last.",
-    )
     max_gradient_norm: float | None = Field(
         None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import AliasChoices, Field
 
 from offline_core.datasets.dataset import DatasetRef
+from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.result import PolicyResult
 
 
@@ -13,7 +14,7 @@ class TrainingResult(PolicyResult):
 
     checkpoint: str = Field(description="The policy to use: the best one evaluated, the last one if none was.")
     last_checkpoint: str = Field(description="The policy at the end.")
-    kept_checkpoints: list[str] = Field([], description="The policies of every so many iterations, if they were to be kept.")
+    kept: list[KeptCheckpoint] = Field([], description="The series of policies that `keep` asks for, in order.")
     networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
     updates: int

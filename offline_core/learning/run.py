@@ -16,10 +16,10 @@ from offline_core.datasets.manifest import Operation, Parent, identity_of
 from offline_core.episodes import EpisodeBatch
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import DataLoader, joined, resident, without_seconds
+from offline_core.learning.decisive import OF_STREAMS, decisive
 from offline_core.learning.evaluations import Evaluations
 from offline_core.learning.learner import Learner
 from offline_core.learning.loop import OtherLearnerError, Seconds, TrainingLoop
@@ -31,36 +31,18 @@ from offline_core.learning.planning import Costs
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
+from offline_core.learning.start import load_initial
 from offline_core.learning.state import Position, States, TrainingState
+from offline_core.policies.initial import begin_as, initial_parents
+from offline_core.policies.manifest import PolicyManifest
+from offline_core.policies.policy import Policy
+from offline_core.policies.series import series_of
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import isolated_torch
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
-
-_SPEED_ONLY = {
-    "data": {
-        "prelearners",
-        "cpus_per_prelearner",
-        "gpus_per_prelearner",
-        "prelearner_options",
-        "row_groups_per_read",
-        "prefetch",
-        "resident_bytes",
-    },
-    "evaluation": {"held_out", "location"},
-    "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
-}
-"""Parameters that do not change the policy, or are recorded otherwise: no part of its operation."""
-
-_OF_STREAMS = {"window_steps"}
-
-
-def decisive(config: TrainingConfig) -> dict[str, Any]:
-    """Return the parameters that decide what is learned, as JSON: no other algorithm's, and none that only cost time."""
-    settings = config.model_dump(mode="json", exclude=_SPEED_ONLY)
-    return {name: value for name, value in settings.items() if name == config.algorithm or name not in algorithm_configs()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +62,8 @@ class Run:
     """Result of user code on the data; None: that of the manifest."""
     code: dict[str, str] = field(default_factory=dict)
     """`code_digests` when the run began."""
+    initial: PolicyManifest | None = None
+    """Of `initial_policy`, if there is one."""
     costs: Costs | None = None
     """As measured before the start; None: one process reads and learns, and measures them itself."""
 
@@ -111,7 +95,7 @@ class Run:
         settings = decisive(self.config)
         settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
         if not self.streamed or self.config.data.buffer is not None:
-            settings["data"] = {name: value for name, value in settings["data"].items() if name not in _OF_STREAMS}
+            settings["data"] = {name: value for name, value in settings["data"].items() if name not in OF_STREAMS}
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
@@ -129,8 +113,8 @@ class Run:
 
     @property
     def parents(self) -> list[Parent]:
-        """The training data, and the held-out data, which chooses the best policy."""
-        return [source.origin.parent for source in self.read]
+        """The training data, the held-out data, which chooses the best policy, and the initial policy."""
+        return [*(source.origin.parent for source in self.read), *initial_parents(self.config.initial_policy, self.initial)]
 
     @property
     def identity(self) -> str:
@@ -167,8 +151,19 @@ class Run:
         """
         return Shards() if self.config.data.buffer else Shards.of(self.steps, rank=rank, world=world)
 
+    def initial_policy(self, policy: Policy) -> Policy | None:
+        """Return the policy whose weights `policy` begins with; None: its own.
+
+        Raises:
+            CheckpointError: It is not a checkpoint, or was replaced meanwhile.
+            ConfigError: It has other spaces or another network.
+        """
+        if self.config.initial_policy is None or self.initial is None:
+            return None
+        return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri)
+
     def algorithm(self) -> Algorithm:
-        """Return a new algorithm.
+        """Return a new algorithm, with weights of its own.
 
         Raises:
             ConfigError: It cannot act in these spaces.
@@ -261,6 +256,10 @@ def learn(
             if monitor is not None and monitor.evaluations is not None:
                 resubmit(monitor.evaluations, state, tensors)
             log.info("Resuming %s after update %s", run.output, f"{state.updates:,}")
+        elif (initial := run.initial_policy(learner.algorithm.policy)) is not None:
+            begin_as(learner.algorithm.policy, initial)  # with its observation filter
+            if monitor is not None:
+                monitor.measure_first()
         elif run.config.network.normalize_observations:
             take_statistics(learner, loader)
         loaded = time.time()
@@ -295,14 +294,15 @@ def _result(
     run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLoader, *, start: float, loaded: float, steps: int
 ) -> TrainingResult:
     checkpoints = monitor.checkpoints
-    last = checkpoints.save("last", monitor.last_weights, monitor.last_metrics)
+    weights, metrics, updates = monitor.last_weights, monitor.last_metrics, monitor.updates
+    last = checkpoints.save("last", weights, metrics, updates=updates)
     best = monitor.best
-    best_uri = checkpoints.folder.child("best").uri if best else checkpoints.save("best", monitor.last_weights, {})
+    best_uri = checkpoints.folder.child("best").uri if best else checkpoints.save("best", weights, {}, updates=updates)
     took = seconds.wait + seconds.gather + seconds.update
     result: dict[str, Any] = {
         "checkpoint": best_uri,
         "last_checkpoint": last,
-        "kept_checkpoints": monitor.kept,
+        "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.algorithm, checkpoints.folder),
         "dataset": run.dataset,
         "updates": monitor.updates,

@@ -75,7 +75,8 @@ class TrainingState(SavedState):
     def covers(self, record: dict[str, Any]) -> bool:
         """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
         is_evaluation = "episode_return_mean" in record and record["updates"] not in self.evaluating
-        return record["updates"] <= self.updates and ("loss" in record or is_evaluation)
+        is_first = record["updates"] == 0  # of an initial policy
+        return record["updates"] <= self.updates and ("loss" in record or is_evaluation or is_first)
 
 
 class States(Generic[AnyState]):

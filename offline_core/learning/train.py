@@ -27,6 +27,7 @@ from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
 from offline_core.learning.source import Source, count, is_streamed
+from offline_core.learning.start import read_initial, with_initial_network
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.user_data import UserData
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
@@ -57,7 +58,8 @@ def train_policy(
     Raises:
         DatasetNotFoundError, VersionNotFoundError, EmptyDatasetError: There are no steps to learn from.
         DataError: The data is invalid.
-        ConfigError: The algorithm cannot act in these spaces.
+        ConfigError: The algorithm cannot act in these spaces, or `initial_policy` has others or another network.
+        CheckpointError: `initial_policy` is not a checkpoint, or was replaced meanwhile.
         LearningError: The loss is NaN or infinite, or too many learners were lost.
         StorageError: The output cannot be written; checked before training.
         BusyError: Another run is writing there.
@@ -106,7 +108,7 @@ def _trained(
             trained = learn(run, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
             assert trained is not None
             result = trained
-        left = (result.checkpoint, result.last_checkpoint, *result.kept_checkpoints)
+        left = (result.checkpoint, result.last_checkpoint, *(each.checkpoint for each in result.kept))
         made = {uri: read_policy_manifest(uri).fingerprint for uri in left}
         store_result(folder.child(RESULT_FILE), run.identity, result, fingerprints=made)
         States(folder, TrainingState, run=run.identity).clear()
@@ -118,7 +120,9 @@ def _trained(
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return the run: all that decides what is learned."""
     remember_code(config)
+    initial = read_initial(config, output)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
+    config = with_initial_network(config, initial)
     config = with_target_return(with_reward_scale(config, source), source)
     environment = config.evaluation.environment
     if environment is None:
@@ -133,11 +137,13 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
         target_return=_target(config, environment),
         output=output,
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
+        initial=initial,
     )
     algorithm = run.algorithm()  # which may refuse before anything is read
     parameter_groups(algorithm, config.optimizer)
+    run.initial_policy(algorithm.policy)
     _check_buffer(run, algorithm)
-    _check_patience(run, algorithm)
+    _check_measured(run, algorithm)
     check_terminations(source, algorithm, config.data)
     if not source.origin.ref.steps:
         run = replace(run, counted=count(source, algorithm))
@@ -237,19 +243,22 @@ def _ways(run: Run) -> tuple[Run, Run]:
     return run, replace(run, streamed=not run.streamed)
 
 
-def _check_patience(run: Run, algorithm: Algorithm) -> None:
-    """Check that patience has a metric.
+def _check_measured(run: Run, algorithm: Algorithm) -> None:
+    """Check that what goes by how good a policy is has a metric.
 
     Raises:
         ConfigError: It has none.
     """
-    if run.config.evaluation.patience is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
+    config = run.config
+    goes_by = {"evaluation.patience": config.evaluation.patience, "keep.best": config.keep and config.keep.best}
+    name = next((name for name, value in goes_by.items() if value is not None), None)
+    if name is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
         return
     compares = f"the loss of {type(algorithm).__name__} cannot be compared over time, as that of bc can"
     raise ConfigError(
-        "evaluation.patience has nothing to go by: the policy is not played, and "
+        f"{name} has nothing to go by: the policy is not played, and "
         f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
-        "or set evaluation.patience to None."
+        f"or set {name} to None."
     )
 
 

@@ -93,7 +93,7 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
     """The requested node, and the datasets and files whose episodes it holds or has learned from; nearest first.
 
     Neither the data of a policy that recorded, nor the held-out data of a training, which is the second parent of its
-    checkpoints.
+    checkpoints. What its initial policy has learned from belongs to them.
 
     Arguments:
         beyond_splits: include the source of a split, which also holds the episodes of the other side.
@@ -102,7 +102,7 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
     for child in found:  # it grows meanwhile
         parents = [parent for parent, made in graph.edges if made == child]
         if graph.nodes[child].kind == "checkpoint":
-            parents = parents[:1]
+            parents = [*parents[:1], *(parent for parent in parents[1:] if graph.nodes[parent].kind == "checkpoint")]
         elif graph.nodes[child].operation == "split_dataset" and not beyond_splits:
             parents = []
         else:

@@ -19,7 +19,7 @@ from offline_core.datasets.manifest import digest
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.run import decisive
+from offline_core.learning.decisive import decisive
 from offline_core.runtime.config import parse
 from offline_core.runtime.seeding import derive_seed
 from offline_core.sweeps.config import Distribution, SweepConfig
@@ -46,9 +46,9 @@ class Setting:
     @property
     def digest(self) -> str:
         """16 hex digits of all that decides what is learned, but the seed and the data."""
-        found = decisive(self.config)
+        found, initial = decisive(self.config), self.config.initial_policy
         del found["seed"]
-        return digest([found, self.config.evaluation.held_out])
+        return digest([found, self.config.evaluation.held_out, *([] if initial is None else [initial])])
 
 
 def settings_of(config: SweepConfig) -> list[Setting]:

@@ -15,7 +15,7 @@ from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.estimation.config import FQEConfig
-from offline_core.estimation.fqe import _batches, fit_model
+from offline_core.estimation.fqe import _batches, fit, say
 from offline_core.estimation.horizon import cut_to
 from offline_core.estimation.logged import LOG_RATIOS, read_logged
 from offline_core.estimation.trajectories import Model, Trajectories
@@ -53,12 +53,15 @@ def fitted(
     **fqe: Any,
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
-    logged = cut_to(read_logged(open_dataset(uri), policy, None, seen=True), horizon)
-    of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS), gamma)
+    _, seen = read_logged(open_dataset(uri), [policy], None, seen=np.ones(len(episodes), bool))
+    assert seen is not None
+    logged = cut_to(seen, horizon)
+    of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS)[:, 0], gamma)
     config = FQEConfig(**{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | fqe)
     together = np.arange(len(of)) if together is None else together
     given: dict[str, Any] = {"gamma": gamma, "horizon": horizon, "explore": explore, "returns": of.returns}
-    return fit_model(logged, policy, config, **given, together=together, seed=0), of
+    [model] = say(fit(logged, [policy], config, **given, together=together, seed=0), [(np.arange(len(of)), logged)])
+    return model, of
 
 
 @pytest.mark.parametrize("explore", [True, False])
@@ -223,10 +226,26 @@ def test_a_network_of_ones_own_may_normalise_batches(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, values, atol=0.3)
 
 
-def test_batches_are_of_like_sizes() -> None:
+def test_each_step_comes_once_before_any_comes_again() -> None:
     steps = torch.arange(10) + 5
-    batches = _batches(steps, 3, seed=0)
-    epoch = [next(batches) for _ in range(4)]
-    assert sorted(map(len, epoch)) == [2, 2, 3, 3]
-    assert torch.equal(torch.cat(epoch).sort().values, steps)
-    assert len(next(_batches(steps, 100, seed=0))) == 10
+    batches = _batches(steps, 4, seed=0)
+    drawn = torch.cat([next(batches) for _ in range(5)])
+    assert all(torch.equal(part.sort().values, steps) for part in drawn.split(10))
+
+
+def test_several_policies_at_once_are_valued_as_each_alone(tmp_path: Path) -> None:
+    episodes = recorded(played(60, seed=6), logp=False)
+    policies = [policy_of(TARGET), policy_of(BEHAVIOUR)]
+    uri = dataset_of(tmp_path / "data", episodes, spaces=SPACES, environment=None)
+    config = FQEConfig(network=TABLE, learning_rate=0.02, updates=50, folds=2, ensemble=2)
+    given: dict[str, Any] = {"gamma": GAMMA, "explore": True, "returns": np.ones(60), "together": np.arange(60), "seed": 0}
+
+    def models(some: list[Policy]) -> list[Model]:
+        _, seen = read_logged(open_dataset(uri), some, None, seen=np.ones(60, bool))
+        assert seen is not None
+        return say(fit(seen, some, config, **given), [(np.arange(60), seen)])
+
+    for model, policy in zip(models(policies), policies, strict=True):
+        [alone] = models([policy])
+        np.testing.assert_allclose(model.start_values, alone.start_values, rtol=1e-4)
+        np.testing.assert_allclose(model.errors, alone.errors, rtol=1e-3, atol=1e-4)

@@ -94,7 +94,9 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
-    log = read_logged(open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES), None, seen=True)
+    opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
+    _, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
+    assert log is not None
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
     assert (cut["obs"].reshape(300, 11, -1) == log["obs"].reshape(300, 25, -1)[:, :11]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from offline_core.curation.prune import prune_dataset
 from offline_core.learning.train import train_policy
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
+from offline_core.runtime.config import parse
+from offline_core.sweeps.config import SweepConfig
+from offline_core.sweeps.sweep import sweep_settings
 from tests.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
@@ -38,6 +42,45 @@ def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path, capsys: pytest
     assert "train_policy" in shown and "Discrete(2)" in shown
     lines = [line.strip("└─ │") for line in shown.splitlines()[-3:]]
     assert [line.partition(",")[0] for line in lines] == ["policy/best", _named("pruned", tmp_path), _named("data", tmp_path)]
+
+
+def _listed(shown: str) -> list[list[str]]:
+    """The rows of the table of policies."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+
+
+def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    run = tmp_path / "run"
+    evaluation = {"play": False, "held_out": data}
+    trained = train_policy(config(keep={"every_iterations": 1}, evaluation=evaluation), dataset=data, output=str(run))
+    losses = dict(trained.held_out_losses)
+    kept = [[str(n), str(u), f"{losses[u]:,.6g}"] for n, u in enumerate((10, 16), start=1)]
+    ends = [[name, "16", f"{losses[16]:,.6g}"] for name in ("best", "last")]
+    for place in (run, run / "best"):
+        print_dataset_or_policy(str(place), None)
+        shown = capsys.readouterr().out
+        assert "train_policy" in shown and "Discrete(2)" in shown
+        rows = _listed(shown)
+        assert [[number, updates, loss] for number, updates, _, loss, _ in rows] == [*kept, *ends]
+        assert {returns for _, _, returns, _, _ in rows} == {"–"}
+    print_dataset_or_policy(trained.kept[0].checkpoint, None)
+    assert not _listed(capsys.readouterr().out), "one of many is itself"
+    for name in ("best", "last"):
+        shutil.rmtree(run / name)
+    print_dataset_or_policy(str(run), None)
+    assert [row[1] for row in _listed(capsys.readouterr().out)] == ["10", "16"]
+
+
+def test_a_sweep_lists_the_policies_of_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes())
+    training = {"evaluation": {"episodes": 2, "location": "process"}, "optimizer": {"max_epochs": 1, "batch_size": 256}}
+    sweep = {"training": training, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 1, "parallel": 1}
+    result = sweep_settings(parse(SweepConfig, sweep), dataset=data, output=str(tmp_path / "sweep"))
+    print_dataset_or_policy(str(tmp_path / "sweep"), None)
+    rows = _listed(capsys.readouterr().out)
+    assert [row[1] for row in rows if row[0]] == [setting.name for setting in result.settings]
+    assert [row[3] for row in rows if row[0]] == [f"{run.score:,.4g}" for setting in result.settings for run in setting.runs]
 
 
 def test_an_ancestor_of_several_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,33 +99,6 @@ def test_the_held_out_loss_of_the_last_policy_is_measured(tmp_path: Path, interv
     assert digests[0] == digests[1]
     logged = series(Location.of(str(tmp_path / "out")), "held_out_loss")
     assert logged == result.held_out_losses
-
-
-def test_the_policies_of_every_so_many_iterations_are_kept(tmp_path: Path) -> None:
-    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
-    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}
-    keeping, plain_config = (config(optimizer=optimizer | keep, evaluation={}) for keep in ({"keep_every_iterations": 3}, {}))
-    result = train_policy(keeping, dataset=data, output=str(tmp_path / "out"))
-    assert result.kept_checkpoints == [str(tmp_path / "out" / "iterations" / f"{updates:09d}") for updates in (15, 30)]
-    digests = [read_policy_manifest(uri).weights_sha256 for uri in (*result.kept_checkpoints, result.last_checkpoint)]
-    assert len(set(digests)) == 3
-    plain = train_policy(plain_config, dataset=data, output=str(tmp_path / "plain"))
-    assert not plain.kept_checkpoints and not (tmp_path / "plain" / "iterations").exists()
-    assert read_policy_manifest(plain.last_checkpoint).weights_sha256 == digests[-1]
-
-
-def test_kept_policies_are_of_this_run_and_part_of_what_is_found_again(tmp_path: Path) -> None:
-    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
-    optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}
-    settings = [config(optimizer=optimizer | {"keep_every_iterations": every}, evaluation={}) for every in (1, 3)]
-    for made in settings:
-        result = train_policy(made, dataset=data, output=str(tmp_path / "out"))
-        there = sorted(str(place) for place in (tmp_path / "out" / "iterations").iterdir())
-        assert there == result.kept_checkpoints, "none of the run before"
-    assert train_policy(settings[1], dataset=data, output=str(tmp_path / "out")).reused
-    shutil.rmtree(result.kept_checkpoints[0])
-    again = train_policy(settings[1], dataset=data, output=str(tmp_path / "out"))
-    assert not again.reused and read_policy_manifest(again.kept_checkpoints[0])
 
 
 def test_rates_are_of_an_iteration_and_not_of_all() -> None:

@@ -1,0 +1,50 @@
+"""The series of policies that a training keeps: <training>/iterations/<updates>."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.storage.location import Location
+
+SERIES = "iterations"
+UPDATES = "updates"
+"""The metric of a checkpoint that says how many updates made it."""
+
+
+class KeptCheckpoint(BaseModel):
+    """One policy of a series."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    updates: int
+    checkpoint: str = Field(description="URI of the policy.")
+    metrics: dict[str, float] = Field(description="Of its evaluation, or its held-out loss; empty if it was not measured.")
+
+
+def series_name(updates: int) -> str:
+    """Return the name of a checkpoint of the series, below the folder of its training."""
+    return f"{SERIES}/{updates:09d}"
+
+
+def series_of(training: Location) -> list[KeptCheckpoint]:
+    """Return the series in the folder of a training, finished or not, in order; empty if none is kept.
+
+    Raises:
+        CheckpointError: One of its policies cannot be read.
+    """
+    folder = training.child(SERIES)
+    found = []
+    for name in saved_in(training):
+        place = folder.child(name)
+        if place.child(POLICY_FILE).is_file():
+            metrics = read_policy_manifest(place.uri).metrics
+            measured = {key: value for key, value in metrics.items() if key != UPDATES}
+            found.append(KeptCheckpoint(updates=int(name), checkpoint=place.uri, metrics=measured))
+    return found
+
+
+def saved_in(training: Location) -> list[str]:
+    """Return the folders of the series by name, in order, also those that are not whole."""
+    names = {name.partition("/")[0] for name in training.child(SERIES).files()}
+    return sorted(name for name in names if name.isdecimal())
