@@ -16,8 +16,9 @@ from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
 from offline_core.policies.lineage import Lineage, label, lineage
-from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.policies.manifest import POLICY_FILE, find_policy
 from offline_core.quality.check import last_report
+from offline_core.registry.address import parse_address
 from offline_core.storage.location import Location
 
 MAX_FILES = 20
@@ -26,7 +27,8 @@ MAX_DIMENSIONS_SHOWN = 32
 
 def print_dataset_or_policy(uri: str, version: int | None) -> None:
     """What a folder holds."""
-    if Location.of(uri).child(POLICY_FILE).is_file():
+    address = parse_address(uri)
+    if (address is not None and address.exists) or Location.of(uri).child(POLICY_FILE).is_file():
         print_policy(uri)
     else:
         print_dataset(uri, version)
@@ -82,7 +84,8 @@ def print_dataset(uri: str, version: int | None) -> None:
 
 def print_policy(uri: str) -> None:
     """Network, spaces, scores and lineage of a policy."""
-    console, policy = console_of_output(), read_policy_manifest(uri)
+    console = console_of_output()
+    uri, policy = find_policy(uri)
     facts = Table(show_header=False, box=None)
     facts.add_row("policy", Location.of(uri).uri)
     facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")

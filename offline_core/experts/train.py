@@ -6,7 +6,7 @@ import contextlib
 import logging
 
 from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.manifest import Operation, Parent, identity_of
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.datasets.writer import WrittenFiles
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
@@ -14,7 +14,7 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
-from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
 from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
@@ -49,9 +49,12 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         LearningError: the loss became NaN or infinite.
     """
     remember_code(config)
-    location, uri = Location.of(output), config.initial_policy
-    initial = None if uri is None else read_policy_manifest(uri)
-    parents = [] if uri is None or initial is None else [initial.parent_entry(uri)]
+    location, initial = Location.of(output), None
+    parents: list[Parent] = []
+    if config.initial_policy is not None:
+        uri, initial = find_policy(config.initial_policy)
+        config = config.model_copy(update={"initial_policy": uri})
+        parents = [initial.parent_entry(uri)]
     operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := _found(place, identity):

@@ -13,7 +13,7 @@ from offline_core.datasets.dataset import is_dataset, open_committed, open_datas
 from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
-from offline_core.policies.manifest import environment_for, read_policy_manifest
+from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.quality.config import QualityConfig
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
@@ -58,7 +58,7 @@ def _environment(parameters: Mapping[str, Any]) -> None:
     policy, config = parameters.get("policy"), cast(Any, parameters.get("config"))
     environments = [each.environment for each in parameters.values() if isinstance(each, ExpertConfig)]
     if policy is not None:
-        manifest = read_policy_manifest(policy)
+        policy, manifest = find_policy(policy)
         if hasattr(config, "environment"):
             remember_code(config)
             environments.append(environment_for(policy, manifest, config.environment))
