@@ -15,6 +15,7 @@ from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.quality.config import QualityConfig
+from offline_core.registry.history import entry_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
 
@@ -40,6 +41,8 @@ def _places(parameters: Mapping[str, Any]) -> None:
     for name in ("output", "root"):
         if isinstance(place := parameters.get(name), str):
             Location.of(place)
+    if isinstance(registry := parameters.get("registry"), str):
+        entry_of(registry)
 
 
 def _dataset(parameters: Mapping[str, Any]) -> None:

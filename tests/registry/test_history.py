@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
-from offline_core.errors import CheckpointError, CorruptFileError
+from offline_core.errors import CheckpointError, CorruptFileError, OfflineError
 from offline_core.storage.json_files import with_checksum
 from tests.promotion.decisions import policy_at
 
@@ -107,6 +107,20 @@ def test_an_alias_whose_copy_was_replaced_is_refused(hvac: Path, tmp_path: Path)
         CheckpointError, match=r"is not what was registered: .*roll back by 'offline rollback .* alias=champion"
     ):
         offline.load_policy(f"{hvac}@champion")
+
+
+def test_links_that_leave_the_registry_are_not_followed(hvac: Path, tmp_path: Path) -> None:
+    """As in a registry that was unpacked from elsewhere."""
+    [history] = offline.read_registry(hvac)
+    copy = hvac / history.aliases["champion"].checkpoint
+    shutil.move(copy, tmp_path / "outside")
+    copy.symlink_to(tmp_path / "outside")
+    with pytest.raises(OfflineError, match="is a link, or lies behind one, that leaves"):
+        offline.load_policy(f"{hvac}@champion")
+    shutil.move(hvac / "history" / "000004.json", tmp_path / "move.json")
+    (hvac / "history" / "000004.json").symlink_to(tmp_path / "move.json")
+    with pytest.raises(OfflineError, match="is a link, or lies behind one, that leaves"):
+        offline.read_registry(hvac)
 
 
 def test_a_checkpoint_may_have_such_a_name(tmp_path: Path) -> None:
