@@ -1,4 +1,4 @@
-"""The command line: one verb for each flow, made from the table of stages, and two that look at what was made.
+"""The command line: one verb for each flow, made from the table of stages, and three that look at what was made.
 
 A verb imports what it needs when it runs: `--help` loads only click, and `--show-config` only the models of the parameters.
 """
@@ -183,6 +183,14 @@ def inspect(place: str, version: int | None) -> None:
     print_dataset_or_policy(_place(place), version)
 
 
+@_verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
+def registry(place: str) -> None:
+    """Show what the aliases of a registry name, since when and why; of one name, its history too."""
+    from flows.registry import print_registry
+
+    print_registry(_place(place))
+
+
 @_verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
 def verify(place: str, version: int | None) -> None:
     """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
@@ -206,6 +214,10 @@ def _print(stage: Stage, result: Any) -> None:
     from flows.results import print_findings, print_result, print_settings
 
     show: dict[str, Callable[[Any], None]] = {"check": print_findings, "decide": print_decision, "sweep": print_settings}
+    if stage.verb in ("promote", "rollback"):
+        from flows.registry import print_promotion
+
+        show[stage.verb] = print_promotion
     show.get(stage.verb, print_result)(result)
 
 

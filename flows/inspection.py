@@ -18,9 +18,10 @@ from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
 from offline_core.policies.lineage import Lineage, lineage, outline
-from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import saved_in, series_of
 from offline_core.quality.check import last_report
+from offline_core.registry.address import parse_address
 from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult
 
@@ -31,8 +32,8 @@ BEST, LAST = "best", "last"
 
 def print_dataset_or_policy(uri: str, version: int | None) -> None:
     """What a folder holds: a dataset, a policy, or a training or sweep, whose policies are listed."""
-    place = Location.of(uri)
-    if place.child(POLICY_FILE).is_file():
+    address, place = parse_address(uri), Location.of(uri)
+    if (address is not None and address.exists) or place.child(POLICY_FILE).is_file():
         print_policy(uri)
     elif place.child(BEST).child(POLICY_FILE).is_file():
         print_policy(place.child(BEST).uri)
@@ -94,7 +95,8 @@ def print_dataset(uri: str, version: int | None) -> None:
 
 def print_policy(uri: str) -> None:
     """Network, spaces, scores and lineage of a policy; with the best one, what else its training left."""
-    console, policy = console_of_output(), read_policy_manifest(uri)
+    console = console_of_output()
+    uri, policy = find_policy(uri)
     facts = Table(show_header=False, box=None)
     facts.add_row("policy", Location.of(uri).uri)
     facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")

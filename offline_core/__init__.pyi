@@ -27,8 +27,13 @@ from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
 from .policies.policy import Policy as Policy
+from .policy_stages import promote as promote
+from .policy_stages import read_registry as read_registry
+from .policy_stages import rollback as rollback
 from .prelearner.connectors import each_episode as each_episode
 from .prelearner.prelearner import PreLearner as PreLearner
+from .promotion.config import PromotionConfig as PromotionConfig
+from .promotion.config import RollbackConfig as RollbackConfig
 from .quality.config import QualityConfig as QualityConfig
 from .quality.result import Finding as Finding
 from .quality.rule import Tally as Tally

@@ -5,8 +5,9 @@
     run = offline.train(data, algorithm="marwil", output="runs/policy")
 
 Data is a URI, a `DatasetRef`, an opened `Dataset`, or the result of a stage that read or wrote a dataset. A policy is the URI
-of a checkpoint, or the result of a stage that trained one. Each keyword is a field of the stage's config (`offline VERB
---show-config` lists them); `config` takes a whole one, or a mapping of the same fields, and keywords win over it.
+of a checkpoint, the address of a registered one (`runs/registry/hvac@champion`), or the result of a stage that trained one.
+Each keyword is a field of the stage's config (`offline VERB --show-config` lists them); `config` takes a whole one, or a
+mapping of the same fields, and keywords win over it.
 
 All stages raise `ConfigError` for a parameter that is unknown or out of bounds, before anything starts, and reuse the result
 of the same parameters on the same data.

@@ -24,8 +24,10 @@ from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.export_config import Latency, PolicyExportResult
+from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
+from offline_core.registry.history import HISTORY, entry_of
 from offline_core.reporting.card import Card
 from offline_core.reporting.cards import (
     episodes_card,
@@ -221,9 +223,9 @@ def _fine_tune_policy(result: FineTuneResult, config: FineTuneConfig, *, output:
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
 
 
-def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, *, policy: str) -> Page:
+def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, **_: object) -> Page:
     rows = {
-        "Policy": policy,
+        "Policy": result.checkpoint,
         "Environment": result.environment,
         **returns_rows(result.metrics),
         **{f"Metric {name}": value for name, value in result.metrics.items() if name not in EPISODE_METRICS},
@@ -231,14 +233,14 @@ def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, *, poli
         "Seconds": result.seconds,
     }
     card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
-    return Page(card, (policy, None), [Location.of(result.uri.removesuffix(".json"))])
+    return Page(card, (result.checkpoint, None), [Location.of(result.uri.removesuffix(".json"))])
 
 
-def _estimate_policy(result: OffPolicyResult, config: OffPolicyConfig, *, policy: str, **_: object) -> Page:
+def _estimate_policy(result: OffPolicyResult, config: OffPolicyConfig, **_: object) -> Page:
     required = "nothing" if config.require_return is None else f"{config.require_return:g} by {config.gate_method}"
     card = estimates_card(
         rows={
-            "Policy": policy,
+            "Policy": result.checkpoint,
             "Dataset": result.dataset,
             "Weighed by": result.behaviour or "the recorded action_logp",
             "Actions": "sampled" if result.explore else "greedy",
@@ -258,10 +260,30 @@ def _estimate_policy(result: OffPolicyResult, config: OffPolicyConfig, *, policy
         required=config.require_return,
         warnings=result.warnings,
     )
-    return Page(card, (policy, None), [Location.of(result.uri.removesuffix(".json"))])
+    return Page(card, (result.checkpoint, None), [Location.of(result.uri.removesuffix(".json"))])
 
 
-def _export_policy(result: PolicyExportResult, config: object, *, policy: str, output: str) -> Page:
+def _promote_policy(result: PromotionResult, config: object, *, registry: str, **_: object) -> Page:
+    move, entry = result.move, entry_of(registry)
+    rows: dict[str, object] = {
+        "Address": result.address,
+        "Names now": f"{result.checkpoint}, fingerprint {move.fingerprint}",
+        "Copied from": move.source,
+        "Named before": "nothing" if move.previous is None else entry.child(move.previous).uri,
+        "Move": f"{move.number}, {move.kind}, {move.moved_at:%Y-%m-%d %H:%M} UTC by {move.moved_by}",
+        "Because": move.because,
+    }
+    if move.evidence is not None:
+        rows["Decision"] = f"{move.evidence.decision}: {move.evidence.verdict}, against {move.evidence.against}"
+    return Page(Card("Promotion", rows), (result.checkpoint, None), [entry.child(f"{HISTORY}/{move.number:06d}")])
+
+
+def _rollback_policy(result: PromotionResult, config: object, *, registry: str) -> Page:
+    page = _promote_policy(result, config, registry=registry)
+    return page._replace(card=Card("Rollback", page.card.rows))
+
+
+def _export_policy(result: PolicyExportResult, config: object, *, output: str, **_: object) -> Page:
     rows: dict[str, object] = {
         "Policy": result.policy,
         "Export": result.output,
@@ -272,7 +294,7 @@ def _export_policy(result: PolicyExportResult, config: object, *, policy: str, o
         rows |= {f"{format}: {batch}, µs": _percentiles(latency) for batch, latency in model.latency.items()}
     rows |= {f"policy: {batch}, µs": _percentiles(latency) for batch, latency in result.policy_latency.items()}
     card = Card("Exported policy", rows | {"Seconds": result.seconds})
-    return Page(card, (policy, None), [Location.of(output).child("card")])
+    return Page(card, (result.policy, None), [Location.of(output).child("card")])
 
 
 def _percentiles(latency: Latency) -> str:
@@ -299,6 +321,8 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _evaluate_policy,
         _estimate_policy,
         decide_policies,
+        _promote_policy,
+        _rollback_policy,
         _export_policy,
     )
 }

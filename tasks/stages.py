@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.fine_tuning.fine_tune import fine_tune_policy as fine_tune_policy
     from offline_core.learning.train import train_policy as train_policy
     from offline_core.policies.export import export_policy as export_policy
+    from offline_core.promotion.promote import promote_policy as promote_policy
+    from offline_core.promotion.rollback import rollback_policy as rollback_policy
     from offline_core.quality.check import check_dataset as check_dataset
     from offline_core.recording.mixing import mix_datasets as mix_datasets
     from offline_core.recording.record import record_episodes as record_episodes

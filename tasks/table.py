@@ -64,6 +64,7 @@ def load(path: str) -> Any:
 
 VERSION = Argument("version", "Version of the dataset; the latest if none is given.", is_option=True, kind="version")
 ENVIRONMENT = Argument("env", "Gymnasium id of the environment.", is_option=True, kind="environment")
+REGISTRY = Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy")
 DATASET = Argument("dataset", "Folder of the dataset to read.", "runs/recording")
 
 
@@ -278,6 +279,31 @@ STAGES = {
             ),
             card="decision-card",
             function="decide",
+        ),
+        Stage(
+            verb="promote",
+            operation="promote_policy",
+            module="promotion.promote",
+            config="promotion.config:PromotionConfig",
+            help="Move an alias of the registry, champion by default, to the policy that a decision promotes.",
+            arguments=(
+                REGISTRY,
+                Argument(
+                    "source", "Folder of the decision; with -s override=… also the checkpoint of a policy.", "runs/decision"
+                ),
+            ),
+            card="promotion-card",
+            run_name="promote-to-{config.alias}",
+        ),
+        Stage(
+            verb="rollback",
+            operation="rollback_policy",
+            module="promotion.rollback",
+            config="promotion.config:RollbackConfig",
+            help="Move an alias of the registry back to the policy that it named before.",
+            arguments=(REGISTRY,),
+            card="promotion-card",
+            run_name="rollback-{config.alias}",
         ),
         Stage(
             verb="export-policy",

@@ -20,7 +20,7 @@ _TENSORS = ("weights", "tensors")
 """A JSON file names these files by `<name>_file` and `<name>_sha256`: a policy its weights, a training its state."""
 
 
-_FOLDERS = {"_checks", "_evaluations", "_estimates", "checkpoints"}
+_FOLDERS = {"_checks", "_evaluations", "_estimates", "checkpoints", "history"}
 _FILES = {"policy.json", RESULT_FILE}
 """Folders and files with a checksum of their own; other files are skipped."""
 

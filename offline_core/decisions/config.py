@@ -32,7 +32,8 @@ class DecisionConfig(Config):
 
     against: str = Field(
         BEHAVIOUR,
-        description="What runs today: behaviour, which is what the log recorded, or the checkpoint of a policy.",
+        description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
+        "runs/registry/hvac@champion.",
     )
     by: str = Field(
         "episodes",

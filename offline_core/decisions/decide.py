@@ -36,7 +36,7 @@ from offline_core.estimation.logged import LOG_RATIOS, has_probabilities
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
-from offline_core.policies.manifest import PolicyManifest, fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, find_policy, fingerprint_of
 from offline_core.policies.policy import Policy
 from offline_core.storage.location import Location
 
@@ -67,7 +67,7 @@ def decide(
 
     Arguments:
         dataset: URI of the log.
-        candidates: URIs of checkpoints.
+        candidates: URIs of checkpoints, or addresses of registered ones.
         output: folder of the decision: `result.json`, both sides of the log, and the model of the behaviour if it needs one.
         version: of the dataset, the latest if None.
 
@@ -80,6 +80,7 @@ def decide(
     source = open_committed(dataset, version)
     contenders = _contenders(candidates)
     today = None if config.against == BEHAVIOUR else _contenders([config.against])[0]
+    config = _with_checkpoints(config, today)
     operation = Operation.of("decide", config, version=1, exclude={"against"})
     policies = [*contenders, *([today] if today else [])]
     identity = identity_of(operation, [source.parent_entry, *(each.manifest.parent_entry(each.uri) for each in policies)])
@@ -138,6 +139,7 @@ def _decided(
         checkpoint=best.checkpoint,
         fingerprint=best.fingerprint,
         against=config.against,
+        against_fingerprint=None if today is None else today.manifest.fingerprint,
         worth_testing=ruling.worth_testing,
         episodes_needed=ruling.episodes_needed,
         recorded=float(first.episodes.returns.mean()),
@@ -158,10 +160,20 @@ def _decided(
     )
 
 
-def _contenders(uris: Sequence[str]) -> list[Contender]:
+def _with_checkpoints(config: DecisionConfig, today: Contender | None) -> DecisionConfig:
+    """With the checkpoints that addresses of the registry name now."""
+    changes: dict[str, object] = {} if today is None else {"against": today.uri}
+    if config.estimate.behaviour is not None:
+        uri, _ = find_policy(config.estimate.behaviour)
+        changes["estimate"] = config.estimate.model_copy(update={"behaviour": uri})
+    return config.model_copy(update=changes)
+
+
+def _contenders(policies: Sequence[str]) -> list[Contender]:
+    found = [find_policy(policy) for policy in policies]
+    uris, manifests = [uri for uri, _ in found], [manifest for _, manifest in found]
     if len({*uris}) < len(uris):
-        raise ConfigError(f"A candidate is named twice among {', '.join(uris)}: leave one.")
-    manifests = [read_policy_manifest(uri) for uri in uris]
+        raise ConfigError(f"A candidate is named twice among {', '.join(policies)}: leave one.")
     names = names_of(uris)
     return [Contender(*each, load_policy(each[0], each[2])) for each in zip(uris, names, manifests, strict=True)]
 

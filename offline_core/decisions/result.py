@@ -82,6 +82,7 @@ class DecisionResult(PolicyResult):
     checkpoint: str = Field(description="The policy that is promoted, or ranked first.")
     fingerprint: str = Field(description="Of that policy.")
     against: str
+    against_fingerprint: str | None = Field(None, description="Of that checkpoint; None: the behaviour.")
     worth_testing: list[str] = Field(description="Checkpoints for an A/B test, the best first.")
     episodes_needed: int | None = Field(description="About how many more would let the bound clear the margin.")
     recorded: float = Field(description="Mean discounted return of the judging episodes.")

@@ -25,7 +25,7 @@ from offline_core.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
-from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
@@ -45,7 +45,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     not looked at here: see `enforce`.
 
     Arguments:
-        policy: URI of a checkpoint.
+        policy: URI of a checkpoint, or the address of a registered one.
         dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
             `config.behaviour` does.
         version: of the dataset; the latest if None.
@@ -57,9 +57,12 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
         LearningError: the Q function grew beyond every number.
     """
     start = time.perf_counter()
-    manifest = read_policy_manifest(policy)
+    policy, manifest = find_policy(policy)
     opened = open_dataset(dataset, version)
-    acted = None if config.behaviour is None else read_policy_manifest(config.behaviour)
+    acted = None
+    if config.behaviour is not None:
+        behaviour_uri, acted = find_policy(config.behaviour)
+        config = config.model_copy(update={"behaviour": behaviour_uri})
     operation = Operation.of("estimate_policy", config, version=4, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:

@@ -12,7 +12,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.evaluation.user_metric import UserMetric, with_results
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.manifest import environment_for, fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import environment_for, find_policy, fingerprint_of
 from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
@@ -30,7 +30,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     """Play `episodes` whole episodes; the result is stored at `<policy>/_evaluations`, and reused by the same call.
 
     Arguments:
-        policy: URI of a checkpoint.
+        policy: URI of a checkpoint, or the address of a registered one.
 
     Raises:
         CheckpointError: `policy` is not a checkpoint.
@@ -39,7 +39,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
     """
     start = time.perf_counter()
     remember_code(config)
-    manifest = read_policy_manifest(policy)
+    policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     config = config.model_copy(update={"environment": environment})
     operation = Operation.of("evaluate_policy", config, version=3)

@@ -15,7 +15,7 @@ from offline_core.experts.recording import RECORDING, commit_recorded, recorder_
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.initial import initial_parents
-from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
 from offline_core.rollouts.environments import make_vector_env, reward_threshold
 from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
@@ -50,8 +50,10 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         LearningError: the loss became NaN or infinite.
     """
     remember_code(config)
-    location, uri = Location.of(output), config.initial_policy
-    initial = None if uri is None else read_policy_manifest(uri)
+    location, uri, initial = Location.of(output), config.initial_policy, None
+    if uri is not None:
+        uri, initial = find_policy(uri)
+        config = config.model_copy(update={"initial_policy": uri})
     parents = initial_parents(uri, initial)
     operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.manifest import environment_for, read_policy_manifest
+from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import EpisodesToPlay, play
@@ -33,7 +33,7 @@ def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan
         ConfigError: the environment cannot be made, or does not fit the policy.
     """
     remember_code(config)
-    manifest = read_policy_manifest(policy)
+    policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     player = load_policy(policy, manifest)
     player.check_spaces(environment.id, spaces_of(environment))

@@ -14,8 +14,9 @@ from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
-from offline_core.policies.manifest import environment_for, read_policy_manifest
+from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.quality.config import QualityConfig
+from offline_core.registry.history import entry_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
 
@@ -41,6 +42,8 @@ def _places(parameters: Mapping[str, Any]) -> None:
     for name in ("output", "root"):
         if isinstance(place := parameters.get(name), str):
             Location.of(place)
+    if isinstance(registry := parameters.get("registry"), str):
+        entry_of(registry)
 
 
 def _dataset(parameters: Mapping[str, Any]) -> None:
@@ -59,14 +62,14 @@ def _candidates(parameters: Mapping[str, Any]) -> None:
     config = parameters.get("config")
     if isinstance(config, DecisionConfig):
         for uri in (*parameters["candidates"], *([] if config.against == BEHAVIOUR else [config.against])):
-            read_policy_manifest(uri)
+            find_policy(uri)
 
 
 def _environment(parameters: Mapping[str, Any]) -> None:
     policy, config = parameters.get("policy"), cast(Any, parameters.get("config"))
     environments = [each.environment for each in parameters.values() if isinstance(each, ExpertConfig)]
     if policy is not None:
-        manifest = read_policy_manifest(policy)
+        policy, manifest = find_policy(policy)
         if hasattr(config, "environment"):
             remember_code(config)
             environments.append(environment_for(policy, manifest, config.environment))

@@ -25,7 +25,7 @@ from offline_core.errors import (
 )
 from offline_core.policies.bounded import AtMost
 from offline_core.policies.decision_transformer import DecisionTransformer
-from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, find_policy, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.code_permission import check_code, remember_code
 from offline_core.runtime.config import EnvironmentSpec
@@ -80,6 +80,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
     """Load the policy of the checkpoint at `uri`, in evaluation mode.
 
     Arguments:
+        uri: of a checkpoint, or the address of a registered one, such as `runs/registry/hvac@champion`.
         manifest: of the policy, if it was read before; an error follows if another policy has replaced it since.
         allow_code: import the user module of its network, whatever the origin of the checkpoint; see `code_permission`.
 
@@ -89,8 +90,10 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
         StorageUnavailableError: the storage does not answer now.
         UnsafeDataError: its network is a user module that nothing allows.
     """
-    attempts = READ_ATTEMPTS if manifest is None else 1
-    manifest = manifest or read_policy_manifest(uri)
+    attempts = 1
+    if manifest is None:
+        given, (uri, manifest) = uri, find_policy(uri)
+        attempts = READ_ATTEMPTS if uri == given else 1  # a registered one is never replaced
     while (weights := _weights(uri, manifest, allow_code=allow_code)) is None:
         attempts -= 1
         if not attempts:

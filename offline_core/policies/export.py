@@ -26,7 +26,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
 from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, Run, write
-from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
@@ -75,7 +75,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     """Writes each model, loads it again, and holds it against the policy on observations drawn from its space.
 
     Arguments:
-        policy: URI of a checkpoint.
+        policy: URI of a checkpoint, or the address of a registered one.
         output: URI of a folder, created if need be; an export that is there is replaced.
 
     Raises:
@@ -86,7 +86,8 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         BusyError: another run is writing there.
     """
     start = time.perf_counter()
-    manifest, location = read_policy_manifest(policy), Location.of(output)
+    policy, manifest = find_policy(policy)
+    location = Location.of(output)
     operation = Operation.of("export_policy", config)
     identity = identity_of(operation, [manifest.parent_entry(policy)])
     place = location.child(RESULT_FILE)

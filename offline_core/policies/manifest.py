@@ -18,6 +18,7 @@ from offline_core.errors import (
     StorageUnavailableError,
 )
 from offline_core.policies.config import NetworkConfig
+from offline_core.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
@@ -84,6 +85,32 @@ def read_policy_manifest(uri: str) -> PolicyManifest:
     except ValidationError as error:
         reason = reason_of(error, "checkpoint_version", READS)
         raise CheckpointError(f"{location.uri} is not a policy checkpoint that can be read: {reason}.") from error
+
+
+def find_policy(policy: str) -> tuple[str, PolicyManifest]:
+    """The checkpoint that a text names, and its manifest.
+
+    Arguments:
+        policy: URI of a checkpoint, or the address of a registered one, `<registry>/<name>@<alias>`.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it is not the one that was registered.
+        CorruptFileError: the history of the registry is damaged.
+        StorageUnavailableError: the storage does not answer now.
+    """
+    address = parse_address(policy)
+    if address is None or (not address.exists and Location.of(policy).child(POLICY_FILE).is_file()):
+        return policy, read_policy_manifest(policy)
+    move = address.move()
+    uri = address.entry.inside(move.checkpoint).uri
+    manifest = read_policy_manifest(uri)
+    if manifest.fingerprint != move.fingerprint:
+        raise CheckpointError(
+            f"{policy} is not what was registered: {uri} holds the policy {manifest.fingerprint}, and move {move.number} named "
+            f"{move.fingerprint}. Restore the folder, roll back by 'offline rollback {address.entry.uri} -s "
+            f"alias={address.alias}', or promote another policy."
+        )
+    return uri, manifest
 
 
 def environment_for(policy: str, manifest: PolicyManifest, chosen: EnvironmentSpec | None) -> EnvironmentSpec:

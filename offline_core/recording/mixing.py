@@ -16,7 +16,7 @@ from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.manifest import PolicyManifest, environment_for, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.recording.result import MixtureResult
@@ -42,7 +42,12 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_committed(uri) for uri in config.datasets}
-    policies = {uri: read_policy_manifest(uri) for uri in config.policies}
+    found_policies = {policy: find_policy(policy) for policy in config.policies}
+    policies = dict(found_policies.values())
+    weights = {found_policies[policy][0]: weight for policy, weight in config.policies.items()}
+    if len(weights) < len(config.policies):
+        raise ConfigError(f"Two of the policies {', '.join(config.policies)} are the same checkpoint: name it once.")
+    config = config.model_copy(update={"policies": weights})
     played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
     where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
     operation = Operation.of("mix_datasets", config, version=2, environment=where)

@@ -16,7 +16,7 @@ from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.prepare import prepared
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.manifest import PolicyManifest, environment_for, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.player import EpisodesToPlay, episodes_to_play
@@ -48,7 +48,7 @@ def record_episodes(
     written; the same recording writes them again under the same names. The same recording from before is reused.
 
     Arguments:
-        policy: URI of a checkpoint.
+        policy: URI of a checkpoint, or the address of a registered one.
         output: URI of the dataset's folder, created if need be.
         export: also writes the committed version in another format, or by a user writer.
 
@@ -62,7 +62,7 @@ def record_episodes(
     """
     start = time.perf_counter()
     remember_code(config)
-    manifest = read_policy_manifest(policy)
+    policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
     config = config.model_copy(update={"seed": seed, "environment": environment})

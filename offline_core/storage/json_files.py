@@ -19,24 +19,27 @@ def with_checksum(text: str) -> bytes:
     return body + b',\n  "checksum": "' + _digest(body) + b'"\n}'
 
 
-def without_checksum(data: bytes, where: str) -> bytes:
+def without_checksum(data: bytes, where: str, *, is_required: bool = False) -> bytes:
     """Verify and remove the checksum; files of earlier versions have none.
 
     Arguments:
         where: the URI of the file.
+        is_required: a file without a checksum is an edited one.
 
     Raises:
         CorruptFileError: the file is not what was written.
     """
     field = data.rfind(b'"checksum"')
     found = None if field < 0 else _CHECKSUM.match(data, data.rfind(b",", 0, field))
-    if found is None:
+    if found is None and not is_required:
         return data
-    body = data[: found.start()]
-    if _digest(body) != found[1]:
+    body = data if found is None else data[: found.start()]
+    if found is None or _digest(body) != found[1]:
+        differs = "is missing or differs" if is_required else "differs"
+        advice = "" if is_required else "; if it was edited on purpose, delete its last field, checksum"
         raise CorruptFileError(
-            f"{where} is not what was written: it is damaged, or was edited (its checksum differs). Restore it from a copy; "
-            "if it was edited on purpose, delete its last field, checksum.",
+            f"{where} is not what was written: it is damaged, or was edited (its checksum {differs}). Restore it from a copy"
+            f"{advice}.",
             uri=where,
         )
     return body + b"\n}"

@@ -196,6 +196,12 @@ class Location:
         """Return the sorted relative paths of the files below this folder; none if it does not exist."""
         return sorted(self.sizes(recursive=recursive))
 
+    def folders(self) -> list[str]:
+        """Return the sorted names of the folders directly in this folder; none if it does not exist."""
+        with storage_errors("list", self.uri):
+            found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
     def sizes(self, *, recursive: bool = True) -> dict[str, int]:
         """Return the bytes of the files below this folder, by relative path."""
         with storage_errors("list", self.uri):

@@ -17,6 +17,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.train import check_environment, found_result, make_run, train_policy
 from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import find_policy
 from offline_core.storage.location import Location
 from offline_core.sweeps.config import Score, SweepConfig
 from offline_core.sweeps.result import SweptRun
@@ -160,12 +161,16 @@ def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
             f"{', '.join(config.estimate.methods)}. Add it there."
         )
     data = open_dataset(place)
-    behaviour = None if config.estimate.behaviour is None else load_policy(config.estimate.behaviour)
+    behaviour, estimate = None, config.estimate
+    if estimate.behaviour is not None:
+        uri, manifest = find_policy(estimate.behaviour)
+        behaviour = load_policy(uri, manifest)
+        estimate = estimate.model_copy(update={"behaviour": uri})
     if behaviour is None and weighing(config.estimate.methods):
         check_probabilities(data)
     for run in runs:
-        check_policies(config.estimate, run.algorithm().policy, behaviour, data)
-    return Scoring(score, config.estimate, data)
+        check_policies(estimate, run.algorithm().policy, behaviour, data)
+    return Scoring(score, estimate, data)
 
 
 def _not_played(runs: Sequence[Run]) -> str | None:

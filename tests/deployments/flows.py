@@ -10,6 +10,7 @@ DEPLOYMENTS = {f"{flow.name}/{profile}" for flow in FLOWS for profile in ("smoke
     "expert-to-policy/distributed",
     "logs-to-policy/distributed",
 }
-"""Flow/profile."""
+DEPLOYMENTS -= {"rollback-policy/smoke", "rollback-policy/nightly"}
+"""Flow/profile. A rollback follows two promotions, and no schedule."""
 
 EXAMPLES = PREFECT_FILE.parents[1] / "examples"

@@ -19,12 +19,13 @@ from offline_core.learning.train import train_policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from offline_core.runtime.config import EnvironmentSpec
+from tests.promotion.decisions import decision_at
 
 EPISODES = 20
 
 
 def make_world(folder: Path) -> Path:
-    """`runs/` as after `make demo` and after the quick start, and `data/` of other people's below `folder`."""
+    """`runs/` as after `make demo`, the quick start and a decision, and `data/` of other people's below `folder`."""
     runs = folder / "runs"
     train_expert(ExpertConfig(), output=f"{runs}/expert")
     record_episodes(RecordingConfig(episodes=EPISODES), policy=f"{runs}/expert/best", output=f"{runs}/recording")
@@ -34,6 +35,7 @@ def make_world(folder: Path) -> Path:
     for stage in ("expert", "recording", "pruned", "policy"):
         shutil.copytree(runs / stage, runs / "demo" / stage)
     record_episodes(RecordingConfig(episodes=EPISODES, seed=1), policy=f"{runs}/expert/best", output=f"{runs}/others")
+    decision_at(f"{runs}/decision", f"{runs}/policy/best")
     _of_other_people(folder)
     theirs = ImportConfig(environment=EnvironmentSpec(id="CartPole-v1"))
     import_dataset(theirs, source=f"{folder}/data/episodes", output=f"{runs}/imported")

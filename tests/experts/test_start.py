@@ -136,14 +136,14 @@ def test_what_cannot_go_on_is_said_and_nothing_is_written(tmp_path: Path) -> Non
 
 def test_a_policy_that_is_replaced_meanwhile_is_no_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = saved(Policy(*CARTPOLE), tmp_path / "parent")
-    read = train.read_policy_manifest
+    find = train.find_policy
 
-    def replaced(uri: str) -> PolicyManifest:
-        manifest = read(uri)
+    def replaced(policy: str) -> tuple[str, PolicyManifest]:
+        found = find(policy)
         saved(Policy(*CARTPOLE, seed=1), tmp_path / "parent")
-        return manifest
+        return found
 
-    monkeypatch.setattr(train, "read_policy_manifest", replaced)
+    monkeypatch.setattr(train, "find_policy", replaced)
     with pytest.raises(CheckpointError, match="other policies replaced it"):
         train_expert(config_from(parent), output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

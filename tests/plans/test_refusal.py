@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from offline_core.conversion.config import ImportConfig
-from offline_core.errors import DataError, StorageUnavailableError
+from offline_core.errors import ConfigError, DataError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
 from offline_core.plans.refusal import refuse
+from offline_core.promotion.config import PromotionConfig
 from offline_core.quality.config import QualityConfig
 from offline_core.runtime.config import parse
 
@@ -34,6 +35,11 @@ def test_a_dataset_that_was_never_imported_can_be_checked_and_not_trained_on(rll
     refuse({"dataset": dataset, "config": QualityConfig()})
     with pytest.raises(DataError, match="Import it first"):
         refuse({"dataset": dataset, "config": TrainingConfig()})
+
+
+def test_a_name_that_no_registry_takes() -> None:
+    with pytest.raises(ConfigError, match="no name of a policy"):
+        refuse({"registry": "runs/registry/hvac@champion", "source": "runs/decision", "config": PromotionConfig()})
 
 
 def test_what_code_of_the_user_reads_is_left_to_it() -> None:

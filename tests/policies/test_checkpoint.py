@@ -25,6 +25,7 @@ from offline_core.datasets.manifest import Operation, Parent
 from offline_core.episodes import nested
 from offline_core.errors import CheckpointError, StorageError
 from offline_core.policies import checkpoint
+from offline_core.policies import manifest as manifests
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
@@ -233,7 +234,8 @@ def test_a_policy_that_is_replaced_while_it_is_read_is_the_new_one(tmp_path: Pat
         save(policy_with(2), tmp_path)
         return manifest
 
-    monkeypatch.setattr(checkpoint, "read_policy_manifest", replaced)
+    for module in (checkpoint, manifests):
+        monkeypatch.setattr(module, "read_policy_manifest", replaced)
     assert_is(tmp_path, policy_with(2))
 
 
@@ -247,7 +249,8 @@ def test_a_policy_that_is_replaced_each_time_it_is_read(tmp_path: Path, monkeypa
         save(policy_with(next(seeds)), tmp_path)
         return manifest
 
-    monkeypatch.setattr(checkpoint, "read_policy_manifest", replaced)
+    for module in (checkpoint, manifests):
+        monkeypatch.setattr(module, "read_policy_manifest", replaced)
     with pytest.raises(CheckpointError, match="other policies replaced it while it was read"):
         load_policy(str(tmp_path))
 

@@ -221,14 +221,14 @@ def test_a_policy_that_is_replaced_meanwhile_is_not_exported_as_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
-    read = export.read_policy_manifest
+    find = export.find_policy
 
-    def replaced(uri: str) -> PolicyManifest:
-        manifest = read(uri)
+    def replaced(policy: str) -> tuple[str, PolicyManifest]:
+        found = find(policy)
         saved(Policy(VECTOR, spaces.Discrete(2), seed=1), tmp_path / "policy")
-        return manifest
+        return found
 
-    monkeypatch.setattr(export, "read_policy_manifest", replaced)
+    monkeypatch.setattr(export, "find_policy", replaced)
     with pytest.raises(CheckpointError, match=r"The weights of policy .* are missing"):
         export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,104 @@
+"""What a decision says for a promotion: read from its folder, with its checksum verified."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from offline_core.datasets.result_cache import RESULT_FILE
+from offline_core.decisions.config import BEHAVIOUR
+from offline_core.decisions.result import DecisionResult
+from offline_core.errors import PromotionError
+from offline_core.registry.history import History
+from offline_core.registry.move import Evidence, Move
+from offline_core.runtime.config import problems
+from offline_core.storage.json_files import without_checksum
+from offline_core.storage.location import Location
+
+
+class Decision(NamedTuple):
+    """A stored decision."""
+
+    result: DecisionResult
+    evidence: Evidence
+
+
+def read_decision(uri: str) -> Decision | None:
+    """The decision in a folder; None if the folder has no result.
+
+    Raises:
+        CorruptFileError: It is not what was written.
+        PromotionError: It is the result of another stage.
+    """
+    file = Location.of(uri).inside(RESULT_FILE)
+    if not file.is_file():
+        return None
+    inside = without_checksum(file.read(), file.uri, is_required=True)
+    try:
+        values = json.loads(inside)
+        result, identity = DecisionResult.model_validate(values["result"]), str(values["identity"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what = problems(error) if isinstance(error, ValidationError) else error
+        raise PromotionError(
+            f"{file.uri} is no decision ({what}). Give the folder that 'offline decide' wrote, or a checkpoint with "
+            "-s override='why'.",
+            uri=file.uri,
+        ) from error
+    evidence = Evidence(
+        decision=file.parent.uri,
+        identity=identity,
+        verdict=result.verdict,
+        sentence=result.sentence,
+        against=result.against,
+    )
+    return Decision(result, evidence)
+
+
+def check_decision(decision: Decision, history: History, alias: str) -> None:
+    """Check that a decision moves an alias without an override.
+
+    Raises:
+        PromotionError: Its verdict is another one, it moved the alias before, or it compared with another policy than the
+            alias names.
+    """
+    result, evidence = decision
+    where, present = f"{alias} of {history.entry.uri}", history.aliases.get(alias)
+    otherwise = "or say why it is moved all the same: -s override='why'."
+    if result.verdict != "promote":
+        raise PromotionError(
+            f"{where} is not moved: the verdict of {evidence.decision} is {result.verdict}. {result.sentence} Promote by a "
+            f"decision whose verdict is promote, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if present is None:
+        return
+    if used := _used(evidence, history, alias):
+        raise PromotionError(
+            f"{where} is not moved: this decision moved it before ({used}), and it was moved on since: {present}. Decide again "
+            f"on more episodes, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if not _is_of(result, history, present):
+        what = "what the log recorded" if result.against == BEHAVIOUR else result.against
+        raise PromotionError(
+            f"{where} is not moved: the decision compared with {what}, and now it names {history.checkpoint(present).uri} "
+            f"({present}). Decide against {history.entry.uri}@{alias}, {otherwise}",
+            uri=history.entry.uri,
+        )
+
+
+def _used(evidence: Evidence, history: History, alias: str) -> Move | None:
+    """The move that the same decision made before."""
+    moves = (move for move in history.moves if move.alias == alias and move.kind == "promote" and move.evidence is not None)
+    return next((move for move in moves if move.evidence and move.evidence.identity == evidence.identity), None)
+
+
+def _is_of(result: DecisionResult, history: History, present: Move) -> bool:
+    """Whether the decision compared with what the alias names. Folders of the registry are named by their content."""
+    if result.against == BEHAVIOUR:
+        return False
+    if result.against_fingerprint is not None:
+        return result.against_fingerprint == present.fingerprint
+    return Location.of(result.against).uri == history.checkpoint(present).uri

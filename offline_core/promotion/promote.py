@@ -1,0 +1,92 @@
+"""Move an alias to a policy that a decision promotes, or that an override names."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from offline_core.errors import PromotionError
+from offline_core.policies.copying import copy_policy
+from offline_core.policies.manifest import find_policy
+from offline_core.promotion.config import PromotionConfig
+from offline_core.promotion.evidence import Decision, check_decision, read_decision
+from offline_core.promotion.result import PromotionResult
+from offline_core.registry.history import CHECKPOINTS, History, commit_move, entry_of, read_history
+from offline_core.registry.move import Move, this_user
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+
+def promote_policy(config: PromotionConfig, *, registry: str, source: str) -> PromotionResult:
+    """Copy a checkpoint into the registry, and let an alias name it, by one exclusive create.
+
+    If the alias names that policy already, nothing is moved.
+
+    Arguments:
+        registry: folder and name, such as `runs/registry/hvac`; created if need be.
+        source: folder of a decision. With `config.override` also a checkpoint, its address, or a decision that refuses.
+
+    Raises:
+        PromotionError: The decision does not allow it, its checkpoint has changed since, or the alias was moved meanwhile.
+        CheckpointError: There is no policy, or it is damaged.
+        CorruptFileError: The decision or the history is not what was written.
+        ConfigError: The name is none.
+    """
+    entry = entry_of(registry)
+    history = read_history(entry)
+    chosen = _chosen(config, source)
+    uri, manifest = find_policy(chosen.uri)
+    if chosen.fingerprint not in (None, manifest.fingerprint):
+        raise PromotionError(
+            f"{uri} has changed since the decision in {source}: it is policy {manifest.fingerprint} now, and was "
+            f"{chosen.fingerprint}. Decide again.",
+            uri=uri,
+        )
+    present = history.aliases.get(config.alias)
+    if present is not None and present.fingerprint == manifest.fingerprint:
+        log.info("Nothing is moved: %s of %s names that policy already", config.alias, entry.uri)
+        return result_of(history, present, reused=True)
+    if chosen.decision is not None and config.override is None:
+        check_decision(chosen.decision, history, config.alias)
+    move = Move(
+        kind="promote" if config.override is None else "assign",
+        alias=config.alias,
+        checkpoint=f"{CHECKPOINTS}/{copy_policy(uri, manifest, entry.child(CHECKPOINTS))}",
+        fingerprint=manifest.fingerprint,
+        source=Location.of(uri).uri,
+        previous=None if present is None else present.checkpoint,
+        evidence=None if chosen.decision is None else chosen.decision.evidence,
+        reason=config.override,
+        moved_by=config.moved_by or this_user(),
+    )
+    return result_of(history, commit_move(history, move))
+
+
+def result_of(history: History, move: Move, *, reused: bool = False) -> PromotionResult:
+    """What an alias names after a move."""
+    result = PromotionResult(
+        checkpoint=history.checkpoint(move).uri, address=f"{history.entry.uri}@{move.alias}", move=move, reused=reused
+    )
+    if not reused:
+        log.info("Moved %s of %s: %s", move.alias, history.entry.uri, move.because)
+    return result
+
+
+class _Chosen(NamedTuple):
+    uri: str
+    fingerprint: str | None
+    """That the checkpoint has to have; None: any."""
+    decision: Decision | None
+
+
+def _chosen(config: PromotionConfig, source: str) -> _Chosen:
+    if (decision := read_decision(source)) is not None:
+        return _Chosen(decision.result.checkpoint, decision.result.fingerprint, decision)
+    if config.override is None:
+        raise PromotionError(
+            f"There is no decision in {source}. An alias moves by the folder of a decision that promotes, or by a checkpoint "
+            "with -s override='why'.",
+            uri=source,
+        )
+    return _Chosen(source, None, None)

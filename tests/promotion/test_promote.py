@@ -1,0 +1,294 @@
+"""Promotions, their refusals, and rollbacks, on the disk of this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import offline_core as offline
+from offline_core.datasets.verify import verify
+from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
+from offline_core.errors import StorageUnavailableError as Unavailable
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.promotion.promote import commit_move
+from offline_core.promotion.result import PromotionResult
+from offline_core.registry.history import History
+from offline_core.registry.move import Move
+from offline_core.storage.location import Location
+from tests.promotion.decisions import decision_at, policy_at
+
+
+@pytest.fixture
+def hvac(tmp_path: Path) -> str:
+    """A name in a registry that does not exist yet."""
+    return str(tmp_path / "registry" / "hvac")
+
+
+def fingerprint(uri: str) -> str:
+    return read_policy_manifest(uri).fingerprint
+
+
+def promoted(registry: str, tmp_path: Path, number: int) -> PromotionResult:
+    """Policy `number` as the champion, by a decision against the one before."""
+    policy = policy_at(tmp_path / f"policy-{number}", number)
+    histories = offline.read_registry(registry)
+    against = f"{registry}/{histories[0].aliases['champion'].checkpoint}" if histories else "behaviour"
+    return offline.promote(decision_at(tmp_path / f"decision-{number}", policy, against=against), registry=registry)
+
+
+def champion(registry: str) -> str:
+    return offline.read_registry(registry)[0].aliases["champion"].fingerprint
+
+
+def test_a_decision_makes_a_champion_and_is_written_down(hvac: str, tmp_path: Path) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    decision = decision_at(tmp_path / "decision", policy)
+    made = offline.promote(decision, registry=hvac, moved_by="nightly")
+    [history] = offline.read_registry(tmp_path / "registry")
+    assert history.name == "hvac" and history.aliases == {"champion": made.move} and [*history.moves] == [made.move]
+    move = made.move
+    assert (move.number, move.kind, move.moved_by, move.previous) == (1, "promote", "nightly", None)
+    assert (move.source, move.fingerprint) == (policy, fingerprint(policy))
+    assert move.evidence is not None and move.evidence.decision == decision and move.evidence.sentence in move.because
+    assert fingerprint(made.checkpoint) == fingerprint(policy) and not made.reused
+    assert made.address == f"{hvac}@champion"
+    assert [each.wrong for each in verify(hvac)] == [(), ()], "the move and the copy have checksums"
+
+
+def test_the_champion_stays_when_its_training_is_overwritten(hvac: str, tmp_path: Path) -> None:
+    """A nightly training writes to the same folder each night."""
+    policy = policy_at(tmp_path / "policy", 1)
+    offline.promote(decision_at(tmp_path / "decision", policy), registry=hvac)
+    acts = offline.load_policy(policy).act(np.eye(4, dtype=np.float32))
+    policy_at(policy, 2)
+    assert (offline.load_policy(f"{hvac}@champion").act(np.eye(4, dtype=np.float32)) == acts).all()
+    shutil.rmtree(policy)
+    assert offline.load_policy(f"{hvac}@champion") is not None
+
+
+def test_the_same_promotion_again_moves_nothing(hvac: str, tmp_path: Path) -> None:
+    first, again = promoted(hvac, tmp_path, 1), promoted(hvac, tmp_path, 1)
+    assert again.reused and again.move == first.move
+    assert len(offline.read_registry(hvac)[0].moves) == 1
+
+
+def test_a_decision_is_given_as_a_result(hvac: str, tmp_path: Path) -> None:
+    from offline_core.promotion.evidence import read_decision
+
+    policy = policy_at(tmp_path / "policy", 1)
+    found = read_decision(decision_at(tmp_path / "decision", policy))
+    assert found is not None
+    result = offline.promote(found.result, registry=hvac)
+    assert offline.evaluate(result, episodes=2).checkpoint == result.checkpoint
+
+
+@pytest.mark.parametrize("verdict", ["test", "collect", "keep", "refused"])
+def test_no_other_verdict_moves_an_alias(hvac: str, tmp_path: Path, verdict: str) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    decision = decision_at(tmp_path / "decision", policy, verdict=verdict, sentence="It is not better.")
+    with pytest.raises(PromotionError, match=f"the verdict of .*/decision is {verdict}. It is not better. Promote by"):
+        offline.promote(decision, registry=hvac)
+    assert not Path(hvac).exists()
+    made = offline.promote(decision, registry=hvac, override="the building is empty")
+    assert made.move.kind == "assign" and made.move.evidence is not None and made.move.evidence.verdict == verdict
+    assert made.move.because == "override: the building is empty"
+
+
+def test_a_checkpoint_that_has_changed_since_is_not_promoted(hvac: str, tmp_path: Path) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    decision = decision_at(tmp_path / "decision", policy)
+    policy_at(policy, 2)
+    for override in (None, "all the same"):
+        with pytest.raises(PromotionError, match="has changed since the decision"):
+            offline.promote(decision, registry=hvac, override=override)
+    policy_at(policy, 1)
+    [weights] = Path(policy).glob("weights-*")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    with pytest.raises(CheckpointError, match="does not match its SHA-256"):
+        offline.promote(decision, registry=hvac)
+    assert not offline.read_registry(hvac)
+
+
+def test_a_decision_against_another_policy_than_the_champion_is_refused(hvac: str, tmp_path: Path) -> None:
+    first = promoted(hvac, tmp_path, 1)
+    policy = policy_at(tmp_path / "policy", 2)
+    stale = decision_at(tmp_path / "stale", policy, against=policy_at(tmp_path / "old", 3))
+    with pytest.raises(PromotionError, match=r"with .*/old, and now it names .*/checkpoints/.* Decide against .*@champion"):
+        offline.promote(stale, registry=hvac)
+    with pytest.raises(PromotionError, match="compared with what the log recorded"):
+        offline.promote(decision_at(tmp_path / "logged", policy), registry=hvac)
+    assert champion(hvac) == first.move.fingerprint
+    copied = decision_at(
+        tmp_path / "d", policy, against=str(tmp_path / "moved-away"), against_fingerprint=first.move.fingerprint
+    )
+    assert offline.promote(copied, registry=hvac).move.previous == first.move.checkpoint
+
+
+def test_a_decision_moves_an_alias_once(hvac: str, tmp_path: Path) -> None:
+    """A schedule that reuses last night's decision does not undo a rollback."""
+    promoted(hvac, tmp_path, 1)
+    promoted(hvac, tmp_path, 2)
+    offline.rollback(hvac, reason="it froze the third floor")
+    with pytest.raises(PromotionError, match=r"moved it before .* Decide again"):
+        offline.promote(str(tmp_path / "decision-2"), registry=hvac)
+    assert champion(hvac) == fingerprint(str(tmp_path / "policy-1"))
+
+
+def test_a_checkpoint_needs_words_and_an_address_is_one(hvac: str, tmp_path: Path) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    with pytest.raises(PromotionError, match=r"There is no decision in .*/policy\. An alias moves by"):
+        offline.promote(policy, registry=hvac)
+    with pytest.raises(ConfigError, match="override"):
+        offline.promote(policy, registry=hvac, override="  ")
+    tried = offline.promote(policy, registry=hvac, alias="challenger", override="for the A/B test")
+    made = offline.promote(tried.address, registry=hvac, override="it won the A/B test")
+    assert made.checkpoint == tried.checkpoint and made.move.kind == "assign" and made.move.evidence is None
+    assert {*offline.read_registry(hvac)[0].aliases} == {"challenger", "champion"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda text: text.replace('"verdict": "keep"', '"verdict": "promote"'), CorruptFileError, "damaged, or was edited"),
+        (lambda text: json.dumps(json.loads(text) | {"checksum": ""}), CorruptFileError, "is missing or differs"),
+        (lambda _: "{}", CorruptFileError, "is missing or differs"),
+    ],
+)
+def test_a_verdict_that_was_written_by_hand_is_not_believed(
+    hvac: str, tmp_path: Path, damage: Callable[[str], str], error: type[Exception], message: str
+) -> None:
+    decision = decision_at(tmp_path / "decision", policy_at(tmp_path / "policy", 1), verdict="keep")
+    file = Path(decision) / "result.json"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(error, match=message):
+        offline.promote(decision, registry=hvac)
+    assert not Path(hvac).exists()
+
+
+def test_the_result_of_another_stage_is_no_decision(hvac: str, tmp_path: Path) -> None:
+    made = offline.promote(policy_at(tmp_path / "policy", 1), registry=hvac, override="first")
+    from offline_core.datasets.result_cache import store_result
+
+    store_result(Location.of(str(tmp_path / "other" / "result.json")), "x", made, fingerprints={})
+    with pytest.raises(PromotionError, match="is no decision"):
+        offline.promote(str(tmp_path / "other"), registry=hvac, override="why not")
+
+
+def test_rollbacks_go_back_one_by_one_and_never_forth(hvac: str, tmp_path: Path) -> None:
+    made = [promoted(hvac, tmp_path, number) for number in (1, 2, 3)]
+    back = [offline.rollback(hvac, reason="too cold"), offline.rollback(hvac)]
+    assert [each.move.restores for each in back] == [2, 1]
+    assert [each.checkpoint for each in back] == [made[1].checkpoint, made[0].checkpoint]
+    assert [each.move.because for each in back] == ["back to move 2: too cold", "back to move 1"]
+    with pytest.raises(PromotionError, match="it named nothing before move 5"):
+        offline.rollback(hvac)
+    promoted(hvac, tmp_path, 4)
+    assert offline.rollback(hvac).checkpoint == made[0].checkpoint
+    [history] = offline.read_registry(hvac)
+    assert [move.kind for move in history.moves] == ["promote"] * 3 + ["rollback"] * 2 + ["promote", "rollback"]
+
+
+def test_a_rollback_touches_its_alias_alone(hvac: str, tmp_path: Path) -> None:
+    policies = [policy_at(tmp_path / str(number), number) for number in (1, 2)]
+    for alias in ("champion", "challenger"):
+        for policy in policies:
+            offline.promote(policy, registry=hvac, alias=alias, override="a test")
+    offline.rollback(hvac, alias="challenger")
+    named = {alias: move.fingerprint for alias, move in offline.read_registry(hvac)[0].aliases.items()}
+    assert named == {"challenger": fingerprint(policies[0]), "champion": fingerprint(policies[1])}
+
+
+def test_there_is_nothing_to_roll_back(hvac: str, tmp_path: Path) -> None:
+    with pytest.raises(PromotionError, match="no such alias; nothing was promoted there yet"):
+        offline.rollback(hvac)
+    first = promoted(hvac, tmp_path, 1)
+    with pytest.raises(PromotionError, match="no such alias; there are champion"):
+        offline.rollback(hvac, alias="challenger")
+    promoted(hvac, tmp_path, 2)
+    shutil.rmtree(first.checkpoint)
+    with pytest.raises(PromotionError, match=r"is missing or damaged, and was .*Restore the folder from a copy, or promote"):
+        offline.rollback(hvac)
+
+
+@pytest.mark.parametrize("name", ["..", "a@champion", "", "a b", "@", ".hidden", "x" * 200])
+def test_hostile_names_are_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    with pytest.raises(ConfigError, match="no name of a policy"):
+        offline.promote(policy, registry=f"{tmp_path}/registry:/{name}", override="a test")
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+@pytest.mark.parametrize("alias", ["", "..", "a/b", "a@b", "7", "x" * 64, "a\nb"])
+def test_hostile_aliases_are_refused(hvac: str, tmp_path: Path, alias: str) -> None:
+    with pytest.raises(ConfigError, match="alias"):
+        offline.promote(str(tmp_path), registry=hvac, alias=alias, override="a test")
+
+
+def moved_between(monkeypatch: pytest.MonkeyPatch, module: str, act: Callable[[], object]) -> None:
+    """Acts once, between what a promotion or rollback reads and what it writes."""
+
+    def commit(history: History, move: Move) -> Move:
+        monkeypatch.undo()
+        act()
+        return commit_move(history, move)
+
+    monkeypatch.setattr(f"offline_core.promotion.{module}.commit_move", commit)
+
+
+def test_of_two_promoters_one_wins_and_the_other_is_told_by_whom(
+    hvac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promoted(hvac, tmp_path, 1)
+    other = policy_at(tmp_path / "other", 9)
+    act: Any = lambda: offline.promote(other, registry=hvac, override="it is urgent", moved_by="eve@plant")  # noqa: E731
+    moved_between(monkeypatch, "promote", act)
+    with pytest.raises(
+        PromotionError, match=rf"moved meanwhile, .* {fingerprint(other)} .*by eve@plant.*it is urgent.*offline registry {hvac}"
+    ):
+        promoted(hvac, tmp_path, 2)
+    assert champion(hvac) == fingerprint(other) and len(offline.read_registry(hvac)[0].moves) == 2
+
+
+def test_a_move_of_another_alias_is_no_conflict(hvac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    promoted(hvac, tmp_path, 1)
+    other = policy_at(tmp_path / "other", 9)
+    act: Any = lambda: offline.promote(other, registry=hvac, alias="challenger", override="try it")  # noqa: E731
+    moved_between(monkeypatch, "promote", act)
+    assert promoted(hvac, tmp_path, 2).move.number == 3
+
+
+def test_a_rollback_loses_to_a_promotion(hvac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    promoted(hvac, tmp_path, 1)
+    promoted(hvac, tmp_path, 2)
+    moved_between(monkeypatch, "rollback", lambda: promoted(hvac, tmp_path, 3))
+    with pytest.raises(PromotionError, match="moved meanwhile"):
+        offline.rollback(hvac)
+    assert champion(hvac) == fingerprint(str(tmp_path / "policy-3"))
+
+
+def test_a_rollback_whose_answer_is_lost_is_not_tried_again(hvac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2, 3):
+        promoted(hvac, tmp_path, number)
+
+    def lost(history: History, move: Move) -> Move:
+        commit_move(history, move)
+        raise Unavailable("no answer.")
+
+    monkeypatch.setattr("offline_core.promotion.rollback.commit_move", lost)
+    with pytest.raises(StorageError, match=r"may have been rolled back, or not: no answer. Look with") as caught:
+        offline.rollback(hvac)
+    assert not caught.value.may_pass
+
+
+def test_whom_is_known_without_a_name(hvac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert promoted(hvac, tmp_path, 1).move.moved_by.startswith("unknown@")
