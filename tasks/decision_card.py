@@ -36,7 +36,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
     judged = [each for each in result.candidates if each.judged is not None]
     found = [(each, finding) for each in judged for finding in each.guardrails]
     card = decision_card(
-        headline=Headline(result.verdict, result.sentence, TONES[result.verdict]),
+        headline=headline_of(result),
         rows=_rows(result, config, len(judged)),
         sections=[
             Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in result.candidates[:MOST_ROWS]]),
@@ -78,6 +78,11 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
         calibration=result.calibration,
     )
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
+
+
+def headline_of(result: DecisionResult) -> Headline:
+    """The verdict, in its colour."""
+    return Headline(result.verdict, result.sentence, TONES[result.verdict])
 
 
 def word_of(finding: GuardrailFinding) -> str:

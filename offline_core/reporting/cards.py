@@ -172,9 +172,16 @@ def _interval(interval: tuple[float, float, float]) -> str:
     return f"{value:.4g} ({low:.4g} to {high:.4g})"
 
 
-def chain_card(title: str, *, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
+def chain_card(
+    title: str,
+    *,
+    rows: Mapping[str, object],
+    seconds: Mapping[str, float],
+    returns: Mapping[str, float],
+    headline: Headline | None = None,
+) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
     figure, (left, right) = figures.new_figure(2)
     figures.bars(left, returns, x="mean return")
     figures.bars(right, seconds, x="seconds")
-    return Card(title, rows, figures.png(figure))
+    return Card(title, rows, figures.png(figure), headline=headline)

@@ -49,9 +49,9 @@ def imported_by(*arguments: str) -> set[str]:
 def test_help_names_every_verb_and_its_arguments() -> None:
     _, shown = run("--help")
     verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
-    assert verbs[:3] == ["expert-to-policy", "logs-to-policy", "train-expert"]
+    assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
     assert verbs[-3:] == ["inspect", "registry", "verify"]
-    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 5
+    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 6
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2
