@@ -1,9 +1,14 @@
 """Environment steps that fine-tuning needs beside SAC from nothing, to the same return.
 
     python -m benchmarks.fine_tuning FOLDER [--algorithm cal_ql] [--environment Pendulum-v1] [--seeds 5]
+    python -m benchmarks.fine_tuning FOLDER --environment Hopper-v5 --data runs/reference/data/hopper/medium \\
+        --preset locomotion --updates 20000 --target 2500 --steps 200000 --interval 2500
 
-SAC's first policy above a medium return records episodes; a training on them goes on by play until `--target`. Evaluations are
-of 10 greedy episodes, every `INTERVAL` steps. What is in FOLDER is reused, so a run that was cut goes on.
+A training on medium recordings goes on by play until `--target`, for half of `--steps` at most. SAC from nothing plays until
+the return of the policy that fine-tuning left, for `--steps` at most. Both are evaluated by the same 10 greedy episodes every
+`--interval` steps. The steps of a side are those of its first evaluation with that return; where SAC never has it, all that
+it played, and the ratio is "at most" what is said; where fine-tuning gained nothing, all that it played. What is in FOLDER is
+reused, so a run that was cut goes on.
 """
 
 from __future__ import annotations
@@ -11,14 +16,16 @@ from __future__ import annotations
 import argparse
 import logging
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import offline_core as offline
 from benchmarks.figure import figure
 
-INTERVAL = 500
 EPISODES = 50
+FRESH_EPISODES = 20
+"""Of which gains are counted: the best of many evaluations is above the first one also by chance."""
 NETWORK = {"hidden_sizes": [256, 256], "activation": "relu"}
 
 
@@ -27,58 +34,107 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--environment", default="Pendulum-v1")
     parser.add_argument("--algorithm", default="cal_ql")
+    parser.add_argument("--preset", help="of the training on recordings; None: two layers of 256 units, rates of 3e-4")
+    parser.add_argument("--data", help="URI of medium recordings; None: of SAC's first policy above --medium")
     parser.add_argument("--medium", type=float, default=-700.0)
     parser.add_argument("--target", type=float, default=-200.0)
-    parser.add_argument("--updates", type=int, default=2_000)
+    parser.add_argument("--updates", type=int, default=2_000, help="of the training on recordings")
     parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--interval", type=int, default=500, help="steps between two evaluations")
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
     logging.disable(logging.WARNING)
-    play: dict[str, Any] = {"num_envs": 1, "evaluation_interval": INTERVAL, "target_return": given.target}
-    play |= {"total_steps": given.steps, "evaluation_episodes": 10}
-    expert = _from_nothing(given, seed=99, play=play, snapshots_at_returns=[given.medium])
-    data = offline.record(expert.snapshots[given.medium], output=given.folder / "data", episodes=EPISODES)
-    steps: dict[str, list[int]] = {"fine_tuned": [], "from_nothing": []}
-    gains: list[float] = []
-    for seed in range(given.seeds):
-        training = offline.train(
-            data,
-            output=given.folder / f"{given.algorithm}-{seed}",
-            algorithm=given.algorithm,
-            network=NETWORK,
-            optimizer={"max_updates": given.updates, "batch_size": 256, "learning_rate": 3e-4},
-            evaluation={"play": False},
-            seed=seed,
-        )
-        environment = {"id": given.environment}
-        tuned = offline.fine_tune(
-            training, data, output=given.folder / f"tuned-{seed}", environment=environment, seed=seed, **play
-        )
-        nothing = _from_nothing(given, seed=seed, play=play)
-        steps["fine_tuned"].append(tuned.curve[-1][0])
-        steps["from_nothing"].append(nothing.curve[-1][0])
-        gains.append(tuned.mean_return - tuned.start_return)
-        figure(
-            f"fine_tuning.seed{seed}",
-            tuned.curve[-1][0] / nothing.curve[-1][0],
-            "times",
-            start=round(tuned.start_return),
-            end=round(tuned.mean_return),
-            steps=[tuned.curve[-1][0], nothing.curve[-1][0]],
-            nothing=round(nothing.mean_return),
-            rollbacks=tuned.rollbacks,
-        )
-    medians = {name: statistics.median(each) for name, each in steps.items()}
-    figure("fine_tuning.steps.ratio", medians["fine_tuned"] / medians["from_nothing"], "times")
-    figure("fine_tuning.least_gain", min(gains), "return")
+    data = given.data or _recorded(given)
+    found = [_compare(given, data, seed) for seed in range(given.seeds)]
+    tuned, nothing = (statistics.median(each) for each in zip(*(each.steps for each in found), strict=True))
+    at_most = not all(each.reached for each in found)
+    worst = max(each.ratio for each in found)
+    figure("fine_tuning.steps.ratio", tuned / nothing, "times", at_most=at_most, worst=round(worst, 4))
+    gains = [each.gain for each in found]
+    figure("fine_tuning.least_gain", min(gains), "return", above_start=f"{sum(gain > 0 for gain in gains)} of {len(gains)}")
 
 
-def _from_nothing(given: argparse.Namespace, *, seed: int, play: dict[str, Any], **settings: Any) -> Any:
-    output = given.folder / f"nothing-{seed}"
-    off_policy = {"learning_starts_steps": 1_000}
-    return offline.train_expert(
-        given.environment, output=output, algorithm="sac", off_policy=off_policy, seed=seed, **play, **settings
+def steps_to(curve: list[tuple[int, float]], mean_return: float) -> int | None:
+    """Return the environment steps of the first evaluation with this return or more; None: there is none."""
+    return next((steps for steps, found in curve if found >= mean_return), None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both sides with one seed."""
+
+    steps: tuple[int, int]
+    """Of fine-tuning and of SAC from nothing, to the return that fine-tuning ended with."""
+    reached: bool
+    """SAC from nothing has that return; otherwise its steps are all that it played."""
+    gain: float
+    """Mean return of the fine-tuned policy above that of the policy it began with, in new episodes."""
+
+    @property
+    def ratio(self) -> float:
+        return self.steps[0] / self.steps[1]
+
+
+def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
+    plain = {"network": NETWORK, "optimizer": {"batch_size": 256, "learning_rate": 3e-4, "max_updates": given.updates}}
+    preset = {"preset": given.preset, "optimizer": {"max_updates": given.updates}}
+    training = offline.train(
+        data,
+        output=given.folder / f"{given.algorithm}-{seed}",
+        algorithm=given.algorithm,
+        evaluation={"play": False},
+        seed=seed,
+        **(preset if given.preset else plain),
     )
+    tuned = offline.fine_tune(
+        training,
+        data,
+        output=given.folder / f"tuned-{given.algorithm}-{seed}",
+        environment={"id": given.environment},
+        seed=seed,
+        target_return=given.target,
+        total_steps=given.steps // 2,
+        **_play(given),
+    )
+    nothing = _from_nothing(given, seed=seed, target_return=tuned.mean_return)
+    fresh = [_fresh_return(given, policy, seed) for policy in (training.last, tuned.best)]
+    reached = steps_to(nothing.curve, tuned.mean_return)
+    gained = tuned.mean_return > tuned.start_return
+    own = steps_to(tuned.curve, tuned.mean_return) if gained else tuned.env_steps
+    found = Comparison((own or 0, reached or nothing.curve[-1][0]), reached is not None, fresh[1] - fresh[0])
+    figure(
+        f"fine_tuning.seed{seed}",
+        found.ratio,
+        "times",
+        at_most=not found.reached,
+        steps=found.steps,
+        start=round(tuned.start_return),
+        end=round(tuned.mean_return),
+        nothing=round(nothing.mean_return),
+        fresh=[round(each) for each in fresh],
+        rollbacks=tuned.rollbacks,
+    )
+    return found
+
+
+def _play(given: argparse.Namespace) -> dict[str, Any]:
+    return {"num_envs": 1, "evaluation_interval": given.interval, "evaluation_episodes": 10}
+
+
+def _recorded(given: argparse.Namespace) -> Any:
+    expert = _from_nothing(given, seed=99, target_return=given.medium, snapshots_at_returns=[given.medium])
+    return offline.record(expert.snapshots[given.medium], output=given.folder / "data", episodes=EPISODES)
+
+
+def _fresh_return(given: argparse.Namespace, policy: str, seed: int) -> float:
+    environment = {"id": given.environment}
+    return offline.evaluate(policy, environment=environment, episodes=FRESH_EPISODES, seed=seed).mean_return
+
+
+def _from_nothing(given: argparse.Namespace, *, seed: int, **settings: Any) -> Any:
+    output = given.folder / f"nothing-{seed}"
+    settings |= _play(given) | {"total_steps": given.steps, "off_policy": {"learning_starts_steps": 1_000}}
+    return offline.train_expert(given.environment, output=output, algorithm="sac", seed=seed, **settings)
 
 
 if __name__ == "__main__":

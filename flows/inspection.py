@@ -32,7 +32,7 @@ BEST, LAST = "best", "last"
 
 def print_dataset_or_policy(uri: str, version: int | None) -> None:
     """What a folder holds: a dataset, a policy, or a training or sweep, whose policies are listed."""
-    address, place = parse_address(uri), Location.of(uri)
+    place, address = Location.of(uri), parse_address(uri)
     if (address is not None and address.exists) or place.child(POLICY_FILE).is_file():
         print_policy(uri)
     elif place.child(BEST).child(POLICY_FILE).is_file():

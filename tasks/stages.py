@@ -12,6 +12,7 @@ from tasks.cards import CARDS
 from tasks.progress import progress_shown
 from tasks.stage import stage
 from tasks.table import STAGES, Stage, load
+from tasks.tracking import track
 
 if TYPE_CHECKING:  # the core's functions are imported when they run: many bring Torch or Ray with them
     from offline_core.conversion.converting import convert_table as convert_table
@@ -43,8 +44,10 @@ def _task_of(entry: Stage) -> Any:
         with progress_shown():
             result = load(entry.core)(config, **arguments)
         with warn_without_card():
+            page = CARDS[entry.operation](result, config, **arguments)
+            track(result, config, page.card, operation=entry.operation)
             publish(
-                CARDS[entry.operation](result, config, **arguments),
+                page,
                 key=entry.card,
                 operation=entry.operation,
                 config=config,

@@ -1,9 +1,9 @@
-"""The field's algorithms on the field's tasks: ours and d3rlpy's on the same files, in turns, cell by cell.
+"""The field's algorithms on the field's tasks: ours, d3rlpy's and single files on the same data, cell by cell.
 
     python -m benchmarks.reference runs/reference --peer /path/to/d3rlpy/venv/bin/python --tasks hopper --seeds 3
 
-Both sides of a cell run at the same time, a process and a thread each. What is in the folder is not made again, so a run of
-many hours can be cut; `--page` writes a dated page of all cells of the folder, those that are missing marked as missing.
+Two sides of a cell run at the same time, a process and a thread each. What is in the folder is not made again, so a run of many
+hours can be cut; `--page` writes a dated page of all cells of the folder, those that are missing marked as missing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.reference.data import prepare
 from benchmarks.reference.page import write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
 
-PEER = Path(__file__).parent / "d3rlpy_side.py"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--peer", help="Python of an environment with d3rlpy 2.8; None: no cell is run")
+    parser.add_argument("--peer", help="Python of an environment with d3rlpy 2.8")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, help="None: all with --peer; without it no cell is run")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["hopper"])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--algorithms", nargs="+", choices=SETTINGS, default=["bc", "td3_bc", "iql"])
@@ -34,45 +35,63 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50_000)
     parser.add_argument("--page", action="store_true", help="write a page of all cells into benchmarks/results")
     given = parser.parse_args()
+    sides = given.sides or (list(SIDES) if given.peer else [])
+    if "d3rlpy" in sides and not given.peer:
+        parser.error("the side d3rlpy needs --peer, the Python of an environment with d3rlpy 2.8")
     folder = given.folder.absolute()
     for task, kind in itertools.product(given.tasks, given.kinds):
         data = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
-    if given.peer:
-        for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
-            if algorithm in TASKS[task].algorithms:
-                run(Cell(task, kind, algorithm, seed, given.updates), folder, given.peer)
+    for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
+        if algorithm in TASKS[task].algorithms:
+            run(Cell(task, kind, algorithm, seed, given.updates), folder, sides, given.peer)
     if given.page:
         print(write_page(folder))
 
 
-def run(cell: Cell, folder: Path, peer: str) -> None:
-    """Run the sides of a cell that are missing, and store what each prints in its last line.
+def run(cell: Cell, folder: Path, sides: Sequence[str], peer: str | None) -> None:
+    """Run these sides of a cell where they are missing, at most two at a time, and store what each prints in its last line.
+
+    Arguments:
+        peer: Python of an environment with d3rlpy, for its side.
 
     Raises:
         subprocess.CalledProcessError: a side failed; what it printed is above.
     """
-    order = folder / "order.json"
-    order.write_text(json.dumps(cell.order(folder)))
-    commands = {"ours": [sys.executable, "-m", "benchmarks.reference.ours_side"], "d3rlpy": [peer, str(PEER)]}
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    missing = [side for side in SIDES if not cell.file(folder, side).exists()]
-    running = {
-        side: subprocess.Popen([*commands[side], str(order)], env=os.environ | threads, stdout=subprocess.PIPE, text=True)
-        for side in missing
-    }
-    for side, process in running.items():
-        printed, _ = process.communicate()
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, process.args, printed)
-        file = cell.file(folder, side)
-        file.parent.mkdir(exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(printed.strip().splitlines()[-1])
-        partial.rename(file)
-        found = json.loads(file.read_text())
-        mean = sum(found["returns"]) / len(found["returns"])
-        print(f"{file.stem}: return {mean:.1f}, {found['updates'] / found['cpu_seconds']:.0f} updates a CPU second", flush=True)
+    missing = [
+        side for side in SIDES if side in sides and cell.algorithm in SIDES[side] and not cell.file(folder, side).exists()
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as temporary:
+        order = Path(temporary, "order.json")
+        order.write_text(json.dumps(cell.order(folder)))
+        for together in (missing[:2], missing[2:]):
+            commands = {side: [*_command(side, peer), str(order)] for side in together}
+            running = {
+                side: subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+                for side, command in commands.items()
+            }
+            for side, process in running.items():
+                printed, _ = process.communicate()
+                if process.returncode:
+                    raise subprocess.CalledProcessError(process.returncode, process.args, printed)
+                _store(printed.strip().splitlines()[-1], cell.file(folder, side))
+
+
+def _command(side: str, peer: str | None) -> list[str]:
+    if side == "d3rlpy":
+        return [str(peer), str(Path(__file__).parent / "d3rlpy_side.py")]
+    return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side"]
+
+
+def _store(line: str, file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(line)
+    partial.rename(file)
+    found = json.loads(line)
+    mean = sum(found["returns"]) / len(found["returns"])
+    print(f"{file.stem}: return {mean:.1f}, {found['updates'] / found['cpu_seconds']:.0f} updates a CPU second", flush=True)
 
 
 if __name__ == "__main__":

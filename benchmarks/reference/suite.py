@@ -11,7 +11,6 @@ STEPS = 100_000
 EPISODES = 10
 """Greedy episodes that the last policy of a cell plays, from the same start states on every side."""
 KINDS = ("random", "medium", "medium-replay", "medium-expert", "expert")
-SIDES = ("ours", "d3rlpy")
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "dcql": {"hidden": [256, 256], "batch": 256, "rates": {"critics": 3e-4}, "target_interval": 500, "alpha": 1.0},
 }
-"""What both sides are given; dcql is discrete CQL. The rest is the same by the references: discount 0.99, targets at 0.005,
+"""What every side is given; dcql is discrete CQL. The rest is the same by the references: discount 0.99, targets at 0.005,
 two critics, ReLU, Adam; target noise 0.2 up to 0.5 and a policy at each second update (td3_bc, rebrac); expectile 0.7,
 temperature 3, weights to 100, the policy's rate falling as a cosine (iql); 10 actions, no Lagrange (cql); LayerNorm in critics
 (rebrac)."""
+
+SIDES = {"ours": tuple(SETTINGS), "d3rlpy": tuple(SETTINGS), "single-file": ("bc", "td3_bc", "iql", "cql", "rebrac")}
+"""By name, the algorithms that a side has. The first is compared with the others, its peers."""
 
 
 @dataclass(frozen=True)

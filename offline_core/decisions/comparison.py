@@ -42,7 +42,7 @@ def compare(
     error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
     size, tail = size_by_time(candidate).episodes, pareto_k(parts)
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
-    if error <= SMALLEST_SHARE * scale:  # it does what was done, or what runs today does
+    if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
         return Difference(
             value=value, low=value, high=value, standard_error=0.0, p_value=p_value, effective_episodes=size, tail=tail

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import polars as pl
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from offline_core.datasets.dataset import Dataset, open_dataset
@@ -119,5 +118,7 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
         )
 
 
-def _contents(dataset: Dataset) -> set[str]:
-    return {*episode_index(dataset, [columns.CONTENT])[columns.CONTENT].cast(pl.String).drop_nulls().to_list()}
+def _contents(dataset: Dataset) -> set[tuple[str, str]]:
+    """Ids with contents: short episodes may be equal by chance, and recordings of one seed have the same ids."""
+    index = episode_index(dataset, [columns.EPS_ID, columns.CONTENT]).drop_nulls()
+    return {*zip(index[columns.EPS_ID].to_list(), index[columns.CONTENT].to_list(), strict=True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import time
@@ -81,7 +82,7 @@ class ExpertRun:
         identity: of the run; states of others are not used.
         target: mean greedy return at which it is good enough; None: none is.
         what: names it in the progress bar.
-        roll_back: after an evaluation below that of the first policy, go on from the best networks so far.
+        roll_back_after: go on from the best networks after so many evaluations in a row below that of the first policy.
     """
 
     def __init__(
@@ -97,10 +98,10 @@ class ExpertRun:
         target: float | None,
         recorder: TrainingRecorder | ReplayRecorder | None = None,
         what: str = "train expert",
-        roll_back: bool = False,
+        roll_back_after: int | None = None,
     ) -> None:
         self._config, self._learner, self._location, self._recorder = config, learner, location, recorder
-        self._environment, self._what, self._rolls_back = environment, what, roll_back
+        self._environment, self._what, self._roll_back_after = environment, what, roll_back_after
         self._best_networks: dict[str, Tensor] = {}
         self._best_policy: dict[str, Tensor] = {}
         self.rollbacks = 0
@@ -166,8 +167,8 @@ class ExpertRun:
             self.best = metrics
             self._best_policy = {name: tensor.detach().clone() for name, tensor in learner.policy.state_dict().items()}
             self._store(BEST, metrics)
-            self._best_networks = learner.state() if self._rolls_back else {}
-        elif self._rolls_back and score < self.lines[0]["episode_return_mean"]:
+            self._best_networks = {} if self._roll_back_after is None else learner.state()
+        elif self._falls_for_long:
             self._learner.restore(self._best_networks, env_steps=learner.env_steps, updates=learner.updates)
             self.rollbacks += 1
             log.info("After %s steps the return is %.1f: back to the best networks", f"{learner.env_steps:,}", score)
@@ -177,6 +178,13 @@ class ExpertRun:
                 self.snapshots.append(wanted)
         self._location.child(METRICS_FILE).write("".join(json.dumps(line) + "\n" for line in self.lines).encode())
         return self.target is not None and score >= self.target
+
+    @property
+    def _falls_for_long(self) -> bool:
+        """Whether so many evaluations in a row, or as many again, were below that of the first policy."""
+        returns = [line["episode_return_mean"] for line in self.lines]
+        below = len([*itertools.takewhile(lambda value: value < returns[0], reversed(returns))])
+        return self._roll_back_after is not None and below > 0 and below % self._roll_back_after == 0
 
     def _store(self, name: str, metrics: dict[str, float]) -> None:
         save_policy(

@@ -50,11 +50,11 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         LearningError: the loss became NaN or infinite.
     """
     remember_code(config)
-    location, uri, initial = Location.of(output), config.initial_policy, None
-    if uri is not None:
-        uri, initial = find_policy(uri)
+    location, initial = Location.of(output), None
+    if config.initial_policy is not None:
+        uri, initial = find_policy(config.initial_policy)
         config = config.model_copy(update={"initial_policy": uri})
-    parents = initial_parents(uri, initial)
+    parents = initial_parents(config.initial_policy, initial)
     operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
     identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
     if found := _found(place, identity):

@@ -12,11 +12,11 @@ class PlayConfig(OnlineConfig):
     """How a policy that was learned before learns from what it plays."""
 
     learning_starts_steps: int = Field(
-        1_000,
+        250,
         ge=0,
         le=10**9,
         title="Learning starts",
-        description="Environment steps before the first update, in which the policy plays as it is.",
+        description="Environment steps before the first update, in which the policy plays as it is; recorded steps are there.",
     )
 
 
@@ -34,10 +34,12 @@ class FineTuneConfig(Config):
         title="Offline share",
         description="Share of each batch that is drawn from the dataset, the rest from play.",
     )
-    roll_back: bool = Field(
-        True,
-        title="Roll back",
-        description="After an evaluation below that of the first policy, go on from the best networks so far.",
+    roll_back_after: int | None = Field(
+        5,
+        ge=1,
+        title="Roll back after",
+        description="So many evaluations in a row below that of the first policy, after which the best networks so far come "
+        "back. None: they never do; the best policy is stored all the same.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of start states, actions and batches.")
     total_steps: int = Field(100_000, ge=1, le=10**12, description="Environment steps, at most.")

@@ -70,7 +70,7 @@ def fine_tune_policy(
     networks = Parent(kind="files", uri=Location.of(training).child(NETWORKS_FILE).uri, fingerprint=networks_sha256[:16])
     parents = [manifest.parent_entry(last), networks, learned.parent_entry]
     settings = config.model_copy(update={"environment": environment})
-    operation = Operation.of("fine_tune_policy", settings, version=1)
+    operation = Operation.of("fine_tune_policy", settings, version=2)
     identity = identity_of(operation, parents)
     if found := load_result(place, identity, FineTuneResult, fingerprint=fingerprint_of):
         return found
@@ -105,7 +105,7 @@ def fine_tune_policy(
             parents=parents,
             identity=identity,
             what="fine-tune",
-            roll_back=config.roll_back,
+            roll_back_after=config.roll_back_after,
         )
         run.run()
         best = location.child(BEST).uri

@@ -9,7 +9,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import check_network
-from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
+from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.series import SERIES
 from offline_core.storage.location import Location
@@ -18,22 +18,22 @@ _OF_ALGORITHMS = {"imitation_threshold": None, "transformer": None}
 """Parts of a network that only algorithms may set."""
 
 
-def read_initial(config: TrainingConfig, output: str) -> PolicyManifest | None:
-    """Return the manifest of `initial_policy`; None if there is none.
+def read_initial(config: TrainingConfig, output: str) -> tuple[TrainingConfig, PolicyManifest | None]:
+    """Return the parameters with the checkpoint that `initial_policy` names, and its manifest; None if there is none.
 
     Raises:
         CheckpointError: It is not a checkpoint.
         ConfigError: The training would replace it.
     """
-    uri = config.initial_policy
-    if uri is None:
-        return None
+    if config.initial_policy is None:
+        return config, None
+    uri, manifest = find_policy(config.initial_policy)
     folder, place = Location.of(output).uri, Location.of(uri).uri
     if place.removeprefix(f"{folder}/").partition("/")[0] in ("best", "last", SERIES):
         raise ConfigError(
             f"The training would replace initial_policy {uri}, as its output is {output}: give it another output."
         )
-    return read_policy_manifest(uri)
+    return config.model_copy(update={"initial_policy": uri}), manifest
 
 
 def with_initial_network(config: TrainingConfig, initial: PolicyManifest | None) -> TrainingConfig:

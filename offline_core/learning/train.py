@@ -120,7 +120,7 @@ def _trained(
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return the run: all that decides what is learned."""
     remember_code(config)
-    initial = read_initial(config, output)
+    config, initial = read_initial(config, output)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
     config = with_initial_network(config, initial)
     config = with_target_return(with_reward_scale(config, source), source)

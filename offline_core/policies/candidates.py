@@ -6,8 +6,9 @@ from pydantic import BaseModel
 
 from offline_core.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.errors import ConfigError
-from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import series_of
+from offline_core.registry.address import parse_address
 from offline_core.storage.location import Location
 
 _NAMES_IN_SWEEP = 4
@@ -37,15 +38,17 @@ class _Training(BaseModel):
 def candidates_of(uri: str) -> list[str]:
     """Return the checkpoints at `uri`, those of one fingerprint once.
 
-    A checkpoint is itself; the folder of a training has its series, its best and its last policy, in this order; that of a
-    sweep has the policy of each setting and seed, the best setting first.
+    A checkpoint is itself, an address of the registry what it names; the folder of a training has its series, its best and
+    its last policy, in this order; that of a sweep has the policy of each setting and seed, the best setting first.
 
     Raises:
         ConfigError: It is neither a checkpoint nor the folder of a finished training or sweep.
         CheckpointError: One of the policies is missing or cannot be read.
         StorageUnavailableError: The storage does not answer now.
     """
-    place = Location.of(uri)
+    place, address = Location.of(uri), parse_address(uri)
+    if address is not None and address.exists:
+        return [find_policy(uri)[0]]
     if place.child(POLICY_FILE).is_file():
         return [place.uri]
     found: dict[str, str] = {}

@@ -97,10 +97,10 @@ def test_half_of_a_batch_is_recorded_and_rewards_are_scaled_alike(
     assert -1.7 < fresh.min() < -0.1 and -1.7 < recorded.min() < -0.1
 
 
-def test_an_evaluation_below_the_first_brings_the_best_networks_back(
+def test_evaluations_below_the_first_bring_the_best_networks_back(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = iter([-500.0, -400.0, -900.0, -450.0])
+    scores = iter([-500.0, -400.0, -900.0, -450.0, -900.0, -900.0])
     networks: list[dict[str, torch.Tensor]] = []
     real = ExpertRun._is_good_enough
 
@@ -111,16 +111,17 @@ def test_an_evaluation_below_the_first_brings_the_best_networks_back(
         monkeypatch.setattr("offline_core.experts.run.rollouts", lambda *_, **__: played)
         before = {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}
         done = real(run)
-        networks.extend([before, run._learner.policy.state_dict()])
+        networks.extend([before, {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}])
         return done
 
     monkeypatch.setattr(ExpertRun, "_is_good_enough", judged)
-    result = tuned(world, tmp_path)
-    assert (result.rollbacks, result.start_return, result.mean_return) == (1, -500.0, -400.0)
-    best, fallen, back = networks[2], networks[4], networks[5]
+    result = tuned(world, tmp_path, total_steps=400, roll_back_after=2)
+    assert [value for _, value in result.curve] == [-500.0, -400.0, -900.0, -450.0, -900.0, -900.0]
+    assert (result.rollbacks, result.start_return, result.mean_return) == (1, -500.0, -400.0), "two in a row"
+    best, fallen, back = networks[2], networks[10], networks[11]
     assert any(not torch.equal(tensor, fallen[name]) for name, tensor in best.items())
-    assert [result.curve[i][1] for i in range(4)] == [-500.0, -400.0, -900.0, -450.0]
-    assert back.keys() == best.keys()
+    assert all(torch.equal(tensor, back[name]) for name, tensor in best.items())
+    assert all(torch.equal(*pair) for pair in zip(networks[4].values(), networks[5].values(), strict=True)), "not after one"
 
 
 def test_a_run_that_was_stopped_goes_on(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

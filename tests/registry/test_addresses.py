@@ -12,6 +12,7 @@ from flows.inspection import print_dataset_or_policy
 from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.plans.recording import plan_recording
+from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import RecordingConfig
 from tests.learning.datasets import dataset_of
@@ -68,7 +69,14 @@ def continued(address: str, _: str, output: str) -> str:
     return read_policy_manifest(expert.checkpoint).parents[0].uri
 
 
-STAGES: list[Callable[[str, str, str], str]] = [evaluated, estimated, exported, recorded, mixed, continued]
+def learned(address: str, data: str, output: str) -> str:
+    training = offline.train(
+        data, output=output, initial_policy=address, optimizer={"max_epochs": 1}, evaluation={"episodes": 2}
+    )
+    return read_policy_manifest(training.checkpoint).parents[-1].uri
+
+
+STAGES: list[Callable[[str, str, str], str]] = [evaluated, estimated, exported, recorded, mixed, continued, learned]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
@@ -104,6 +112,10 @@ def test_a_sweep_weighs_by_an_address(hvac: str, copy: str, tmp_path: Path) -> N
     )
     [stored] = (Path(sweep.checkpoint) / "_estimates").glob("*.json")
     assert f'"behaviour": "{copy}"' in stored.read_text()
+
+
+def test_an_address_is_a_candidate(hvac: str, copy: str) -> None:
+    assert candidates_of(f"{hvac}@champion") == [copy]
 
 
 def test_two_names_of_one_policy_are_not_mixed(hvac: str, copy: str, tmp_path: Path) -> None:

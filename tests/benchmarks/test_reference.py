@@ -1,0 +1,137 @@
+"""The suite of references without its hours: its page, which sides it runs, and what the single files learn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.reference import single_file_side
+from benchmarks.reference.__main__ import run
+from benchmarks.reference.page import page_of
+from benchmarks.reference.suite import SETTINGS, SIDES, Cell
+
+RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50}
+
+
+def row_of(page: str, algorithm: str) -> list[str]:
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| cartpole expert | {algorithm} |")]
+    return [column.strip() for column in line.strip("|").split("|")]
+
+
+def store(folder: Path, side: str, *returns: float, algorithm: str = "bc") -> None:
+    (folder / "cells").mkdir(exist_ok=True)
+    for seed, found in enumerate(returns):
+        file = Cell("cartpole", "expert", algorithm, seed, 50).file(folder, side)
+        file.write_text(json.dumps(RESULT | {"returns": [found]}))
+
+
+def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
+    store(tmp_path, "ours", 261.0, 261.0)
+    store(tmp_path, "d3rlpy", 22.0, 500.0)
+    store(tmp_path, "single-file", 300.0, 400.0)
+    page = page_of(tmp_path)
+    ours, d3rlpy, _, above_d3rlpy, above_single_file, speeds = row_of(page, "bc")[4:]
+    assert (ours, d3rlpy) == ("50.0 ± 0.0 [50.0, 50.0]", "50.0 ± 50.0 [0.0, 100.0]")
+    assert (above_d3rlpy, above_single_file, speeds) == ("yes", "no", "100 / 100 / 100")
+    assert "In or above d3rlpy's interval: 1 of 1 cells." in page
+
+
+def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
+    store(tmp_path, "ours", 500.0)
+    store(tmp_path, "ours", 500.0, algorithm="dcql")
+    page = page_of(tmp_path)
+    assert row_of(page, "bc")[3:] == [
+        "1 / 0 / 0",
+        "100.0 ± 0.0",
+        "missing",
+        "missing",
+        "missing",
+        "missing",
+        "100 / missing / missing",
+    ]
+    assert row_of(page, "dcql")[3:] == ["1 / 0", "100.0 ± 0.0", "missing", "-", "missing", "-", "100 / missing / -"]
+    assert "cartpole medium (all)" in page
+
+
+def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> None:
+    peer = tmp_path / "peer"
+    peer.write_text(f"#!/bin/sh\necho reading $2\necho '{json.dumps(RESULT)}'\n")
+    peer.chmod(0o755)
+    cell = Cell("cartpole", "expert", "dcql", 0, 50)
+    run(cell, tmp_path, ["d3rlpy", "single-file"], str(peer))
+    assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole-expert-dcql-50-0-d3rlpy.json"]
+    peer.unlink()
+    run(cell, tmp_path, ["d3rlpy", "single-file"], str(peer))
+
+
+def test_single_files_have_the_algorithms_that_the_suite_says() -> None:
+    assert set(single_file_side.ALGORITHMS) == set(SIDES["single-file"])
+
+
+def test_a_single_file_reads_transitions(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "data.hdf5", "w") as file:
+        for number, last in enumerate([True, False]):
+            group = file.create_group(f"episode_{number}")
+            group["observations"] = np.arange(3.0)[:, None] + 10 * number
+            group["actions"] = np.full((2, 1), number + 0.5)
+            group["rewards"] = [1.0, number]
+            group["terminations"] = [False, last]
+    steps, observed = single_file_side.read(str(tmp_path / "data.hdf5"), {"normalize": True, "scale_rewards": True})
+    assert steps["goes_on"].tolist() == [1, 0, 1, 1]
+    assert steps["has_new_action"].tolist() == [1, 0, 1, 0]
+    assert steps["rewards"].tolist() == [1000, 0, 1000, 1000]
+    assert steps["recorded_new_actions"][steps["has_new_action"] == 1].tolist() == [[0.5], [1.5]]
+    torch.testing.assert_close(steps["new_observations"], observed(np.array([[1.0], [2], [11], [12]])))
+    torch.testing.assert_close(
+        observed(np.array([[5.5], [5.5 + np.std([0, 1, 10, 11])]])), torch.tensor([[0.0], [1]]), atol=1e-3, rtol=0
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["td3_bc", "iql", "rebrac", "cql"])
+def test_a_single_file_learns_better_actions_than_the_average_one(algorithm: str) -> None:
+    torch.manual_seed(0)
+    actions = 2 * torch.rand(2_000, 1) - 1
+    steps = {
+        "observations": torch.randn(2_000, 2),
+        "new_observations": torch.randn(2_000, 2),
+        "actions": actions,
+        "rewards": 10 * actions[:, 0],
+        "goes_on": torch.zeros(2_000),
+        "has_new_action": torch.zeros(2_000),
+        "recorded_new_actions": actions,
+    }
+    settings = SETTINGS[algorithm] | {"hidden": [32], "batch": 64, "rates": {"policy": 3e-3, "critics": 3e-3}, "alpha": 2.5}
+    order = {"algorithm": algorithm, "settings": settings, "updates": 500, "discrete": False}
+    policy = single_file_side.learn(order, steps)
+    assert policy(torch.randn(100, 2)).mean() > 0.3
+
+
+def test_a_single_file_clones_a_rule_and_plays_without_offline_core(tmp_path: Path) -> None:
+    env = gym.make("CartPole-v1")
+    with h5py.File(tmp_path / "data.hdf5", "w") as file:
+        for number in range(4):
+            observations, actions = [env.reset(seed=number)[0]], []
+            for _ in range(200):
+                actions.append(int(observations[-1][2] + observations[-1][3] > 0))
+                observations.append(env.step(actions[-1])[0])
+            columns = {"observations": observations, "actions": actions, "rewards": np.ones(200), "terminations": np.zeros(200)}
+            for name, column in columns.items():
+                file[f"episode_{number}/{name}"] = np.asarray(column)
+    order: dict[str, Any] = Cell("cartpole", "expert", "bc", 0, 300).order(tmp_path)
+    order |= {"minari": str(tmp_path / "data.hdf5"), "episodes": 2}
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    alone = "side.main(); assert 'offline_core' not in sys.modules"
+    code = f"import sys; from benchmarks.reference import single_file_side as side; {alone}"
+    command = [sys.executable, "-c", code, str(tmp_path / "order.json")]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["updates"] == 300
+    assert min(found["returns"]) >= 200

@@ -1,0 +1,118 @@
+"""Stages in MLflow's tracker and registry, and stages without them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offline_core as offline
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.promotion.config import PromotionConfig, RollbackConfig
+from tasks import artifacts, tracking
+from tasks.stages import evaluate_policy, promote_policy, rollback_policy
+from tests.promotion.decisions import policy_at
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(autouse=True)
+def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda *_, **__: None)
+
+
+@pytest.fixture
+def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """MLflow's client of a tracker in a file."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv(tracking.TRACKER, uri)
+    monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
+    monkeypatch.chdir(tmp_path)  # artifacts go below it
+    for name, value in tracking._DEFAULTS.items():
+        monkeypatch.setenv(name, value)
+    yield mlflow.MlflowClient(uri, uri)
+
+
+def runs(tracker: Any) -> list[Any]:
+    experiment = tracker.get_experiment_by_name(tracking.EXPERIMENT)
+    return list(reversed(tracker.search_runs([experiment.experiment_id])))
+
+
+def version(found: Any) -> int:
+    """A number, or its text, by the version of MLflow."""
+    return int(found.version)
+
+
+def test_a_stage_is_a_run_with_parameters_metrics_and_its_card(tracker: Any, tmp_path: Path) -> None:
+    policy = policy_at(tmp_path / "policy", 1)
+    for _ in range(2):  # a reused result is no second run
+        result = evaluate_policy.fn(EvaluationConfig(episodes=3), policy=policy)
+    [run] = runs(tracker)
+    assert run.info.run_name == "evaluate_policy" and run.info.status == "FINISHED"
+    assert run.data.params == {"episodes": "3"}
+    assert run.data.metrics["metrics.episode_return_mean"] == result.mean_return
+    assert run.data.tags["checkpoint"] == policy and "torch" in run.data.tags
+    assert {each.path for each in tracker.list_artifacts(run.info.run_id)} == {"card.md", "card.png"}
+
+
+def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None:
+    registry = str(tmp_path / "registry" / "hvac")
+    first, second = (policy_at(tmp_path / str(number), number) for number in (1, 2))
+    config = PromotionConfig(override="a test")
+    promote_policy.fn(config, registry=registry, source=first)
+    assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
+    promoted = promote_policy.fn(config, registry=registry, source=second)
+    found = tracker.get_model_version_by_alias("hvac", "champion")
+    assert version(found) == 2 and found.tags["fingerprint"] == promoted.move.fingerprint
+    folder = tracker.download_artifacts(found.run_id, "policy", str(tmp_path))
+    assert offline.load_policy(folder).action_space.n == 2
+    rollback_policy.fn(RollbackConfig(), registry=registry)
+    assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
+    assert len(tracker.search_model_versions("name='hvac'")) == 2 and len(runs(tracker)) == 3
+
+
+def test_an_alias_that_was_missed_is_made_up_for(tracker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
+    with monkeypatch.context() as lost:
+        lost.delenv(tracking.TRACKER)
+        promote_policy.fn(PromotionConfig(override="a test"), registry=registry, source=policy)
+    assert promote_policy.fn(PromotionConfig(override="again"), registry=registry, source=policy).reused
+    assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
+
+
+def test_a_tracker_that_is_gone_is_a_warning_soon(
+    tracker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as bound:  # a port at which connections are refused
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(tracking.TRACKER, f"http://me:hidden@127.0.0.1:{bound.getsockname()[1]}")
+        start = time.monotonic()
+        with caplog.at_level(logging.WARNING, "offline_core"):
+            made = promote_policy.fn(
+                PromotionConfig(override="a test"),
+                registry=str(tmp_path / "registry" / "hvac"),
+                source=policy_at(tmp_path / "policy", 1),
+            )
+    assert time.monotonic() - start < 30
+    assert not made.reused and "The work is done, but MLflow does not have it: MlflowException" in caplog.text
+    assert "hidden" not in caplog.text
+    assert (tmp_path / "registry" / "hvac" / "history" / "000001.md").is_file(), "the card is there all the same"
+
+
+def test_a_tracker_without_its_package_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(tracking.TRACKER, "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name, value in tracking._DEFAULTS.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level(logging.WARNING, "offline_core"):
+        evaluate_policy.fn(EvaluationConfig(episodes=2), policy=policy_at(tmp_path / "policy", 1))
+    assert "pip install -c constraints.txt '.[mlflow]'" in caplog.text
