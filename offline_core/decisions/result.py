@@ -116,6 +116,7 @@ class DecisionResult(PolicyResult):
         return pl.DataFrame(
             {
                 "candidate": [each.name for each in self.candidates],
+                "score": [each.score for each in self.candidates],
                 **{
                     name: pl.Series([None if each is None else getattr(each, name) for each in judged], dtype=pl.Float64)
                     for name in ("value", "low", "high", "chance", "effective_episodes")

@@ -41,6 +41,7 @@ def candidate(name: str, **values: Any) -> Candidate:
         "name": name,
         "selected": difference(0.9),
         "judged": None,
+        "score": 0.75,
         "overlap": 0.0,
     }
     return Candidate(**(given | values))

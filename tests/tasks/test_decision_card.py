@@ -148,7 +148,7 @@ def test_names_stay_names(name: str) -> None:
     text = card.markdown("card.png")
     tables = [line for line in text.splitlines() if line.startswith("|")]
     widths = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in tables}
-    assert widths == {2, 5, 8}
+    assert widths == {2, 5, 9}
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert len(headings) == 7 and "![f]" not in text and "<script" not in text.replace("\\<", "")
     assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]
