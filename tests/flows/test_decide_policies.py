@@ -13,7 +13,7 @@ from flows.decision import print_decision
 from offline_core.errors import CheckpointError
 from offline_core.plans.refusal import refuse
 from tests.decisions.made_up import candidate, difference, made_up
-from tests.estimation.chains import TARGET, policy_of
+from tests.estimation.chains import BEHAVIOUR, TARGET, policy_of
 from tests.estimation.test_estimate import chain, saved
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
@@ -26,8 +26,8 @@ GUARDRAIL = "guardrails=[{name: early, expression: 'case when t < 3 then rewards
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.filterwarnings("default")
 def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: Path) -> None:
-    data = chain(tmp_path, 400)
-    better = saved(policy_of(TARGET), tmp_path / "better")
+    data = chain(tmp_path, 1_000)
+    better = saved(policy_of((TARGET + BEHAVIOUR) / 2), tmp_path / "better")
     worse = saved(policy_of(1 - TARGET), tmp_path / "worse")
     arguments = ("decide", data, worse, better, "-o", str(tmp_path / "decision"), "-s", QUICK, "-s", GUARDRAIL)
     code, shown = run(*arguments)
