@@ -150,6 +150,25 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
     _run_chain("logs_to_policy", given, [], source=one_or_more, root=root, seed=seed, test=test)
 
 
+@_verb(
+    "improve-policy",
+    [
+        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="uris"),
+        Argument("root", ROOT_HELP, "runs/improve", is_option=True),
+    ],
+    SEED,
+    click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
+    click.Option(["--approval"], is_flag=True, help="Pause before a promotion, until it is approved in the form of the run."),
+    *_config_options(lambda: _models_of("improve_policy")),
+)
+def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str, approval: bool, **given: Any) -> None:
+    """From new logs to a better policy: import, check, split, prune, train candidates, decide, promote or say why not."""
+    _refuse_credentials(source)
+    one_or_more = source[0] if len(source) == 1 else list(source)
+    chosen = {"registry": _place(registry), "approval": approval}
+    _run_chain("improve_policy", given, [], source=one_or_more, root=root, seed=seed, **chosen)
+
+
 def _add_stage(stage: Stage) -> None:
     """Adds the verb of a stage."""
     plan = click.Option(["--plan"], is_flag=True, help="Only say what would be read and written, and the cost on this machine.")
@@ -210,9 +229,10 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
 
 
 def _print(stage: Stage, result: Any) -> None:
+    from flows.decision import print_decision
     from flows.results import print_findings, print_result, print_settings
 
-    show: dict[str, Callable[[Any], None]] = {"check": print_findings, "sweep": print_settings}
+    show: dict[str, Callable[[Any], None]] = {"check": print_findings, "decide": print_decision, "sweep": print_settings}
     if stage.verb in ("promote", "rollback"):
         from flows.registry import print_promotion
 

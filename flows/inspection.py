@@ -17,7 +17,7 @@ from offline_core.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
-from offline_core.policies.lineage import Lineage, label, lineage
+from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import saved_in, series_of
 from offline_core.quality.check import last_report
@@ -161,21 +161,14 @@ def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
 
 
 def _tree(graph: Lineage) -> Tree:
-    """The first node of the graph and below it what it was made from; what several were made from is only named again."""
-    shown: set[int] = set()
-
-    def below(number: int) -> Tree:
-        name, *more = label(graph.nodes[number])
-        if number in shown:
-            return Tree(escape(f"{name}, see above"))
-        shown.add(number)
-        tree = Tree(escape(", ".join([name, *more])))
-        for parent, child in graph.edges:
-            if child == number:
-                tree.add(below(parent))
-        return tree
-
-    return below(0)
+    """The first node of the graph and below it what it was made from."""
+    branches: list[Tree] = []
+    for depth, text in outline(graph):
+        tree = Tree(escape(text))
+        if depth:
+            branches[depth - 1].add(tree)
+        branches[depth:] = [tree]
+    return branches[0]
 
 
 def _summary(summary: Summary) -> str:

@@ -4,13 +4,14 @@ from typing import Literal
 
 from flows.local_flow import flow
 from flows.seeds import seed_of
+from flows.sources import episodes_of
 from offline_core.conversion.config import ConversionConfig, ImportConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.report import ImportResult
 from offline_core.curation.config import PruningConfig, SplitConfig
 from offline_core.curation.prune import PruningResult
 from offline_core.curation.split import SplitResult
-from offline_core.datasets.dataset import Dataset, is_dataset, open_dataset
+from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import weighing
@@ -27,10 +28,8 @@ from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.stages import (
     check_dataset,
-    convert_table,
     estimate_policy,
     evaluate_policy,
-    import_dataset,
     prune_dataset,
     split_dataset,
     train_policy,
@@ -90,7 +89,7 @@ def logs_to_policy(
     training = training.model_copy(update=seeded)
     with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
-            data, imported, converted = _episodes(stages, source, importing, conversion, place)
+            data, imported, converted = episodes_of(stages, source, importing, conversion, place)
             checked = stages.run("check", check_dataset, quality, **reading(data.ref))
             environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
             if test == "evaluate" and environment is None:
@@ -158,21 +157,6 @@ def logs_to_policy(
             },
         )
     return result
-
-
-def _episodes(
-    stages: Stages, source: str | list[str], importing: ImportConfig, conversion: ConversionConfig, place: Location
-) -> tuple[Dataset, ImportResult | None, ConversionResult | None]:
-    """The logs as episodes: imported, converted from a table, or as they are."""
-    if isinstance(source, list) or not is_dataset(source):
-        imported = stages.run("import", import_dataset, importing, source=source, output=place.child("imported").uri)
-        return open_dataset(imported.dataset.uri, imported.dataset.version), imported, None
-    data = open_dataset(source)
-    if data.manifest.format == "episodes":
-        return data, None, None
-    output = place.child("episodes").uri
-    converted = stages.run("convert to episodes", convert_table, conversion, **reading(data.ref), output=output)
-    return open_dataset(converted.dataset.uri, converted.dataset.version), None, converted
 
 
 def _behaviour(

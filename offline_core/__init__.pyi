@@ -8,6 +8,7 @@ from .curation.config import MergeConfig as MergeConfig
 from .curation.config import PruningConfig as PruningConfig
 from .curation.config import SplitConfig as SplitConfig
 from .datasets.dataset import DatasetRef as DatasetRef
+from .decisions.config import DecisionConfig as DecisionConfig
 from .episodes import Episode as Episode
 from .episodes import EpisodeBatch as EpisodeBatch
 from .errors import OfflineError as OfflineError
@@ -49,6 +50,7 @@ from .stages import Dataset as Dataset
 from .stages import check as check
 from .stages import compact as compact
 from .stages import convert as convert
+from .stages import decide as decide
 from .stages import estimate as estimate
 from .stages import evaluate as evaluate
 from .stages import export as export

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
@@ -62,3 +62,11 @@ def checkpoint_of(policy: Trained) -> str:
     raise ConfigError(
         f"A {type(policy).__name__} names no checkpoint; give its path, or the result of a stage that trained a policy."
     )
+
+
+def checkpoints_of(policies: Trained | Sequence[Trained]) -> list[str]:
+    """The URIs of policies; the result of a sweep means the best policy of each setting."""
+    if isinstance(policies, Sequence) and not isinstance(policies, str):
+        return [uri for each in policies for uri in checkpoints_of(each)]
+    found = getattr(policies, "checkpoints", None)
+    return [*found] if isinstance(found, list) else [checkpoint_of(policies)]

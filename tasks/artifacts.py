@@ -40,7 +40,7 @@ class Page(NamedTuple):
     about: tuple[str, int | None]
     """URI, and version of a dataset, of what was made, or else of what was looked at."""
     beside: Sequence[Location]
-    """Where its files go, each with the name that they have before `.md` and `.png`."""
+    """Where its files go, each with the name that they have before `.md`, `.html` and `.png`."""
 
 
 def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping[str, BaseModel], reused: bool = False) -> None:
@@ -52,7 +52,7 @@ def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping
         key: of the artifact's history; lower case, digits and dashes.
         config: parameters of the step, or by name those of several steps.
     """
-    from offline_core.policies.lineage import lineage, mermaid  # with torch, which deploying can do without
+    from offline_core.policies.lineage import lineage, mermaid, outline  # with torch, which deploying can do without
     from offline_core.policies.manifest import POLICY_FILE
 
     card, about, beside = page
@@ -63,7 +63,7 @@ def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping
         when = f", made {made.created_at:%Y-%m-%d %H:%M} UTC" if made and made.created_at else ""
         card = dataclasses.replace(card, rows={"Reused": f"yes{when}", **card.rows})
     ran = Ran(operation, parameters=_changed(config), versions=made.provenance if made else provenance())
-    card = dataclasses.replace(card, ran=ran, lineage=mermaid(graph))
+    card = dataclasses.replace(card, ran=ran, lineage=mermaid(graph), ancestors=outline(graph))
     for place in beside:
         _put(card, place, replace=not reused)
     manifest = POLICY_FILE if node.version is None else f"{VERSIONS}/{node.version:06d}.json"

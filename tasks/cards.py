@@ -39,6 +39,7 @@ from offline_core.reporting.cards import (
 )
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
+from tasks.decision_card import decide_policies
 from tasks.sweep_card import sweep_settings
 
 
@@ -319,6 +320,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         sweep_settings,
         _evaluate_policy,
         _estimate_policy,
+        decide_policies,
         _promote_policy,
         _rollback_policy,
         _export_policy,

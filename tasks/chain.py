@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.datasets.dataset import DatasetRef
+from offline_core.reporting.card import Headline
 from offline_core.reporting.cards import chain_card
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, publish, warn_without_card
@@ -72,6 +73,7 @@ def summarize_chain(
     checkpoint: str,
     root: str,
     parameters: Mapping[str, BaseModel],
+    headline: Headline | None = None,
 ) -> None:
     """Leaves one card for the whole chain as an artifact, and in `root`.
 
@@ -80,6 +82,7 @@ def summarize_chain(
         rows: facts about the run; the outcome of each stage follows them.
         returns: mean return of each thing that was made.
         checkpoint: of the policy that came out.
+        headline: what matters most, if it is no number.
     """
     with warn_without_card():
         outcomes = {each.name.capitalize(): each.outcome for each in result.stages}
@@ -88,6 +91,7 @@ def summarize_chain(
             rows={**rows, **outcomes, "Seconds": result.seconds},
             seconds={each.name: each.seconds for each in result.stages},
             returns=returns,
+            headline=headline,
         )
         publish(
             Page(card, (checkpoint, None), [Location.of(root).child("card")]),

@@ -10,12 +10,15 @@ from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.report import ImportResult
 from offline_core.curation.prune import PruningResult
 from offline_core.curation.split import SplitResult
+from offline_core.decisions.result import DecisionResult
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
 from offline_core.learning.result import TrainingResult
+from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import RecordingResult
+from offline_core.sweeps.result import SweepResult
 
 
 @singledispatch
@@ -47,6 +50,9 @@ outcome_of.register(RecordingResult, lambda result: str(result.dataset))
 outcome_of.register(ConversionResult, lambda result: str(result.dataset))
 outcome_of.register(ImportResult, lambda result: f"{result.dataset} of {result.counts.rows:,} rows")
 outcome_of.register(PruningResult, lambda result: f"{result.after.episodes:,} of {result.before.episodes:,} episodes kept")
+outcome_of.register(SweepResult, lambda result: f"{len(result.settings):,} settings by {result.score.replace('_', ' ')}")
+outcome_of.register(PromotionResult, lambda result: f"{result.address} is {result.checkpoint}")
+outcome_of.register(DecisionResult, lambda result: result.sentence)
 outcome_of.register(TrainingResult, lambda result: f"{result.updates:,} updates on {result.steps:,} steps, {result.checkpoint}")
 outcome_of.register(
     SplitResult, lambda result: f"{result.train.episodes:,} episodes to train on, {result.held_out.episodes:,} held out"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.curation.merge import merge_datasets as merge_datasets
     from offline_core.curation.prune import prune_dataset as prune_dataset
     from offline_core.curation.split import split_dataset as split_dataset
+    from offline_core.decisions.decide import decide
     from offline_core.estimation.estimate import estimate_policy as estimate_policy
     from offline_core.evaluation.evaluate import evaluate_policy as evaluate_policy
     from offline_core.experts.train import train_expert as train_expert
@@ -35,11 +36,13 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.recording.record import record_episodes as record_episodes
     from offline_core.sweeps.sweep import sweep_settings as sweep_settings
 
+    decide_policies = decide
+
 
 def _task_of(entry: Stage) -> Any:
     def run(config: Any, **arguments: Any) -> Any:
         with progress_shown():
-            result = load(f"{entry.module}:{entry.operation}")(config, **arguments)
+            result = load(entry.core)(config, **arguments)
         with warn_without_card():
             page = CARDS[entry.operation](result, config, **arguments)
             track(result, config, page.card, operation=entry.operation)

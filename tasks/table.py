@@ -42,11 +42,18 @@ class Stage:
     """Raises where the result does not meet the config."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Optional groups of parameters beside the config, with their models."""
+    function: str | None = None
+    """Of the core, if its name is another one."""
 
     @property
     def name(self) -> str:
         """Of the task and of the flow, as Prefect shows it."""
         return self.operation.replace("_", "-")
+
+    @property
+    def core(self) -> str:
+        """Path of the core's function."""
+        return f"{self.module}:{self.function or self.operation}"
 
 
 def load(path: str) -> Any:
@@ -257,6 +264,21 @@ STAGES = {
             arguments=(_policy("estimate"), DATASET, VERSION),
             card="estimate-card",
             gate="estimation.estimate:enforce",
+        ),
+        Stage(
+            verb="decide",
+            operation="decide_policies",
+            module="decisions.decide",
+            config="decisions.config:DecisionConfig",
+            help="Say from a log which of several policies may replace what runs today: -s against=runs/champion -s risk=0.05.",
+            arguments=(
+                DATASET,
+                Argument("candidates", "Checkpoints of the policies.", ["runs/policy/best"], kind="uris"),
+                _output("runs/decision", "Folder for the decision and both sides of the log.", is_option=True),
+                VERSION,
+            ),
+            card="decision-card",
+            function="decide",
         ),
         Stage(
             verb="promote",

@@ -18,7 +18,7 @@ from offline_core.storage.location import Location
 log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
-SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.png"})
+SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
 """Files that describe the output next to them, and are not part of it."""
 
 Result = TypeVar("Result", bound=BaseModel)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from html import escape
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.runtime.result import PolicyResult
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
@@ -103,3 +107,37 @@ class DecisionResult(PolicyResult):
     def promoted(self) -> str | None:
         """URI of the policy that may replace what runs today; None: none may."""
         return self.checkpoint if self.verdict == "promote" else None
+
+    def table(self) -> pl.DataFrame:
+        """One row a candidate, the best first: its judged difference, its overlap, and what speaks against it."""
+        import polars as pl
+
+        judged = [each.judged for each in self.candidates]
+        return pl.DataFrame(
+            {
+                "candidate": [each.name for each in self.candidates],
+                "score": [each.score for each in self.candidates],
+                **{
+                    name: pl.Series([None if each is None else getattr(each, name) for each in judged], dtype=pl.Float64)
+                    for name in ("value", "low", "high", "chance", "effective_episodes")
+                },
+                "overlap": [None if each.judged is None else each.overlap for each in self.candidates],
+                "guardrails": [
+                    all(found.passed for found in each.guardrails) if each.guardrails else None for each in self.candidates
+                ],
+                "reasons": ["; ".join(each.reasons) for each in self.candidates],
+                "checkpoint": [each.checkpoint for each in self.candidates],
+            }
+        )
+
+    def __repr__(self) -> str:
+        import polars as pl
+
+        with pl.Config(tbl_cols=-1, tbl_width_chars=160, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+            return f"{self.verdict}: {self.sentence}\n{self.table().drop('checkpoint')}"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self.verdict)}</b>: {escape(self.sentence)}</p>{self.table()._repr_html_()}"

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.datasets.dataset import is_dataset, open_committed, open_dataset
+from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
@@ -29,7 +30,7 @@ def refuse(parameters: Mapping[str, Any]) -> None:
     Raises:
         OfflineError: as the stage would; none whose cause may pass.
     """
-    for check in (_places, _dataset, _environment, _source):
+    for check in (_places, _dataset, _candidates, _environment, _source):
         try:
             check(parameters)
         except OfflineError as error:
@@ -55,6 +56,13 @@ def _dataset(parameters: Mapping[str, Any]) -> None:
         open_dataset(uri, version)
     elif not isinstance(config, OffPolicyConfig | QualityConfig):  # these two also read files without a manifest
         open_committed(uri, version)
+
+
+def _candidates(parameters: Mapping[str, Any]) -> None:
+    config = parameters.get("config")
+    if isinstance(config, DecisionConfig):
+        for uri in (*parameters["candidates"], *([] if config.against == BEHAVIOUR else [config.against])):
+            find_policy(uri)
 
 
 def _environment(parameters: Mapping[str, Any]) -> None:

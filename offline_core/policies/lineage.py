@@ -1,4 +1,4 @@
-"""The lineage of a dataset or policy, as a graph of its ancestors and as a Mermaid flowchart."""
+"""The lineage of a dataset or policy, as a graph of its ancestors, as a Mermaid flowchart and as an outline."""
 
 from __future__ import annotations
 
@@ -125,6 +125,21 @@ def mermaid(graph: Lineage) -> str:
     if lost:
         lines += ["  classDef lost stroke-dasharray: 4 3", f"  class {','.join(lost)} lost"]
     return "\n".join(lines) + "\n"
+
+
+def outline(graph: Lineage) -> list[tuple[int, str]]:
+    """(depth, text) of the requested node and below it of what it was made from; what several were made from is named again."""
+    found: list[tuple[int, str]] = []
+    shown: set[int] = set()
+    waiting = [(0, 0)]
+    while waiting:
+        number, depth = waiting.pop()
+        name, *more = label(graph.nodes[number])
+        found.append((depth, f"{name}, see above" if number in shown else ", ".join([name, *more])))
+        if number not in shown:
+            waiting += [(parent, depth + 1) for parent, child in reversed(graph.edges) if child == number]
+        shown.add(number)
+    return found
 
 
 def _look_up(named: Parent) -> tuple[Node, list[Parent]]:

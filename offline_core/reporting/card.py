@@ -1,13 +1,20 @@
-"""A card: what a stage did, on one page of Markdown."""
+"""A card: what a stage did, on one page of Markdown or HTML."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
+
+from offline_core.reporting.html import html_of
+from offline_core.reporting.values import text_of
+
+Tone = Literal["green", "blue", "slate", "grey", "amber"]
+MARKS: Mapping[Tone, str] = {"green": "🟢", "blue": "🔵", "slate": "🔷", "grey": "⚪", "amber": "🟠"}
+"""What Markdown has for a colour; the word is next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,33 @@ class Ran:
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def yaml(self) -> str:
+        """The operation and its parameters, as in a file of parameters."""
+        import yaml
+
+        text: str = yaml.safe_dump({self.operation: dict(self.parameters)}, sort_keys=False, allow_unicode=True)
+        return text if self.parameters else f"{self.operation}:  # all parameters at their defaults\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What matters most, in one word and one sentence."""
+
+    word: str
+    sentence: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Sentences, or a table, under a title; one without either is not shown."""
+
+    title: str
+    sentences: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +65,44 @@ class Card:
     ran: Ran | None = None
     lineage: str = ""
     """The lineage of the result, as Mermaid."""
+    ancestors: Sequence[tuple[int, str]] = ()
+    """The same as lines, each with its depth."""
+    headline: Headline | None = None
+    sections: Sequence[Section] = ()
 
     def markdown(self, picture: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
-        parts = [f"# {_text(self.title)}", _table(self.rows)]
+        parts = [f"# {_text(self.title)}"]
+        if self.headline is not None:
+            mark, word, sentence = MARKS[self.headline.tone], self.headline.word, self.headline.sentence
+            parts.append(f"{mark} **{_text(word)}** {_text(sentence)}")
+        parts.append(_table(["", ""], self.rows.items()))
         if self.picture is not None:
             link = picture or f"data:image/png;base64,{base64.b64encode(self.picture).decode()}"
             parts.append(f"![{_text(self.title)}]({link})")
+        for section in self.sections:
+            if section.sentences or section.rows:
+                parts.append(f"## {_text(section.title)}")
+            if section.sentences:
+                parts.append("\n".join(f"- {_line(sentence)}" for sentence in section.sentences))
+            if section.rows:
+                parts.append(_table(section.columns, section.rows))
         if self.lineage:
             parts += ["## Lineage", _fenced("mermaid", self.lineage)]
         if self.ran is not None:
-            parts += ["## What ran", _fenced("yaml", _yaml(self.ran))]
+            parts += ["## What ran", _fenced("yaml", self.ran.yaml)]
             if self.ran.versions:
                 parts.append(", ".join(f"{_text(name)} {_text(version)}" for name, version in self.ran.versions.items()))
         return "\n\n".join(parts) + "\n"
 
+    def html(self) -> str:
+        """The card as one page of HTML, with the picture inside."""
+        return html_of(self)
+
     def files(self, name: str) -> dict[str, bytes]:
-        """The card as files of one folder: `<name>.png`, if it has a picture, and `<name>.md`."""
+        """The card as files of one folder: `<name>.png`, if it has a picture, `<name>.html` and `<name>.md`."""
         picture = {} if self.picture is None else {f"{name}.png": self.picture}
-        return picture | {f"{name}.md": self.markdown(f"{name}.png").encode()}
+        return picture | {f"{name}.html": self.html().encode(), f"{name}.md": self.markdown(f"{name}.png").encode()}
 
 
 def links(addresses: Mapping[str, str], *, hours: float) -> str:
@@ -62,15 +115,10 @@ def links(addresses: Mapping[str, str], *, hours: float) -> str:
     return "\n".join(["## Files", "", *lines, "", f"These links open without a login for {hours:g} hours."]) + "\n"
 
 
-def _table(rows: Mapping[str, object]) -> str:
-    return "\n".join(["| | |", "|---|---|", *(f"| {_text(name)} | {_text(value)} |" for name, value in rows.items())])
-
-
-def _yaml(ran: Ran) -> str:
-    import yaml
-
-    text: str = yaml.safe_dump({ran.operation: dict(ran.parameters)}, sort_keys=False, allow_unicode=True)
-    return text if ran.parameters else f"{ran.operation}:  # all parameters at their defaults\n"
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [[_text(cell) for cell in row] for row in (columns, *rows)]
+    head, *body = [f"| {' | '.join(line)} |" if any(line) else "|" + " |" * len(line) for line in lines]
+    return "\n".join([head, "|" + "---|" * len(columns), *body])
 
 
 def _fenced(language: str, text: str) -> str:
@@ -80,19 +128,12 @@ def _fenced(language: str, text: str) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return _number(value)
-    return _escaped(" ".join(str(value).split()))  # a line break would end the table's row
+    return _escaped(text_of(value))
 
 
-def _number(value: float) -> str:
-    if value == 0 or not abs(value) < 1e6:
-        return f"{value:.3g}"
-    return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
+def _line(value: object) -> str:
+    """Text that begins a line: no heading, list or quote."""
+    return re.sub(r"^(\d*)([#>+=.)-])", r"\1\\\2", _text(value))
 
 
 def _escaped(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offline_core.reporting import figures
-from offline_core.reporting.card import Card
+from offline_core.reporting.card import Card, Headline, Section
 
 Curve = Sequence[tuple[int, float]]
 Bins = tuple[Sequence[float], Sequence[int]]
@@ -136,14 +136,52 @@ def sweep_card(
     return Card("Sweep", rows, figures.png(figure))
 
 
+def decision_card(
+    *,
+    headline: Headline,
+    rows: Mapping[str, object],
+    sections: Sequence[Section],
+    differences: Mapping[str, tuple[figures.Interval | None, figures.Interval | None]],
+    margin: float,
+    overlaps: Mapping[str, float],
+    least_overlap: float,
+    lights: Mapping[str, tuple[str, str]],
+    calibration: Sequence[tuple[float, float, int]],
+) -> Card:
+    """Which of several policies may replace what runs today.
+
+    Arguments:
+        differences: (judged, selected) by candidate; None: not on that side.
+        overlaps: by candidate that was judged.
+        lights: (holds, unsure or falls; numbers) by candidate and guardrail.
+        calibration: (said, done, actions) by tenths; empty: nothing was fitted.
+    """
+    figure, (one, two, *more) = figures.new_figure(2 + bool(lights) + bool(calibration))
+    lines = {"what runs today": 0.0, "margin": margin or None}
+    figures.forest(one, differences, x="difference of discounted return", lines=lines)
+    figures.shares(two, overlaps, x="overlap with what acted", least=least_overlap)
+    if lights:
+        figures.lights(more[0], lights)
+    if calibration:
+        figures.calibration(more[-1], calibration, x="probability by the model", y="share that was done")
+    return Card("Decision", rows, figures.png(figure), headline=headline, sections=sections)
+
+
 def _interval(interval: tuple[float, float, float]) -> str:
     value, low, high = interval
     return f"{value:.4g} ({low:.4g} to {high:.4g})"
 
 
-def chain_card(title: str, *, rows: Mapping[str, object], seconds: Mapping[str, float], returns: Mapping[str, float]) -> Card:
+def chain_card(
+    title: str,
+    *,
+    rows: Mapping[str, object],
+    seconds: Mapping[str, float],
+    returns: Mapping[str, float],
+    headline: Headline | None = None,
+) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
     figure, (left, right) = figures.new_figure(2)
     figures.bars(left, returns, x="mean return")
     figures.bars(right, seconds, x="seconds")
-    return Card(title, rows, figures.png(figure))
+    return Card(title, rows, figures.png(figure), headline=headline)

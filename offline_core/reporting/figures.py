@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 WIDTH_INCHES, HEIGHT_INCHES = 3.6, 2.4
 DOTS_PER_INCH = 125  # two pictures are 900 wide, and still readable where the UI has room for 580
 MAX_BINS = 40
+Interval = tuple[float, float, float]
+"""(value, low, high)."""
 
 
 def curve(
@@ -123,6 +125,92 @@ def intervals(
     axes.locator_params(axis="x", nbins=4)
     axes.set(xlabel=x)
     axes.grid(alpha=0.3, axis="x")
+
+
+JUDGED, SELECTED = "judged", "selecting side"
+
+
+def forest(
+    axes: Axes, rows: Mapping[str, tuple[Interval | None, Interval | None]], *, x: str, lines: Mapping[str, float | None]
+) -> None:
+    """Two intervals a name, the first dark, the second paler below it; named upright lines."""
+    styles: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        (JUDGED, 0.14, {"color": "#0b4f8a", "marker": "o", "linewidth": 2.5}),
+        (SELECTED, -0.18, {"color": "#9dc3e6", "marker": "s", "linewidth": 2}),
+    )
+    for row, pair in enumerate([*rows.values()][::-1]):
+        for found, (label, offset, style) in zip(pair, styles, strict=True):
+            if found is None:
+                continue
+            if np.isfinite(found).all():
+                value, low, high = found
+                axes.plot([low, value, high], [row + offset] * 3, markevery=[1], markersize=5, **style)
+            else:
+                place = (0.02, row + offset)
+                axes.annotate(f"{label}: no bound", place, xycoords=("axes fraction", "data"), va="center", fontsize=6)
+    for label, _, style in styles:
+        axes.plot([], [], label=label, markersize=5, **style)
+    there = {name: line for name, line in lines.items() if line is not None}
+    for (name, line), color in zip(there.items(), ("tab:gray", "tab:green"), strict=False):
+        axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
+    _legend_above(axes)
+    _names(axes, rows)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set(xlabel=x)
+    axes.grid(alpha=0.3, axis="x")
+
+
+def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> None:
+    """Horizontal bars from 0 to 1, one a name, the first on top; those below the least are hatched."""
+    for row, value in enumerate([*values.values()][::-1]):
+        length = min(value, 1.0) if np.isfinite(value) else 0.0
+        color, hatch = ("tab:blue", "") if length >= least else ("tab:orange", "///")
+        axes.barh(row, length, color=color, hatch=hatch, edgecolor="white", height=0.6)
+        axes.text(length + 0.02, row, f"{100 * length:.0f} %", va="center", fontsize=7)
+    axes.axvline(least, color="tab:gray", linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
+    _legend_above(axes)
+    _names(axes, values)
+    axes.set(xlabel=x, xlim=(0, 1.22), xticks=[0, 0.25, 0.5, 0.75, 1])
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+
+
+LIGHTS = {"holds": "#1a7f37", "unsure": "#d29922", "falls": "#cf222e"}
+"""Colours of traffic lights, by the word that is next to them."""
+
+
+def lights(axes: Axes, rows: Mapping[str, tuple[str, str]]) -> None:
+    """A traffic light a name, out of (holds, unsure or falls; its numbers)."""
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
+    axes.axis("off")
+    for row, (name, (word, numbers)) in enumerate(rows.items()):
+        axes.plot([0.04], [row], marker="o", markersize=11, color=LIGHTS[word])
+        axes.text(0.11, row - 0.04, _label(f"{name}: {word}", 44), va="bottom", fontsize=8, parse_math=False)
+        axes.text(0.11, row + 0.04, numbers, va="top", fontsize=7, color="dimgray", parse_math=False)
+
+
+def calibration(axes: Axes, tenths: Sequence[tuple[float, float, int]], *, x: str, y: str) -> None:
+    """What was said beside what was, out of (said, done, how often); on the line both are the same."""
+    axes.plot([0, 1], [0, 1], color="tab:gray", linestyle="--", linewidth=1)
+    largest = max((count for _, _, count in tenths), default=1)
+    for said, done, count in tenths:
+        axes.plot([said], [done], marker="o", markersize=3 + 7 * (count / max(largest, 1)) ** 0.5, color="tab:blue", alpha=0.8)
+    axes.set(xlabel=x, ylabel=y, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
+    axes.grid(alpha=0.3)
+
+
+def _names(axes: Axes, names: Iterable[str]) -> None:
+    labels = [_label(name) for name in names][::-1]
+    axes.set_yticks(range(len(labels)), labels, fontsize=7, parse_math=False)
+    axes.set_ylim(-0.6, len(labels) - 0.4)
+
+
+def _label(name: str, most: int = 24) -> str:
+    """A name in letters that the font has, with its end if it is long."""
+    text = "".join(letter if letter.isprintable() and ord(letter) < 256 else "?" for letter in name)
+    return text if len(text) <= most else f"...{text[3 - most :]}"
 
 
 def _short(value: float) -> str:

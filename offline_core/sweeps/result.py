@@ -89,6 +89,11 @@ class SweepResult(PolicyResult):
         return self.checkpoint
 
     @property
+    def checkpoints(self) -> list[str]:
+        """URI of the best policy of each setting, the best setting first."""
+        return [max(setting.runs, key=lambda run: self.sign * run.score).checkpoint for setting in self.settings]
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """What the best setting set, by path."""
         return self.settings[0].parameters

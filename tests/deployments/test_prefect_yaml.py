@@ -28,7 +28,15 @@ from offline_core.runtime.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABL
 from tests.deployments.flows import DEPLOYMENTS, EXAMPLES, FLOWS
 
 DEFINITIONS = definitions()
-TRAINING = {"expert-to-policy", "logs-to-policy", "train-expert", "train-policy", "fine-tune-policy", "sweep-settings"}
+TRAINING = {
+    "expert-to-policy",
+    "logs-to-policy",
+    "improve-policy",
+    "train-expert",
+    "train-policy",
+    "fine-tune-policy",
+    "sweep-settings",
+}
 
 
 def full_name(definition: dict[str, Any]) -> str:

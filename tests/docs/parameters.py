@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from flows.settings import arguments_of
 from tasks.table import STAGES
 
-CHAINS = ("expert_to_policy", "logs_to_policy")
+CHAINS = ("expert_to_policy", "logs_to_policy", "improve_policy")
 """Their parameters are groups, one a stage."""
 FLOWS = [*CHAINS, *STAGES]
 

@@ -41,7 +41,18 @@ def test_each_option_of_rllibs_offline_data_is_on_its_page() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["tuning.md", "learning.md", "import.md", "prune.md", "record.md", "train-expert.md", "evaluate.md", "estimate.md"]
+    "page",
+    [
+        "tuning.md",
+        "learning.md",
+        "import.md",
+        "prune.md",
+        "record.md",
+        "train-expert.md",
+        "evaluate.md",
+        "estimate.md",
+        "decide.md",
+    ],
 )
 def test_dotted_names_are_parameters(page: str, there: set[str]) -> None:
     groups = {name.split(".")[0] for name in there if "." in name}

@@ -49,9 +49,9 @@ def imported_by(*arguments: str) -> set[str]:
 def test_help_names_every_verb_and_its_arguments() -> None:
     _, shown = run("--help")
     verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
-    assert verbs[:3] == ["expert-to-policy", "logs-to-policy", "train-expert"]
+    assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
     assert verbs[-3:] == ["inspect", "registry", "verify"]
-    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 5
+    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 6
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2
@@ -74,7 +74,7 @@ def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None
     if stage.verb == "import":  # one, where the command line has a list of one
         expected["source"] = "data"
     assert {name: value for name, value in taken.items() if name != "config" and name not in stage.groups} == expected
-    core = inspect.signature(load(f"{stage.module}:{stage.operation}")).parameters
+    core = inspect.signature(load(stage.core)).parameters
     assert {*taken} <= {*core}
     if stage.plan is not None:
         load(stage.plan)

@@ -27,7 +27,7 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     assert "| Horizon | until it terminates |" in card
     assert "| Required | nothing |" in card and "data:image/png;base64," in card
     place = tmp_path / "policy" / "_estimates"
-    assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".png"}
+    assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".html", ".png"}
 
     low = result.estimates["wdr"].low
     passed = estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": low}))

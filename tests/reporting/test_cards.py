@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import math
 import re
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from offline_core.reporting.card import Card, Ran
+from offline_core.reporting.card import Card, Headline, Ran, Section
 from offline_core.reporting.cards import (
     chain_card,
     episodes_card,
@@ -129,10 +130,39 @@ def test_no_parameter_leaves_its_block(hostile: str) -> None:
 def test_the_files_of_a_card_belong_together() -> None:
     card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0)], target=None)
     files = card.files("000003")
-    assert list(files) == ["000003.png", "000003.md"], "what refers to the other comes last"
+    assert list(files) == ["000003.png", "000003.html", "000003.md"], "what refers to the other comes last"
     assert files["000003.png"] == card.picture
     assert b"![Expert](000003.png)" in files["000003.md"] and b"base64" not in files["000003.md"]
-    assert list(Card("No picture", {}).files("card")) == ["card.md"]
+    assert list(Card("No picture", {}).files("card")) == ["card.html", "card.md"]
+
+
+def test_every_card_is_a_page_that_holds_all_it_shows() -> None:
+    card = expert_card(rows={"Steps": 1234567, "Name": "<b>&amp;"}, curve=[(0, 1.0)], target=None)
+    page = dataclasses.replace(card, ran=RAN, lineage=LINEAGE, ancestors=[(0, "policy"), (1, "data <i>")]).html()
+    for part in (
+        "<td>1,234,567</td>",
+        "<td>&lt;b&gt;&amp;amp;</td>",
+        "← data &lt;i&gt;",
+        "where: return &gt;= 3",
+        "python 3.11",
+    ):
+        assert part in page
+    assert card.picture is not None and base64.b64encode(card.picture).decode() in page
+    assert "<img" not in Card("No picture", {}).html() and "flowchart" not in page, "Mermaid needs a script"
+
+
+def test_sections_follow_the_picture_and_empty_ones_are_left_out() -> None:
+    sections = [
+        Section("Empty"),
+        Section("Told", ["# a", "1. b", "- c"]),
+        Section("Counted", columns=["n", "m"], rows=[[1, ""]]),
+    ]
+    card = Card("Title", {"a": 1}, headline=Headline("keep", "As it *is*.", "grey"), sections=sections)
+    text = card.markdown()
+    assert text.startswith("# Title\n\n⚪ **keep** As it \\*is\\*.\n\n| | |\n|---|---|\n| a | 1 |\n")
+    assert text.endswith("## Told\n\n- \\# a\n- 1\\. b\n- \\- c\n\n## Counted\n\n| n | m |\n|---|---|\n| 1 |  |\n")
+    page = card.html()
+    assert "Empty" not in page and "<li># a</li>" in page and '<th scope="col">m</th>' in page
 
 
 def test_a_training_shows_weights_only_if_it_has_some() -> None:

@@ -64,6 +64,47 @@ def test_lines_have_names_and_bands() -> None:
     drawn(figure)
 
 
+def test_a_forest_has_the_judged_interval_above_the_paler_one() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    rows = {"a": ((1.0, 0.5, 1.5), (0.8, 0.0, 1.6)), "$\\frac{": ((2.0, -math.inf, math.inf), None)}
+    figures.forest(axes, rows, x="difference", lines={"what runs today": 0.0, "margin": None})
+    judged, selected = (line for line in axes.lines if len(line.get_xdata()) == 3)
+    np.testing.assert_array_equal(judged.get_xdata(), [0.5, 1.0, 1.5])
+    assert judged.get_ydata()[0] > 1 > selected.get_ydata()[0] and sum(to_rgb(judged.get_color())) < sum(
+        to_rgb(selected.get_color())
+    )
+    assert [text.get_text() for text in axes.texts] == ["judged: no bound"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["$\\frac{", "a"], "the first on top"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["judged", "selecting side", "what runs today"]
+    drawn(figure)
+
+
+def test_shares_below_the_least_are_hatched_and_all_are_in_numbers() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.shares(axes, {"a": 0.93, "b": 0.4, "c": math.nan}, x="overlap", least=0.8)
+    assert [bool(patch.get_hatch()) for patch in axes.patches] == [True, True, False]
+    assert [text.get_text() for text in axes.texts] == ["0 %", "40 %", "93 %"]
+    drawn(figure)
+
+
+def test_lights_have_words_beside_their_colours() -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.lights(axes, {"bc, cost": ("holds", "+1"), "x" * 99: ("falls", "-1")})
+    assert [text.get_text() for text in axes.texts] == ["bc, cost: holds", "+1", f"...{'x' * 34}: falls", "-1"]
+    assert len({line.get_color() for line in axes.lines}) == 2
+    drawn(figure)
+
+
+@pytest.mark.parametrize("tenths", [[], [(0.1, 0.2, 5), (0.9, 0.8, 500)]])
+def test_a_calibration_shows_what_was_done_over_what_was_said(tenths: list[tuple[float, float, int]]) -> None:
+    figure, (axes,) = figures.new_figure(1)
+    figures.calibration(axes, tenths, x="said", y="done")
+    diagonal, *points = axes.lines
+    np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
+    assert [tuple(point.get_xydata()[0]) for point in points] == [each[:2] for each in tenths]
+    drawn(figure)
+
+
 @pytest.mark.parametrize("target", [None, math.nan, math.inf])
 def test_a_target_that_is_no_number_is_not_drawn(target: float | None) -> None:
     figure, (axes,) = figures.new_figure(1)

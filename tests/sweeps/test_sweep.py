@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import offline_core as offline
+from offline_core.arguments import checkpoints_of
 from offline_core.episodes import Episode
 from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SchemaError, SweepError
 from offline_core.learning.train import train_policy
@@ -106,6 +107,8 @@ def test_settings_are_ranked_and_their_statistics_are_of_their_runs(swept: tuple
         assert setting.curve[-1][1] == pytest.approx(setting.mean)
     best = max(result.settings[0].runs, key=lambda run: run.score)
     assert result.best == result.checkpoint == best.checkpoint
+    assert checkpoints_of([result, "other"]) == [result.best, *result.checkpoints[1:], "other"]
+    assert all(uri.startswith(f"{each.folder}/") for uri, each in zip(result.checkpoints, result.settings, strict=True))
     marwil = [score for setting in result.settings if setting.algorithm == "marwil" for score in setting.scores]
     assert result.expected_best["marwil"] == pytest.approx(expected_best(np.array(marwil)))
     assert [*map(len, result.expected_best.values())] in ([2, 4], [4, 2])

@@ -84,7 +84,11 @@ def test_a_reused_result_says_so_and_leaves_the_files_of_the_run_that_made_it(
     assert f"| Reused | yes, made {made:%Y-%m-%d %H:%M} UTC |" in published[1]["text"]
     assert "Reused" not in published[0]["text"]
     assert "Reused" not in (tmp_path / "pruned" / "_cards" / "000001.md").read_text()
-    assert [path.name for path in sorted((tmp_path / "pruned" / "_cards").iterdir())] == ["000001.md", "000001.png"]
+    assert [path.name for path in sorted((tmp_path / "pruned" / "_cards").iterdir())] == [
+        "000001.html",
+        "000001.md",
+        "000001.png",
+    ]
 
 
 @pytest.mark.parametrize(("explore", "said"), [(True, "sampled"), (False, "greedy")])
@@ -167,7 +171,7 @@ def test_readers_do_not_see_cards(published: Published, source: Dataset, tmp_pat
     check_dataset.fn(QualityConfig(), dataset=result.dataset.uri)
     folder = tmp_path / "copy"
     beside = {path.suffix for path in folder.rglob("*") if path.is_file() and not path.name.startswith("last-")}
-    assert beside == {".parquet", ".json", ".md", ".png", ".verified"}
+    assert beside == {".parquet", ".json", ".md", ".html", ".png", ".verified"}
     ids = [each.eps_id for each in episodes(open_dataset(str(folder)))]
     assert len(ids) == 8
     for manifest in (folder / "_versions").iterdir():

@@ -59,7 +59,7 @@ def test_a_stage_is_a_run_with_parameters_metrics_and_its_card(tracker: Any, tmp
     assert run.data.params == {"episodes": "3"}
     assert run.data.metrics["metrics.episode_return_mean"] == result.mean_return
     assert run.data.tags["checkpoint"] == policy and "torch" in run.data.tags
-    assert {each.path for each in tracker.list_artifacts(run.info.run_id)} == {"card.md", "card.png"}
+    assert {each.path for each in tracker.list_artifacts(run.info.run_id)} == {"card.html", "card.md", "card.png"}
 
 
 def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None:

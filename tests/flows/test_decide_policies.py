@@ -1,0 +1,70 @@
+"""The flow of decisions under a real Prefect server: the verb, what it prints, its card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import offline_core as offline
+from flows.decide_policies import decide_policies
+from flows.decision import print_decision
+from offline_core.errors import CheckpointError
+from offline_core.plans.refusal import refuse
+from tests.decisions.made_up import candidate, difference, made_up
+from tests.estimation.chains import BEHAVIOUR, TARGET, policy_of
+from tests.estimation.test_estimate import chain, saved
+from tests.flows.test_cli import run
+from tests.flows.test_data_flows import card_of
+
+QUICK = "estimate={gamma: 0.9, resamples: 100, fqe: {updates: 40, learning_rate: 0.02, network: {hidden_sizes: [8]}}}"
+GUARDRAIL = "guardrails=[{name: early, expression: 'case when t < 3 then rewards else 0 end', max_fall: 1}]"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.filterwarnings("default")
+def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: Path) -> None:
+    data = chain(tmp_path, 1_000)
+    better = saved(policy_of((TARGET + BEHAVIOUR) / 2), tmp_path / "better")
+    worse = saved(policy_of(1 - TARGET), tmp_path / "worse")
+    arguments = ("decide", data, worse, better, "-o", str(tmp_path / "decision"), "-s", QUICK, "-s", GUARDRAIL)
+    code, shown = run(*arguments)
+    told = shown[shown.index("promote: Promote better") :]
+    assert code == 0 and max(map(len, told.splitlines())) <= 100
+    assert told.index("Promote better") < told.index("│ better") < told.index("│ worse") < told.index("evidence on better")
+    assert "1 of 1 hold" in told and f"{tmp_path.name}/decision/card.html" in told.replace("\n", "")
+    card = card_of(decide_policies, "decision-card")
+    assert "🟢 **promote** Promote better" in card and "🟢 holds: early" in card and "base64" in card
+    assert {"card.md", "card.html", "card.png"} < {path.name for path in (tmp_path / "decision").iterdir()}
+    assert "<h2>Lineage</h2>" in (tmp_path / "decision" / "card.html").read_text()
+
+    code, again = run(*arguments)
+    assert code == 0 and "promote: Promote better" in again
+    assert "| Reused | yes" in card_of(decide_policies, "decision-card")
+
+
+@pytest.mark.parametrize("verdict", ["promote", "test", "collect", "keep", "refused"])
+def test_each_verdict_is_printed_in_at_most_a_hundred_columns(verdict, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    names = [f"[red]lr=0.000{number},hidden_sizes={'x' * 60}/seed-{number}/best" for number in range(30)]
+    many = [candidate(name, judged=difference(1e6, np.inf), reasons=["no. " * 60]) for name in names]
+    print_decision(made_up(verdict, candidates=many))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{verdict}: ") and max(map(len, lines)) <= 100
+    assert sum("[red]" in line for line in lines) >= 20 and any("… 10 more" in line for line in lines)
+
+
+def test_a_candidate_that_is_missing_is_named_before_a_server_starts(tmp_path: Path) -> None:
+    data, there = chain(tmp_path, 2), saved(policy_of(TARGET), tmp_path / "policy")
+    given = {"dataset": data, "candidates": [there, str(tmp_path / "gone")], "config": offline.DecisionConfig()}
+    with pytest.raises(CheckpointError, match=r"There is no policy at .*/gone"):
+        refuse(given)
+    with pytest.raises(CheckpointError, match="There is no policy at champion"):
+        refuse(given | {"candidates": [there], "config": offline.DecisionConfig(against="champion")})
+
+
+@pytest.mark.parametrize("given", ["a path", ["a path"]])
+def test_one_candidate_or_several_may_be_given(given, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(CheckpointError, match="There is no policy at a path"):
+        offline.decide(chain(tmp_path, 2), given, output=tmp_path / "decision")

@@ -1,0 +1,154 @@
+"""The card of a decision, of results that were never made: each verdict, each part, hostile names."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.result import Verdict
+from offline_core.reporting.card import Card
+from tasks.decision_card import decide_policies
+from tests.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
+
+HOSTILE = "a|b `c` $d$ <script>alert(1)</script> ![f](http://g) \"'> ]]> {{ 7*7 }}\n# out 🎲"
+
+TAGS = {
+    *[
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "h1",
+        "h2",
+        "p",
+        "span",
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "img",
+        "ul",
+        "li",
+    ]
+}
+
+
+class Page(HTMLParser):
+    """Tags, their attributes and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def card_of(verdict: Verdict, **values: object) -> Card:
+    return decide_policies(made_up(verdict, **values), DecisionConfig(), output="runs/decision").card
+
+
+def size_of(card: Card) -> tuple[int, int]:
+    assert card.picture is not None
+    with Image.open(io.BytesIO(card.picture)) as image:
+        return image.size
+
+
+@pytest.mark.parametrize(
+    ("verdict", "mark", "tone"),
+    [
+        ("promote", "🟢", "green"),
+        ("test", "🔵", "blue"),
+        ("collect", "🔷", "slate"),
+        ("keep", "⚪", "grey"),
+        ("refused", "🟠", "amber"),
+    ],
+)
+def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, tone: str) -> None:
+    card = card_of(verdict)
+    sentence = SENTENCES[verdict]
+    assert card.markdown().startswith(f"# Decision\n\n{mark} **{verdict}** {sentence}\n")
+    page = Page(card.html())
+    assert ("p", {"class": f"headline {tone}"}) in page.tags
+    assert page.text.index(verdict) < page.text.index(sentence) < page.text.index("Against")
+    assert size_of(card) == (900, 600)
+
+
+def test_each_part_is_on_the_card_of_both_kinds() -> None:
+    card = card_of("promote", **CALIBRATED)
+    for text in (card.markdown("card.png"), Page(card.html()).text):
+        shown = " ".join(text.replace("\\", "").split())
+        for part in (
+            "+1.2 (+0.65 to +1.75)",
+            "🟢 holds: comfort, 🟡 unsure: cost",
+            "🔴 falls: comfort",
+            "no finalist",
+            "and 80 % are needed (min_overlap)",
+            "in its first third",
+            "obs[1] < 0.2 and obs[3] ≥ 1.5: it does as the behaviour in 31 %",
+            "the log has 44 % of what it does",
+            "0000000a",
+            "off by 2.1 % on average",
+            "runs/log version 3",
+        ):
+            assert part in shown
+
+
+def test_what_a_decision_lacks_is_left_out() -> None:
+    bare = candidate("bc", judged=difference(-0.1), overlap=0.99)
+    card = card_of("keep", candidates=[bare], warnings=[])
+    assert re.findall(r"^## (.+)$", card.markdown("card.png"), flags=re.M) == ["Candidates"]
+    assert size_of(card) == (900, 300), "neither guardrails nor a fitted behaviour"
+    assert "Worth an A/B test" in card_of("test").markdown("card.png")
+    assert "Why this log cannot be judged" in card_of("refused").markdown("card.png")
+    assert "| Episodes needed | about 1,800 more |" in card_of("collect").markdown("card.png")
+
+
+def test_the_page_runs_nothing_and_asks_no_other_host() -> None:
+    page = Page(card_of("promote").html())
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "form", "a"}
+    [picture] = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert str(picture).startswith("data:image/png;base64,")
+    [policy] = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert "prefers-color-scheme: dark" in page.text
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "x" * 300, "größe 東京", "$\\frac{", "- # 1. x", "<b>"])
+def test_names_stay_names(name: str) -> None:
+    first = candidate(
+        name,
+        judged=difference(1.0, p_value=math.nan, tail=math.inf),
+        overlap=math.nan,
+        guardrails=[guardrail(name, -1.0, max_fall=0.0, passed=False)],
+        reasons=[name],
+        differs_where=[name],
+        unsupported_where=[name],
+        carried_by={name: 1.0},
+    )
+    card = card_of("promote", candidates=[first], sentence=name, warnings=[name], against=name)
+    page = Page(card.html())
+    assert {tag for tag, _ in page.tags} <= TAGS and " ".join(name.split()) in page.text
+    text = card.markdown("card.png")
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    widths = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in tables}
+    assert widths == {2, 5, 9}
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert len(headings) == 7 and "![f]" not in text and "<script" not in text.replace("\\<", "")
+    assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]
