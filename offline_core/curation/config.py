@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from offline_core.datasets.data_file import FilesConfig
@@ -75,6 +77,12 @@ class SplitConfig(Config):
         exclude_if=lambda by: by == "episodes",
         description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. Any other word is a "
         "column, such as the number of a building: episodes with the same value stay on one side.",
+    )
+    equal_episodes: Literal["together", "apart"] = Field(
+        "together",
+        exclude_if=lambda kind: kind == "together",
+        description="together: episodes with the same content go to one side, so that none that is learned from is held out. "
+        "apart: only those that also have the same id; so both sides are like the whole, as estimates need it.",
     )
     strata: int = Field(
         10, ge=1, le=100_000, description="Episodes are sorted by return and cut into this many parts; each gives its share."

@@ -102,7 +102,7 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
     Arguments:
         groups: (episodes,) a value of each; equal ones stay together, and strata do not count.
     """
-    unit = tied(index, groups)
+    unit = tied(index, groups, by_content=config.equal_episodes == "together")
     heads = np.unique(unit)
     if config.by == BY_TIME:
         held_out = np.zeros(len(index), bool)
@@ -142,9 +142,16 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
     return found.astype(str)
 
 
-def tied(index: pl.DataFrame, labels: np.ndarray | None = None) -> np.ndarray:
-    """(episodes,) for each episode the number of the first one that it must not be parted from."""
-    groups = [first_parts(index), np.unique(index[columns.CONTENT].to_list(), return_inverse=True)[1]]
+def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: bool = True) -> np.ndarray:
+    """(episodes,) for each episode the number of the first one that it must not be parted from.
+
+    Arguments:
+        labels: equal ones stay together.
+        by_content: and episodes with equal contents; otherwise only those with equal ids besides.
+    """
+    same = index.select(columns.CONTENT) if by_content else index.select(columns.EPS_ID, columns.CONTENT)
+    _, equal = np.unique([repr(row) for row in same.iter_rows()], return_inverse=True)
+    groups = [first_parts(index), equal]
     groups += [] if labels is None else [np.unique(labels, return_inverse=True)[1]]
     unit = np.arange(len(index))
     while True:

@@ -22,6 +22,7 @@ def compare(
     today: Trajectories | None,
     *,
     beyond: float,
+    risk: float,
     confidence: float,
     resamples: int,
     seed: int,
@@ -35,6 +36,7 @@ def compare(
     Arguments:
         today: None: what the log recorded.
         beyond: the p-value is of a difference that is no larger.
+        risk: of the one-sided bound.
         confidence: of the interval.
     """
     parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
@@ -44,9 +46,7 @@ def compare(
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
-        return Difference(
-            value=value, low=value, high=value, standard_error=0.0, p_value=p_value, effective_episodes=size, tail=tail
-        )
+        return certain(value, p_value, effective_episodes=size, tail=tail)
     ratios = np.concatenate(
         [
             (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
@@ -56,15 +56,30 @@ def compare(
     outside = (1 - confidence) / 2
     most, least = np.quantile(ratios, [1 - outside, outside])
     # Where few episodes carry a resample its ratios are too small: no bound is closer than the normal one.
-    normal = norm.ppf(1 - outside)
+    normal, normal_at_risk = norm.ppf(1 - outside), norm.ppf(1 - risk)
     p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
     return Difference(
         value=value,
         low=float(value - max(most, normal) * error),
         high=float(value + max(-least, normal) * error),
         standard_error=error,
+        at_least=float(value - max(np.quantile(ratios, 1 - risk), normal_at_risk) * error),
         p_value=float(max(p_value, norm.sf((value - beyond) / error))),
         effective_episodes=size,
+        tail=tail,
+    )
+
+
+def certain(value: float, p_value: float, *, effective_episodes: float, tail: float = -np.inf) -> Difference:
+    """A difference that no other episodes could change."""
+    return Difference(
+        value=value,
+        low=value,
+        high=value,
+        standard_error=0.0,
+        at_least=value,
+        p_value=p_value,
+        effective_episodes=effective_episodes,
         tail=tail,
     )
 
@@ -77,9 +92,12 @@ def combined(differences: Sequence[Difference], fitted: Sequence[float]) -> np.n
     """
     values = np.array([each.value for each in differences])
     variances = np.array([each.standard_error**2 for each in differences])
-    weights = np.minimum(1 / np.maximum(variances, 1e-12), 1e12)
+    weights = np.where(np.isfinite(values), 1 / np.maximum(variances, 1e-12), 0.0)
+    values, variances = np.where(weights > 0, values, 0.0), np.where(weights > 0, variances, 0.0)
+    if not weights.any():
+        return np.array(fitted)
     apart = np.sum(weights * ((np.array(fitted) - values) ** 2 - variances)) / np.sum(weights)
-    spread = max(float(apart), float(variances.min()), 1e-12)
+    spread = max(float(apart), float(variances[weights > 0].min()), 1e-12)
     return np.asarray((weights * values + np.array(fitted) / spread) / (weights + 1 / spread))
 
 

@@ -23,7 +23,11 @@ class Guardrail(Config):
         "case when temperature > 24 then -1 else 0 end.",
     )
     max_fall: float = Field(
-        0.0, ge=0, allow_inf_nan=False, title="May fall by", description="Discounted return that it may lose, at most."
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        title="May fall by",
+        description="Discounted return that it may lose, at most. 0: it has to be shown not to fall at all.",
     )
 
 
@@ -37,12 +41,13 @@ class DecisionConfig(Config):
     )
     by: str = Field(
         "episodes",
+        min_length=1,
         description="How the log is split into the side that selects and the side that judges. episodes: by lot. time: the "
         "later episodes judge, in the order of the dataset. Any other word is a column, such as a building's number: episodes "
         "with the same value stay on one side.",
     )
     judge_share: float = Field(
-        0.5, ge=0.1, le=0.9, title="Judging share", description="Share of the episodes that judge; the others select."
+        0.5, ge=0.1, le=0.9, title="Judging share", description="Share of the episodes (of the values, where split by a column) that judge; the others select."
     )
     finalists: int = Field(
         3, ge=1, le=100, description="Candidates that are judged, those that the selecting side ranks first."
@@ -81,6 +86,11 @@ class DecisionConfig(Config):
             raise ValueError("estimate.require_return is for offline estimate: set margin")
         if self.estimate.seed:
             raise ValueError("estimate.seed has no effect: set seed")
+        if self.risk / self.finalists < 1 / (1 + self.estimate.resamples):
+            raise ValueError(
+                f"a risk of {self.risk:g} over {self.finalists} finalists cannot be shown by {self.estimate.resamples:,} "
+                f"resamples: set estimate.resamples to {int(self.finalists / self.risk) + 1:,} or more"
+            )
         if len({each.name for each in self.guardrails}) < len(self.guardrails):
             raise ValueError("guardrails have a name twice")
         return self

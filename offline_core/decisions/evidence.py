@@ -12,8 +12,9 @@ from offline_core.curation.pieces import EPISODE, step_frame
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
 from offline_core.datasets.row_groups import row_groups
 from offline_core.decisions.comparison import compare
-from offline_core.decisions.config import DecisionConfig
+from offline_core.decisions.config import DecisionConfig, Guardrail
 from offline_core.decisions.result import Difference
+from offline_core.errors import ConfigError
 from offline_core.estimation.config import Method, OffPolicyConfig
 from offline_core.estimation.evidence import Evidence, gather
 from offline_core.estimation.trajectories import Trajectories
@@ -60,17 +61,21 @@ class Side:
             candidate,
             today,
             beyond=beyond,
+            risk=self.config.risk / self.config.finalists,
             confidence=estimate.confidence,
             resamples=estimate.resamples,
             seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
         )
 
-    def paid(self, expression: str) -> np.ndarray:
-        """(N,) what each step is paid by an expression.
+    def paid(self, guardrail: Guardrail) -> np.ndarray:
+        """(N,) what each step is paid by a guardrail.
 
         Raises:
             ConfigError: It cannot be computed from the columns of a step.
         """
-        condition = Condition.sql(expression)
-        frames = (step_frame(episodes, condition) for group in row_groups(self.dataset) if (episodes := group.episodes()))
-        return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
+        try:
+            condition = Condition.sql(guardrail.expression)
+            frames = (step_frame(episodes, condition) for group in row_groups(self.dataset) if (episodes := group.episodes()))
+            return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
+        except ConfigError as error:
+            raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error

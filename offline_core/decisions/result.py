@@ -30,9 +30,10 @@ class Difference(_Part):
     low: float = Field(description="Lower end of the interval of `confidence`, for this candidate alone.")
     high: float = Field(description="Upper end.")
     standard_error: float
+    at_least: float = Field(description="One-sided lower bound at this candidate's share of the risk.")
     p_value: float = Field(description="One-sided, of a difference no larger than the margin.")
     effective_episodes: float
-    tail: float = Field(description="Shape of the weights' tail (Pareto's k); above 0.7 a mean of them means nothing.")
+    tail: float = Field(description="Shape of the tail of the episodes' influences (Pareto's k); above 0.7 nothing is sure.")
 
     @property
     def chance(self) -> float:
@@ -46,7 +47,7 @@ class GuardrailFinding(_Part):
     name: str
     difference: Difference = Field(description="p_value: of a fall by more than max_fall.")
     max_fall: float
-    passed: bool = Field(description="Shown within the risk not to fall by more.")
+    passed: bool = Field(description="Shown not to fall by more, at the whole risk; several finalists share it.")
 
 
 class Candidate(_Part):
@@ -57,7 +58,7 @@ class Candidate(_Part):
     name: str = Field(description="Short, and different for each candidate of a decision.")
     selected: Difference | None = Field(description="On the side that selects; None: it could not be estimated there.")
     judged: Difference | None = Field(description="On the side that judges; None: it is no finalist.")
-    score: float = Field(description="What it is ranked by: the difference by both sides, and by its Q function.")
+    score: float = Field(description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function.")
     overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
     guardrails: list[GuardrailFinding] = []
     estimates: dict[str, float] = Field(
