@@ -7,7 +7,7 @@ from pydantic import Field
 from offline_core.decisions.result import DecisionResult
 
 WAIT_SECONDS = 24 * 3600
-"""A run that nobody answers fails then, and nothing is moved."""
+"""A run without an answer fails then, and nothing is moved."""
 POLL_SECONDS = 5
 
 

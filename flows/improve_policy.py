@@ -12,7 +12,7 @@ from offline_core.curation.prune import PruningResult
 from offline_core.curation.split import SplitResult
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
 from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.result import Candidate, DecisionResult
 from offline_core.estimation.estimators import weighing
 from offline_core.promotion.config import PromotionConfig
 from offline_core.promotion.result import PromotionResult
@@ -26,7 +26,7 @@ from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.decision_card import headline_of
+from tasks.decision_card import headline_of, told_difference
 from tasks.stages import (
     check_dataset,
     decide_policies,
@@ -137,8 +137,17 @@ def improve_policy(
     summarize_chain(
         "improve_policy",
         result,
-        rows={"Source": source, "Against": decided.against, "Registry": address, "Moved": moved is not None},
-        returns={"recorded": decided.recorded, **_values(decided)},
+        rows={
+            "Source": source,
+            "Against": decided.against,
+            "Registry": address,
+            "Moved": moved is not None,
+            **{name: f"{each.name}, {told_difference(each.judged)}" for name, each in _judged(decided).items() if each.judged},
+        },
+        returns={
+            "recorded": decided.recorded,
+            **{f"{name} (wdr)": each.estimates["wdr"] for name, each in _judged(decided).items() if "wdr" in each.estimates},
+        },
         checkpoint=decided.checkpoint if moved is None else moved.checkpoint,
         root=place.uri,
         parameters={
@@ -183,6 +192,7 @@ def _name(champion: Move | None) -> str:
     return "behaviour" if champion is None else champion.fingerprint
 
 
-def _values(decision: DecisionResult) -> dict[str, float]:
-    """Of the candidates that were judged, by the method that decides."""
-    return {f"{each.name} (wdr)": each.estimates["wdr"] for each in decision.candidates if "wdr" in each.estimates}
+def _judged(decision: DecisionResult) -> dict[str, Candidate]:
+    """Candidates that were judged, by a name for pictures."""
+    judged = (each for each in decision.candidates if each.judged is not None)
+    return {f"Candidate {rank}": each for rank, each in enumerate(judged, 1)}

@@ -11,6 +11,7 @@ from prefect import Flow, Task
 from prefect.utilities.callables import get_call_parameters
 
 from flows import embedded_server
+from offline_core.errors import ConfigError
 from tasks.table import STAGES
 
 P = ParamSpec("P")
@@ -26,8 +27,14 @@ class LocalFlow(Flow[P, R]):
         run: Any = functools.partial(super().__call__, *args, return_state=return_state, wait_for=wait_for, **kwargs)
         if not embedded_server.is_needed():
             return run()
+        parameters = get_call_parameters(self.fn, args, kwargs)
+        if parameters.get("approval"):
+            raise ConfigError(
+                "approval pauses the run until a person answers in the UI, and a server that a run brings with it has none. "
+                "Keep one up ('prefect server start'), and set PREFECT_API_URL to it."
+            )
         if not return_state:  # else what is wrong is a state
-            refuse(self.validate_parameters(get_call_parameters(self.fn, args, kwargs)))
+            refuse(self.validate_parameters(parameters))
         server = embedded_server.start()
         self._import_stages()  # while it starts
         with embedded_server.used(server):

@@ -45,7 +45,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
                 "Guardrails",
                 columns=["Candidate", "Guardrail", "Holds", "Difference", "May fall by"],
                 rows=[
-                    [each.name, finding.name, _light(finding), _interval(finding.difference), f"{finding.max_fall:g}"]
+                    [each.name, finding.name, _light(finding), told_difference(finding.difference), f"{finding.max_fall:g}"]
                     for each, finding in found
                 ],
             ),
@@ -72,7 +72,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
         lights={
             f"{each.name}, {finding.name}": (
                 word_of(finding),
-                f"{_interval(finding.difference)}, may fall by {finding.max_fall:g}",
+                f"{told_difference(finding.difference)}, may fall by {finding.max_fall:g}",
             )
             for each, finding in found[:MOST_LIGHTS]
         },
@@ -115,8 +115,8 @@ def _row(each: Candidate) -> list[str]:
     judged = each.judged
     return [
         each.name,
-        "no finalist" if judged is None else _interval(judged),
-        "–" if each.selected is None else _interval(each.selected),
+        "no finalist" if judged is None else told_difference(judged),
+        "–" if each.selected is None else told_difference(each.selected),
         f"{each.score:+.4g}",
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
@@ -131,7 +131,8 @@ def _light(finding: GuardrailFinding) -> str:
     return f"{MARKS[word]} {word}"
 
 
-def _interval(found: Difference) -> str:
+def told_difference(found: Difference) -> str:
+    """With its interval."""
     return f"{found.value:+.4g} ({found.low:+.4g} to {found.high:+.4g})"
 
 

@@ -1,6 +1,6 @@
 """Decisions on logs whose truth is known: false promotions, coverage, power, regret, and logs that must be refused.
 
-    python -m benchmarks.decisions FOLDER [--logs 72] [--updates 400]
+    python -m benchmarks.decisions FOLDER [--first-seed 0] [--logs 72] [--updates 400]
 
 Each log has eight candidates; see `benchmarks.decisions.logs`. What is in FOLDER is not made again, so a run can be cut.
 """
@@ -35,13 +35,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--logs", type=int, default=None, help="only the first so many of a fixed shuffle")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the logs: others are played by others")
     parser.add_argument("--updates", type=int, default=400, help="of each Q function")
     parser.add_argument("--settings", default="{}", help="parameters of the decision, as JSON")
     parser.add_argument("--name", default="decisions", help="folder of the decisions, below FOLDER")
     given = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    logs = [all_logs()[number] for number in np.random.default_rng(0).permutation(len(all_logs()))][: given.logs]
+    logs = all_logs(given.first_seed)
+    logs = [logs[number] for number in np.random.default_rng(0).permutation(len(logs))][: given.logs]
     found = []
     for log in logs:
         made = make(log, given.folder)

@@ -48,9 +48,9 @@ class Log:
         return self.behaviour in ("greedy", "apart")
 
 
-def all_logs() -> list[Log]:
+def all_logs(first_seed: int = 0) -> list[Log]:
     """Sixty logs that can be judged, if they are long enough, and twelve that must be refused."""
-    numbers = itertools.count()
+    numbers = itertools.count(first_seed)
     sound = [
         Log(world, episodes, behaviour, known, next(numbers))
         for episodes in EPISODES

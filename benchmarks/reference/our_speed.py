@@ -1,12 +1,13 @@
 """Our side of `benchmarks.reference_speed`.
 
-python -m benchmarks.reference.our_speed ALGORITHM SECONDS
+python -m benchmarks.reference.our_speed ALGORITHM SECONDS [bfloat16] [compile]
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -76,14 +77,17 @@ def rate(update: Callable[[], Any], seconds: float) -> dict[str, float]:
 
 def main() -> None:
     name, seconds = sys.argv[1], float(sys.argv[2])
-    bfloat16 = sys.argv[3:] == ["bfloat16"]
     torch.set_num_threads(1)
-    learner = learner_of(name, **({"compute": {"bfloat16": True}} if bfloat16 else {}))
+    begin = sum(os.times()[:4])
+    learner = learner_of(name, compute=dict.fromkeys(sys.argv[3:], True))
     learner.load(steps_of(name))
     epochs = (batches(learner.indices(), size=BATCH, seed=0, epoch=e, window=0) for e in itertools.count())
     drawn = (indices for epoch in epochs for indices in epoch if len(indices) == BATCH)
     fixed = next(drawn)
-    found = {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}
+    for _ in range(2):  # of TD3 each second update is another
+        learner.update(fixed)
+    found = {"start": {"cpu": sum(os.times()[:4]) - begin}}
+    found |= {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}
     print(json.dumps(found | {"fixed": rate(lambda: learner.update(fixed), seconds)}))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from offline_core.episodes import EpisodeBatch, columns, nested
@@ -88,18 +91,23 @@ def _features(batch: EpisodeBatch) -> tuple[list[str], np.ndarray]:
 
 
 def _leaves(
-    names: list[str], features: np.ndarray, values: np.ndarray, inside: np.ndarray, depth: int, path: str = ""
+    names: list[str],
+    features: np.ndarray,
+    values: np.ndarray,
+    inside: np.ndarray,
+    depth: int,
+    bounds: Mapping[tuple[str, str], float] = MappingProxyType({}),
 ) -> list[tuple[str, np.ndarray]]:
+    """(in words, (N,) bool) of each region; `bounds` are the narrowest so far, by feature and side."""
     split = _best_split(features, values, inside) if depth else None
     if split is None:
-        return [(path, inside)]
+        return [(" and ".join(f"{name} {side} {limit:.3g}" for (name, side), limit in bounds.items()), inside)]
     column, limit = split
     below = features[:, column] < limit
-    joined = f"{path} and " if path else ""
-    return [
-        *_leaves(names, features, values, inside & below, depth - 1, f"{joined}{names[column]} < {limit:.3g}"),
-        *_leaves(names, features, values, inside & ~below, depth - 1, f"{joined}{names[column]} ≥ {limit:.3g}"),
-    ]
+    found = []
+    for side, chosen in (("<", below), ("≥", ~below)):
+        found += _leaves(names, features, values, inside & chosen, depth - 1, {**bounds, (names[column], side): limit})
+    return found
 
 
 def _best_split(features: np.ndarray, values: np.ndarray, inside: np.ndarray) -> tuple[int, float] | None:

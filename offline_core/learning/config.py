@@ -237,7 +237,11 @@ class ComputeConfig(Config):
         description="On a GPU, compute in bfloat16 where Torch's autocast does. On a CPU, round what enters matrix products to "
         "it: with AMX they take a half to a fifth of the time.",
     )
-    compile: bool = Field(False, description="Let torch.compile fuse the network; worth its minute on large ones.")
+    compile: bool = Field(
+        False,
+        description="Let torch.compile make one graph of an update's loss and gradients, on a GPU as CUDA graphs; worth its "
+        "minute in long trainings. Recurrent networks and MultiDiscrete spaces have none.",
+    )
 
     @property
     def processes(self) -> int:

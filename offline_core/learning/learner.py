@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from offline_core.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.gradients import backward_pass, compiled, sum_gradients
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.shards import batches
@@ -29,8 +30,6 @@ REFRESH_SHARE = 0.1
 """Largest share of the training time for fresh value targets; they are renewed once a window in any case."""
 FORWARD_SHARE = 1 / 3
 """Share of an update that is its forward pass."""
-_EXTREMES: dict[str, tuple[Any, float]] = {"_min": (torch.amin, math.inf), "_max": (torch.amax, -math.inf)}
-"""Suffix of metrics that are not averaged: (reduction, its neutral value)."""
 
 
 class Batched(NamedTuple):
@@ -75,9 +74,7 @@ class Learner:
         self._max_gradient_norm = config.optimizer.max_gradient_norm
         self._autocast = config.compute.bfloat16 and self.device.type != "cpu"
         self._products = bfloat16_products if config.compute.bfloat16 and not self._autocast else contextlib.nullcontext
-        self._forward: Any = self.algorithm
-        if config.compute.compile:
-            self._forward = torch.compile(self._forward)
+        self._backward_pass = compiled(backward_pass, self.device) if config.compute.compile else backward_pass
         for tensor in self.algorithm.state_dict().values() if world > 1 else ():
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
@@ -195,23 +192,25 @@ class Learner:
         self._batch = batch
         mask = batch.get(MASK)
         importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
-        self.optimizer.zero_grad(set_to_none=True)
+        rows = len(next(iter(batch.values())))
+        weights = torch.full((rows,), 1 / total, device=self.device) if mask is None else mask.flatten() / total
+        if not self.algorithm.counts:
+            weights = torch.zeros_like(weights)
+        means_by = weights
+        if importance is not None and self.algorithm.counts:
+            share = importance[self.rank :: self.world]
+            weights, means_by = weights * share, share / importance.sum()
+        for parameter in self._parameters:
+            parameter.grad = None
+        nested_batch = self.nested(batch, flatten=mask is not None)
         with self._products():
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
-                output = self._forward(self.nested(batch, flatten=mask is not None))
-            weights = torch.full_like(output.loss, 1 / total) if mask is None else mask.flatten() / total
-            if not self.algorithm.counts:
-                weights = torch.zeros_like(weights)
-            means_by = weights
-            if importance is not None and self.algorithm.counts:
-                share = importance[self.rank :: self.world]
-                weights, means_by = weights * share, share / importance.sum()
-            loss = (output.loss * weights).sum()
-            loss.backward()
-        metrics = {name: value.detach() for name, value in {"loss": output.loss, **output.metrics}.items()}
+            output = self._backward_pass(self.algorithm, nested_batch, weights, means_by, self._autocast)
+        names, means = output.names, output.means
+        if self.world > 1:
+            means = sum_gradients(self._parameters, means)
         if self._refresh_interval:
-            metrics["targets_age_updates"] = torch.full_like(metrics["loss"], self._targets_age_updates)
-        names, means = self._reduced(metrics, means_by)
+            age = means.new_full((1,), self._targets_age_updates)
+            names, means = (*names, "targets_age_updates"), torch.cat([means, age])
         if self._max_gradient_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
             names, means = (*names, "gradient_norm"), torch.cat([means, norm[None]])
@@ -221,11 +220,12 @@ class Learner:
             group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
         if self.drawing is not None and self.drawing.prioritized and drawn is not None:
+            assert output.errors is not None
             self.drawing.learned(drawn, self._of_all(output.errors, len(drawn)))
         self.updates += 1
         self.algorithm.updates = self.updates
         self.steps += total
-        return self._accumulate(names, means)
+        return self._accumulate(names, means, output.extremes)
 
     def _seed_draws(self, of: int) -> None:
         """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
@@ -245,29 +245,15 @@ class Learner:
         """Return this learner's share of the last batch, flat."""
         return self._batch
 
-    def _reduced(self, metrics: dict[str, Tensor], weights: Tensor) -> tuple[tuple[str, ...], Tensor]:
-        """Sum the gradients of all learners, in place, and return the means of metrics with their names, in one exchange."""
-        names = tuple(name for name in metrics if name[-4:] not in _EXTREMES)
-        packed = torch.stack([metrics[name] for name in names]) @ weights
-        if self.world > 1:
-            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            sums = torch.cat([*(gradient.flatten() for gradient in gradients), packed])
-            torch.distributed.all_reduce(sums)
-            *found, packed = sums.split([*(gradient.numel() for gradient in gradients), len(packed)])
-            shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
-            torch._foreach_copy_(gradients, shaped)
-        for name in (name for name in metrics if name not in names):
-            extreme, none = _EXTREMES[name[-4:]]
-            found_so_far = self._extremes.get(name, packed.new_full((1,), none))
-            self._extremes[name] = extreme(torch.cat([found_so_far, metrics[name].where(weights > 0, none)]), 0, keepdim=True)
-        return names, packed
-
-    def _accumulate(self, names: tuple[str, ...], packed: Tensor) -> bool:
+    def _accumulate(self, names: tuple[str, ...], packed: Tensor, extremes: dict[str, Tensor]) -> bool:
+        for name, value in extremes.items():
+            further = torch.minimum if name.endswith("_min") else torch.maximum
+            self._extremes[name] = further(self._extremes.get(name, value), value)
         means = dict(zip(names, packed.unbind(), strict=True))
         self.algorithm.after_update(means)
         so_far, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
         self._sums[names] = packed + so_far, updates + 1
-        return self.device.type != "cpu" or bool(means["loss"].isfinite())  # a GPU would wait; `take_metrics` tells later
+        return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
 
     def take_metrics(self) -> dict[str, float]:
         """Return the metrics since the last call, as means over the updates that had them; none without updates."""

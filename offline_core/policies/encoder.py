@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -35,7 +36,7 @@ class Encoder(nn.Module):
         self, space: gym.Space[Any], *, normalize: bool, clip: float = 10.0, image_layout: ImageLayout = "auto"
     ) -> None:
         super().__init__()
-        self.space = space
+        self.space = _with_plain_numbers(space)
         self.normalize = normalize
         self.clip = clip
         leaves = list(leaf_spaces(space))
@@ -142,6 +143,19 @@ def _log_layout_guess(shape: tuple[int, ...]) -> None:
 
 def _has_bytes(space: gym.Space[Any], layout: ImageLayout) -> bool:
     return is_image(space, layout) and space.dtype == np.uint8
+
+
+def _with_plain_numbers(space: gym.Space[Any]) -> gym.Space[Any]:
+    """The same, in which a number of choices is no number of NumPy's: Torch's compiler would take it for a tensor."""
+    space = copy.copy(space)
+    match space:
+        case gym.spaces.Discrete():
+            space.n, space.start = cast(Any, int(space.n)), cast(Any, int(space.start))
+        case gym.spaces.Dict():
+            space.spaces = {key: _with_plain_numbers(child) for key, child in space.spaces.items()}
+        case gym.spaces.Tuple():
+            space.spaces = tuple(map(_with_plain_numbers, space.spaces))
+    return space
 
 
 def flattened(value: Any, space: gym.Space[Any], axes: int) -> Tensor:

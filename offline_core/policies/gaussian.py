@@ -95,7 +95,7 @@ class GaussianHead(BoxHead):
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
-        return self._actions(mean + log_std.exp() * torch.randn(mean.shape, generator=generator, device=mean.device))
+        return self._actions(mean + log_std.exp() * torch.randn_like(mean, generator=generator))
 
     def mode(self, inputs: Tensor) -> Tensor:
         return self._actions(inputs.chunk(2, dim=1)[0])

@@ -80,7 +80,7 @@ class SquashedGaussianHead(BoxHead):
 
     def _drawn(self, inputs: Tensor, generator: Generator | None) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
-        return mean + log_std.exp() * torch.randn(mean.shape, generator=generator, device=mean.device)
+        return mean + log_std.exp() * torch.randn_like(mean, generator=generator)
 
     def _squashed(self, drawn: Tensor) -> Tensor:
         """From the nearer bound: 1 - tanh |x| = 2 / (e^2|x| + 1) keeps its digits where tanh has none left."""

@@ -170,7 +170,7 @@ def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> 
     axes.axvline(least, color="tab:gray", linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
     _legend_above(axes)
     _names(axes, values)
-    axes.set(xlabel=x, xlim=(0, 1.15))
+    axes.set(xlabel=x, xlim=(0, 1.22), xticks=[0, 0.25, 0.5, 0.75, 1])
 
 
 def _legend_above(axes: Axes) -> None:

@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import StateType
 from flows import approval
 from flows.improve_policy import improve_policy
 from offline_core.decisions.config import DecisionConfig
+from offline_core.errors import ConfigError
 from offline_core.policies.manifest import find_policy
 from offline_core.registry.history import entry_of, read_history
 from offline_core.runtime.config import parse
@@ -24,11 +25,7 @@ from tests.estimation.chains import SPACES, played, recorded
 from tests.flows.test_flows import artifacts_of, latest_run
 from tests.learning.datasets import dataset_of
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.usefixtures("prefect_server"),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = pytest.mark.filterwarnings("default")
 
 FQE = {"updates": 60, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
 ESTIMATE = {"gamma": 0.9, "methods": ["wdr"], "resamples": 100, "fqe": FQE}
@@ -59,6 +56,8 @@ def improve(tmp_path: Path, source: str, **values: Any) -> Any:
     return improve_policy(source=source, **(given | values))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
 def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_path: Path) -> None:
     first = improve(tmp_path, log_of(tmp_path / "monday", 1))
     assert [stage.name for stage in first.stages] == [
@@ -80,6 +79,8 @@ def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_pa
     assert len([*(tmp_path / "root" / "decisions").iterdir()]) == 2, "the evidence of a promotion stays"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize("approve", [True, False])
 def test_a_person_approves_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: bool) -> None:
     monkeypatch.setattr(approval, "POLL_SECONDS", 0.2)
@@ -103,3 +104,10 @@ def test_a_person_approves_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     moves = read_history(entry_of(f"{tmp_path}/registry/chain")).moves
     assert [move.moved_by for move in moves] == (["Ada"] if approve else [])
     assert result.approved_by == ("Ada" if approve else None) and (result.promotion is not None) == approve
+
+
+def test_approval_needs_a_server_that_stays_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.embedded_server.is_needed", lambda: True)
+    with pytest.raises(ConfigError, match="set PREFECT_API_URL"):
+        improve(tmp_path, str(tmp_path / "log"), approval=True)
+    assert not (tmp_path / "root").exists()

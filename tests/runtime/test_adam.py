@@ -14,7 +14,6 @@ import sys, torch
 from offline_core.runtime.adam import Adam
 vector = torch.nn.Parameter(torch.ones(3))
 optimizer = Adam([vector], lr=0.1, fused=True)
-optimizer.zero_grad()
 vector.square().sum().backward()
 optimizer.step()
 optimizer.load_state_dict(optimizer.state_dict())
@@ -28,7 +27,7 @@ def trained(kind: type[torch.optim.Adam]) -> tuple[torch.Tensor, dict]:
     torch.nn.init.zeros_(layer.bias)
     optimizer = kind([{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias], "weight_decay": 0.2}], fused=True)
     for number in range(5):
-        optimizer.zero_grad()
+        layer.zero_grad()
         layer(torch.arange(4.0) + number).square().sum().backward()
         optimizer.step()
     return layer.weight.detach(), optimizer.state_dict()
