@@ -27,6 +27,7 @@ from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
 from .policies.policy import Policy as Policy
+from .policy_stages import decide as decide
 from .policy_stages import promote as promote
 from .policy_stages import read_registry as read_registry
 from .policy_stages import rollback as rollback
@@ -50,7 +51,6 @@ from .stages import Dataset as Dataset
 from .stages import check as check
 from .stages import compact as compact
 from .stages import convert as convert
-from .stages import decide as decide
 from .stages import estimate as estimate
 from .stages import evaluate as evaluate
 from .stages import export as export

@@ -1,6 +1,7 @@
 """The stages that say which policy runs, as users call them: see `stages`.
 
-made = offline.promote("runs/decision", registry="runs/registry/hvac")
+decision = offline.decide("runs/log", ["runs/a/best", "runs/b/best"], output="runs/decision")
+made = offline.promote(decision, registry="runs/registry/hvac")
 policy = offline.load_policy("runs/registry/hvac@champion")
 offline.rollback("runs/registry/hvac")
 """
@@ -8,14 +9,44 @@ offline.rollback("runs/registry/hvac")
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from offline_core.arguments import Given, Path, Trained, checkpoint_of, config_of
+from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, checkpoints_of, config_of, place_of
 
 if TYPE_CHECKING:
+    from offline_core.decisions.config import DecisionConfig
+    from offline_core.decisions.result import DecisionResult
     from offline_core.promotion.config import PromotionConfig, RollbackConfig
     from offline_core.promotion.result import PromotionResult
     from offline_core.registry.history import History
+
+
+def decide(
+    data: Data,
+    candidates: Trained | Sequence[Trained],
+    /,
+    *,
+    output: Path,
+    against: Trained | None = None,
+    config: Given[DecisionConfig] = None,
+    **parameters: Any,
+) -> DecisionResult:
+    """Say from a log which of several policies may replace what runs today: promote, test, collect, keep or refused.
+
+    Arguments:
+        candidates: policies; of a sweep the best one of each setting.
+        output: folder of the decision.
+        against: the policy that runs today; None: what the log recorded.
+        parameters: fields of `DecisionConfig`.
+    """
+    from offline_core.decisions.config import DecisionConfig
+    from offline_core.decisions.decide import decide
+
+    if against is not None:
+        parameters["against"] = checkpoint_of(against)
+    parsed, (uri, version) = config_of(DecisionConfig, config, parameters), place_of(data)
+    return decide(parsed, dataset=uri, candidates=checkpoints_of(candidates), version=version, output=os.fspath(output))
 
 
 def promote(source: Trained, /, *, registry: Path, config: Given[PromotionConfig] = None, **parameters: Any) -> PromotionResult:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, checkpoints_of, config_of, latest_of, place_of
+from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, config_of, latest_of, place_of
 from offline_core.datasets import dataset as datasets
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.errors import ConfigError
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from offline_core.conversion.exporting import ExportConfig, ExportResult
     from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
     from offline_core.datasets.verify import Verified
-    from offline_core.decisions.config import DecisionConfig
-    from offline_core.decisions.result import DecisionResult
     from offline_core.estimation.config import OffPolicyConfig
     from offline_core.estimation.result import OffPolicyResult
     from offline_core.evaluation.config import EvaluationConfig
@@ -296,33 +294,6 @@ def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] =
     result = estimate_policy(parsed, policy=checkpoint_of(policy), dataset=uri, version=version)
     enforce(result, parsed)
     return result
-
-
-def decide(
-    data: Data,
-    candidates: Trained | Sequence[Trained],
-    /,
-    *,
-    output: Path,
-    against: Trained | None = None,
-    config: Given[DecisionConfig] = None,
-    **parameters: Any,
-) -> DecisionResult:
-    """Say from a log which of several policies may replace what runs today: promote, test, collect, keep or refused.
-
-    Arguments:
-        candidates: policies; of a sweep the best one of each setting.
-        output: folder of the decision.
-        against: the policy that runs today; None: what the log recorded.
-        parameters: fields of `DecisionConfig`.
-    """
-    from offline_core.decisions.config import DecisionConfig
-    from offline_core.decisions.decide import decide
-
-    if against is not None:
-        parameters["against"] = checkpoint_of(against)
-    parsed, (uri, version) = config_of(DecisionConfig, config, parameters), place_of(data)
-    return decide(parsed, dataset=uri, candidates=checkpoints_of(candidates), version=version, output=os.fspath(output))
 
 
 def export(data: Data, /, *, output: Path, config: Given[ExportConfig] = None, **parameters: Any) -> ExportResult:
