@@ -21,6 +21,7 @@ from offline_core.decisions.behaviour import examine, model_of_behaviour
 from offline_core.decisions.comparison import combined
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.evidence import Side
+from offline_core.decisions.names import readable_names
 from offline_core.decisions.overlap import overlap_of, regions, supported
 from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding
 from offline_core.decisions.verdict import rule
@@ -174,7 +175,7 @@ def _contenders(policies: Sequence[str]) -> list[Contender]:
     uris, manifests = [uri for uri, _ in found], [manifest for _, manifest in found]
     if len({*uris}) < len(uris):
         raise ConfigError(f"A candidate is named twice among {', '.join(policies)}: leave one.")
-    names = names_of(uris)
+    names = readable_names(names_of(uris), manifests)
     return [Contender(*each, load_policy(each[0], each[2])) for each in zip(uris, names, manifests, strict=True)]
 
 
