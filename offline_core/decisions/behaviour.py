@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from offline_core.datasets.dataset import Dataset, DatasetRef
 from offline_core.episodes import columns, nested
-from offline_core.estimation.logged import step_batches
+from offline_core.estimation.logged import recorded_logs, step_batches
 from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
@@ -22,6 +22,7 @@ from offline_core.runtime.config import parse
 TENTHS = 10
 PATIENCE, MOST_UPDATES = 5, 20_000
 ENOUGH_STEPS = 200_000
+ENOUGH_EPISODES = 20
 
 
 def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, seed: int) -> str:
@@ -77,7 +78,7 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
             logs.append(head.log_prob(inputs, actions).double().numpy())
             taken.append(leaves_of(batch, columns.ACTIONS))
             if recorded:
-                apart = logs[-1] - batch[columns.ACTION_LOGP].reshape(-1)
+                apart = logs[-1] - recorded_logs(batch, dataset.location.uri)
                 excess.append(np.add.reduceat(apart, batch.offsets[:-1]) / batch.lengths)
             if isinstance(head, CategoricalHead) and listed:
                 said.append(inputs.softmax(dim=1).flatten())
@@ -86,7 +87,7 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
                 break
     calibration, error = calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy()) if said else ([], None)
     apart = np.concatenate(excess) if recorded else np.zeros(1)
-    deviation = float(apart.std() / len(apart) ** 0.5)
+    deviation = float(apart.std(ddof=1) / len(apart) ** 0.5) if len(apart) >= ENOUGH_EPISODES else np.inf
     actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
     above = float(apart.mean()) / max(deviation, 1e-12) if recorded else None
     return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))

@@ -47,7 +47,11 @@ class DecisionConfig(Config):
         "with the same value stay on one side.",
     )
     judge_share: float = Field(
-        0.5, ge=0.1, le=0.9, title="Judging share", description="Share of the episodes (of the values, where split by a column) that judge; the others select."
+        0.5,
+        ge=0.1,
+        le=0.9,
+        title="Judging share",
+        description="Share of the episodes (of the values, where split by a column) that judge; the others select.",
     )
     finalists: int = Field(
         3, ge=1, le=100, description="Candidates that are judged, those that the selecting side ranks first."

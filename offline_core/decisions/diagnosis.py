@@ -31,19 +31,24 @@ MOST_MISCALIBRATED = 0.1
 """Expected calibration error of a behaviour model, above which it is not believed."""
 
 
-def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
-    """Why a difference means nothing."""
+def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """The log has too little of what a policy does."""
     if overlap < config.min_overlap:
         yield (
             f"the behaviour would plausibly take {100 * overlap:.0f} % of its actions, and "
             f"{100 * config.min_overlap:.0f} % are needed (min_overlap): record with a behaviour that is more like it"
         )
     wanted = config.estimate.min_effective_episodes
-    if found.effective_episodes < wanted:
+    if effective_episodes < wanted:
         yield (
-            f"{found.effective_episodes:.1f} effective episodes are left, and {wanted:g} are needed "
+            f"{effective_episodes:.1f} effective episodes are left, and {wanted:g} are needed "
             "(estimate.min_effective_episodes): record more, or with a behaviour that is more like it"
         )
+
+
+def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """Why a difference means nothing."""
+    yield from about_support(found.effective_episodes, config, overlap)
     if found.tail > HEAVY_TAIL:
         yield f"a few episodes carry the estimate (Pareto's k is {found.tail:.2f}, above {HEAVY_TAIL}): record more episodes"
     if not np.isfinite([found.value, found.low, found.high]).all():
@@ -59,8 +64,9 @@ def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
         )
         return
     own = _contents(judging)
+    taught = {parent for parent, child in candidate.edges if candidate.nodes[child].kind == "checkpoint"}
     for node in episodes_in(candidate):
-        if node.kind != "dataset" or node.state != "found":
+        if node.kind != "dataset" or node.state != "found" or candidate.nodes.index(node) not in taught:
             continue
         try:
             learned = _contents(open_dataset(node.uri, node.version))
@@ -69,7 +75,6 @@ def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
         if shared := len(own & learned):
             told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
             yield f"{told}, which it has learned from: leave them out"
-        return
 
 
 def about_drift(dataset: Dataset) -> Iterator[str]:

@@ -39,7 +39,7 @@ def overlap_of(log_ratios: np.ndarray) -> float:
 
 
 def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:
-    """Whether the behaviour, as recorded or as a model has it, did the same in the same state.
+    """Whether the behaviour, as a model has it, did the same in the same state.
 
     Arguments:
         log_behaviour: (N,) of the actions taken.
@@ -64,9 +64,9 @@ def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -
         values: (N,) one a step, between 0 and 1.
         words: "… {share} …", for one region.
     """
-    names, features = _features(batch)
-    rows = np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS]
-    features, values = features[rows], values[rows].clip(0, 1)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS])
+    names, features = _features(batch, np.flatnonzero(batch.is_step)[rows])
+    values = values[rows].clip(0, 1)
     found = []
     for path, inside in _leaves(names, features, values, np.ones(len(values), bool), DEPTH):
         if (mean := float(values[inside].mean())) <= float(values.mean()) - NOTICED:
@@ -74,20 +74,20 @@ def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -
     return [told for _, told in sorted(found)]
 
 
-def _features(batch: EpisodeBatch) -> tuple[list[str], np.ndarray]:
-    """Names and (N, features) of the observations' numbers; of a large one, such as an image, the mean."""
+def _features(batch: EpisodeBatch, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Names and (rows, features) of the observations' numbers; of a large one, such as an image, the mean."""
     names: list[str] = []
     found: list[np.ndarray] = []
     for path, leaf in batch.columns.items():
         if path.partition(nested.PATH_SEPARATOR)[0] != columns.OBS or leaf.dtype.kind not in "iufb":
             continue
-        flat = leaf[batch.is_step].reshape(len(batch), -1).astype(np.float64)
+        flat = leaf[rows].reshape(len(rows), -1).astype(np.float64)
         if flat.shape[1] > 64:
             names, found = [*names, f"mean of {path}"], [*found, flat.mean(axis=1, keepdims=True)]
             continue
         names += [path] if leaf.ndim == 1 else [f"{path}[{number}]" for number in range(1, flat.shape[1] + 1)]
         found.append(flat)
-    return names, np.concatenate(found, axis=1) if found else np.zeros((len(batch), 0))
+    return names, np.concatenate(found, axis=1) if found else np.zeros((len(rows), 0))
 
 
 def _leaves(

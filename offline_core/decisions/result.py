@@ -58,7 +58,9 @@ class Candidate(_Part):
     name: str = Field(description="Short, and different for each candidate of a decision.")
     selected: Difference | None = Field(description="On the side that selects; None: it could not be estimated there.")
     judged: Difference | None = Field(description="On the side that judges; None: it is no finalist.")
-    score: float = Field(description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function.")
+    score: float = Field(
+        description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function."
+    )
     overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
     guardrails: list[GuardrailFinding] = []
     estimates: dict[str, float] = Field(

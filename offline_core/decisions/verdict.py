@@ -14,6 +14,8 @@ from offline_core.decisions.result import Candidate, Difference, Verdict
 
 PROMISING = 0.2
 """P-value below which an A/B test is worth it."""
+MOST_COUNTED = 1e6
+"""Times as many episodes as there are, above which a number says nothing."""
 MOST_TIMES = 20
 """How many times the log's episodes may be asked for."""
 
@@ -49,33 +51,29 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
     first = min(judged, key=lambda each: (not shown[each.checkpoint], -_rank(each)))
     found = _judged(first)
     if shown[first.checkpoint]:
-        least = found.value - norm.ppf(1 - config.risk) * found.standard_error
         sentence = (
             f"Promote {first.name}: its discounted return is {found.value:.4g} above that of {today} (at least "
-            f"{min(least, found.value):.4g}, at a risk of {100 * config.risk:g} %)."
+            f"{found.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
         )
         return Ruling("promote", sentence, first, ranked, [], None)
     by_value = sorted(judged, key=lambda each: -_rank(each))
     testing = [each for each in by_value if _judged(each).value > config.margin and p_of(each) <= PROMISING]
     if testing:
+        first = testing[0]
         names = ", ".join(each.name for each in testing)
-        sure = f"the log is {100 * (1 - p_of(testing[0])):.0f} % sure that {testing[0].name} is better than {today}, not "
-        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %."
-        return Ruling(
-            "test",
-            sentence,
-            first,
-            ranked,
-            [each.checkpoint for each in testing],
-            _needed(found, config, episodes, len(judged)),
-        )
-    needed = _needed(found, config, episodes, len(judged)) if found.value > config.margin else None
+        sure = f"the log is {100 * (1 - p_of(first)):.0f} % sure that {first.name} is better than {today}, not "
+        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %{_held_back(first, config)}."
+        needed = _needed(first, config, episodes, len(judged))
+        return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
+    needed = _needed(first, config, episodes, len(judged))
     if needed is not None and needed <= MOST_TIMES * episodes:
-        sentence = (
-            f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {episodes:,} do not show it."
-        )
+        missing = f"{episodes:,} do not show it{_held_back(first, config)}"
+        sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
         return Ruling("collect", sentence, first, ranked, [], needed)
-    sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
+    if found.p_value <= config.risk:
+        sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first, config)}."
+    else:
+        sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
     return Ruling("keep", sentence, first, ranked, [], None)
 
 
@@ -100,12 +98,20 @@ def _rank(candidate: Candidate) -> float:
 
 
 def _reason(ranked: Sequence[Candidate]) -> str:
-    return f"{ranked[0].name}: {'; '.join(ranked[0].reasons)}."
+    return f"{ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
 
 
-def _needed(found: Difference, config: DecisionConfig, episodes: int, tests: int) -> int | None:
-    """By the interval's root of n; None: its standard error is unknown."""
-    wanted = float(norm.ppf(1 - config.risk / tests)) * found.standard_error / max(found.value - config.margin, 1e-12)
-    if not math.isfinite(wanted):
+def _held_back(candidate: Candidate, config: DecisionConfig) -> str:
+    """Which guardrails are not shown to hold."""
+    open_ones = [each.name for each in candidate.guardrails if each.difference.p_value > config.risk]
+    return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
+
+
+def _needed(candidate: Candidate, config: DecisionConfig, episodes: int, tests: int) -> int | None:
+    """By the interval's root of n, of the difference and each guardrail; None: no number would do, or it is unknown."""
+    shown_at = float(norm.ppf(1 - config.risk / tests))
+    margins = [(_judged(candidate), config.margin), *((each.difference, -each.max_fall) for each in candidate.guardrails)]
+    if any(found.value <= beyond or not math.isfinite(found.standard_error) for found, beyond in margins):
         return None
-    return max(1, math.ceil(episodes * (wanted**2 - 1)))
+    times = max((shown_at * found.standard_error / (found.value - beyond)) ** 2 for found, beyond in margins)
+    return max(1, math.ceil(episodes * (times - 1))) if times < MOST_COUNTED else None

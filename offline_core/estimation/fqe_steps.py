@@ -20,7 +20,7 @@ class FQESteps:
 
     Arguments:
         logged: with observations, actions and distribution inputs, see `read_logged`.
-        policies: those of the inputs, whose frames are equal.
+        policies: those of the inputs.
         horizon: steps that count; None: all until the episode terminates.
     """
 

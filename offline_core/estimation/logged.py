@@ -136,7 +136,7 @@ def weigh(batch: EpisodeBatch, policies: Sequence[Policy], weighing: Weighing | 
     if weighing is not None:
         taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policies[0].action_space)
         if weighing.behaviour is None:
-            acted = _recorded_logs(batch, uri)
+            acted = recorded_logs(batch, uri)
         else:
             said = distribution_inputs(weighing.behaviour, observations)
             acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
@@ -152,8 +152,12 @@ def weigh(batch: EpisodeBatch, policies: Sequence[Policy], weighing: Weighing | 
     return replace(batch, columns=found)
 
 
-def _recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
-    """(R,) float64"""
+def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
+    """(R,) float64 of a batch.
+
+    Raises:
+        SchemaError: They are not one number a step.
+    """
     logs = batch[columns.ACTION_LOGP]
     if logs.size != len(logs):
         raise SchemaError(

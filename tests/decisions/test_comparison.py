@@ -14,7 +14,7 @@ from offline_core.estimation.estimators import METHODS
 from offline_core.estimation.influence import influence, pareto_k
 from tests.estimation.chains import BEHAVIOUR, TARGET, played, trajectories, true_q, true_value
 
-SETTINGS = {"beyond": 0.0, "confidence": 0.95, "resamples": 400, "seed": 0}
+SETTINGS = {"beyond": 0.0, "risk": 0.05, "confidence": 0.95, "resamples": 400, "seed": 0}
 
 
 def test_influences_are_the_derivatives_of_the_estimate() -> None:
@@ -74,7 +74,7 @@ def test_the_tail_of_a_pareto_distribution_is_found() -> None:
 
 def test_q_functions_count_where_they_were_right_and_the_weights_know_little() -> None:
     def difference(value: float, error: float) -> Difference:
-        known = {"effective_episodes": 50.0, "tail": 0.1, "p_value": 0.5}
+        known = {"effective_episodes": 50.0, "tail": 0.1, "p_value": 0.5, "at_least": value - 2 * error}
         return Difference(value=value, low=value - 2 * error, high=value + 2 * error, standard_error=error, **known)
 
     known = [difference(1.0, 0.1), difference(2.0, 0.1), difference(3.0, 0.1), difference(-5.0, 20.0)]

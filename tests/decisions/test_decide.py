@@ -10,12 +10,13 @@ import pytest
 
 from offline_core.datasets.manifest import Operation
 from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.decide import decide, names_of
+from offline_core.decisions.contenders import names_of
+from offline_core.decisions.decide import decide
 from offline_core.decisions.result import DecisionResult
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
-from tests.estimation.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, policy_of, recorded, true_value
+from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, TARGET, played, policy_of, recorded, true_value
 from tests.learning.datasets import dataset_of
 
 BETTER, WORSE = np.array([[0.7, 0.3], [0.4, 0.6], [0.65, 0.35]]), np.array([[0.3, 0.7], [0.85, 0.15], [0.25, 0.75]])
@@ -61,8 +62,39 @@ def test_the_same_question_is_answered_from_what_is_there(place: Path, tmp_path:
     assert decided(place, "known", "worse", "same", output=tmp_path, seed=1).reused is False
 
 
-def test_no_better_candidates_leave_what_runs_today(place: Path, tmp_path: Path) -> None:
-    found = decided(place, "known", "worse", "same", output=tmp_path)
+def test_another_question_is_another_decision(place: Path, tmp_path: Path) -> None:
+    """The same two policies: both as candidates, and one as what runs today."""
+    both = decided(place, "known", "worse", "target", output=tmp_path)
+    against = decided(place, "known", "worse", output=tmp_path, against=str(place / "target"))
+    assert (both.verdict, against.verdict, against.reused) == ("promote", "keep", False)
+
+
+def test_methods_that_are_shown_do_not_change_what_is_judged(place: Path, tmp_path: Path) -> None:
+    known = {"gamma": GAMMA, "resamples": 200, "fqe": FQE}
+    default = decided(place, "known", "target", output=tmp_path / "default")
+    shown = decided(place, "known", "target", output=tmp_path / "shown", estimate=known | {"methods": ["wis"]})
+    assert shown.candidates[0].judged == default.candidates[0].judged
+    assert set(shown.candidates[0].estimates) == {"fqe", "wdr", "wis"}
+
+
+def test_both_sides_are_like_the_log_where_episodes_are_equal(tmp_path: Path, place: Path) -> None:
+    """Most episodes of one step are equal, and those of a kind are on both sides."""
+    states = np.random.default_rng(1).integers(0, 3, size=(2_000, 1))
+    actions = (np.random.default_rng(2).random((2_000, 1)) >= BEHAVIOUR[states, 0]).astype(int)
+    log = recorded([*zip(states, actions, strict=True)])
+    dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}}
+    config = parse(DecisionConfig, values)
+    found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
+    truth = (np.array([TARGET - BEHAVIOUR]) * REWARDS).sum(axis=(0, 2)).mean()
+    judged, selected = found.candidates[0].judged, found.candidates[0].selected
+    assert judged is not None and selected is not None
+    assert judged.value == pytest.approx(truth, abs=0.12) and selected.value == pytest.approx(truth, abs=0.12)
+    assert (found.selecting.episodes, found.judging.episodes) == (1_000, 1_000)
+
+
+def test_a_worse_candidate_leaves_what_runs_today(place: Path, tmp_path: Path) -> None:
+    found = decided(place, "known", "worse", output=tmp_path)
     assert (found.verdict, found.promoted, found.worth_testing) == ("keep", None, [])
     assert "Keep what the log recorded" in found.sentence
 
@@ -106,6 +138,8 @@ def test_guardrails_are_judged_with_the_same_risk(place: Path, tmp_path: Path) -
     first, second = found.candidates[0].guardrails
     assert first.passed and second.passed
     assert found.verdict == "promote"
+    untouched = {"name": "never", "expression": "0 * rewards"}
+    assert decided(place, "known", "target", output=tmp_path / "never", guardrails=[untouched]).verdict == "promote"
     against = {"name": "first action", "expression": "case when actions = 0 then -1 else 0 end"}
     found = decided(place, "known", "target", output=tmp_path / "broken", guardrails=[against])
     assert not found.candidates[0].guardrails[0].passed
@@ -117,6 +151,10 @@ def test_wrong_guardrails_and_candidates_are_named(place: Path, tmp_path: Path) 
         decided(place, "known", "target", output=tmp_path, guardrails=[{"name": "cost", "expression": "-cost"}])
     with pytest.raises(ConfigError, match="is named twice"):
         decided(place, "known", "target", "target", output=tmp_path)
+    with pytest.raises(ConfigError, match="There is no candidate"):
+        decided(place, "known", output=tmp_path)
+    with pytest.raises(ConfigError, match="cannot be shown by 50 resamples"):
+        decided(place, "known", "target", output=tmp_path, estimate={"resamples": 50})
     with pytest.raises(ConfigError, match=r"set margin"):
         decided(place, "known", "target", output=tmp_path, estimate={"require_return": 1.0})
 

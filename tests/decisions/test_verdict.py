@@ -13,7 +13,7 @@ from offline_core.decisions.verdict import Ruling, rule
 
 def difference(value: float, error: float, p_value: float) -> Difference:
     low, high = value - 2 * error, value + 2 * error
-    known = {"effective_episodes": 80.0, "tail": 0.2}
+    known = {"effective_episodes": 80.0, "tail": 0.2, "at_least": value - 1.64 * error}
     return Difference(value=value, low=low, high=high, standard_error=error, p_value=p_value, **known)
 
 
@@ -31,7 +31,7 @@ def test_what_is_shown_to_be_better_is_promoted() -> None:
     found = ruled(candidate("a", difference(1, 0.5, 0.03)), candidate("b", difference(2, 0.5, 0.001)))
     assert (found.verdict, found.first.name) == ("promote", "b")
     assert found.sentence.startswith(
-        "Promote b: its discounted return is 2 above that of what the log recorded (at least 1.178"
+        "Promote b: its discounted return is 2 above that of what the log recorded (at least 1.18,"
     )
 
 
@@ -45,6 +45,8 @@ def test_what_is_promising_is_worth_a_test() -> None:
     found = ruled(candidate("a", difference(1, 0.8, 0.1)), candidate("b", difference(-1, 0.8, 0.9)))
     assert (found.verdict, found.worth_testing) == ("test", ["runs/a"])
     assert "90 % sure" in found.sentence
+    found = ruled(candidate("a", difference(-0.1, 0.01, 0.6)), candidate("b", difference(1, 0.8, 0.1)))
+    assert (found.first.name, found.worth_testing) == ("b", ["runs/b"]), "whatever is ranked first"
 
 
 def test_what_is_possible_needs_more_episodes() -> None:
@@ -64,9 +66,11 @@ def test_a_margin_has_to_be_cleared() -> None:
 
 def test_a_guardrail_that_is_not_shown_to_hold_stops_a_promotion() -> None:
     better = difference(2, 0.4, 0.001)
-    for p_value, verdict in ((0.001, "promote"), (0.15, "test"), (0.6, "collect")):
-        held = GuardrailFinding(name="comfort", difference=difference(-0.1, 0.4, p_value), max_fall=0.5, passed=p_value < 0.05)
-        assert ruled(candidate("a", better, guardrails=[held])).verdict == verdict
+    for value, p_value, verdict in ((0.5, 0.001, "promote"), (-0.1, 0.15, "test"), (-0.3, 0.3, "collect"), (-0.9, 0.9, "keep")):
+        held = GuardrailFinding(name="comfort", difference=difference(value, 0.4, p_value), max_fall=0.5, passed=p_value < 0.05)
+        found = ruled(candidate("a", better, guardrails=[held]))
+        assert found.verdict == verdict
+        assert ("comfort may fall by more than allowed" in found.sentence) == (verdict != "promote")
 
 
 def test_what_cannot_be_judged_is_refused_with_its_reason() -> None:
