@@ -66,7 +66,7 @@ def improve_policy(
     importing: ImportConfig = ImportConfig(),
     conversion: ConversionConfig = ConversionConfig(),
     quality: QualityConfig = QualityConfig(),
-    split: SplitConfig = SplitConfig(held_out_fraction=0.5),
+    split: SplitConfig = SplitConfig(held_out_fraction=0.5, equal_episodes="apart"),
     pruning: PruningConfig = PruningConfig(),
     sweep: SweepConfig = SweepConfig(grid={"algorithm": ["bc", "marwil", "iql"]}, seeds=1),
     decision: DecisionConfig = DecisionConfig(),
@@ -178,7 +178,7 @@ def _scored(
     sides = stages.run(
         "hold out to compare",
         split_dataset,
-        SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed),
+        SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed, equal_episodes="apart"),
         **reading(learned_from),
         output=place.child(f"scoring/{learned_from.fingerprint}").uri,  # a sweep reads the latest version
     )

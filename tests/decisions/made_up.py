@@ -23,6 +23,7 @@ def difference(value: float, width: float = 0.5, **values: Any) -> Difference:
         "low": value - width,
         "high": value + width,
         "standard_error": width / 2,
+        "at_least": value - width,
         "p_value": 0.02,
         "effective_episodes": 120.5,
         "tail": 0.3,
