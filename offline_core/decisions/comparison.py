@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import t as student
 
 from offline_core.decisions.result import Difference
 from offline_core.estimation.bootstrap import resampled_counts
@@ -55,16 +55,16 @@ def compare(
     )
     outside = (1 - confidence) / 2
     most, least = np.quantile(ratios, [1 - outside, outside])
-    # Where few episodes carry a resample its ratios are too small: no bound is closer than the normal one.
-    normal, normal_at_risk = norm.ppf(1 - outside), norm.ppf(1 - risk)
+    # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count.
+    few = student(max(1.0, size - 1))
     p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
     return Difference(
         value=value,
-        low=float(value - max(most, normal) * error),
-        high=float(value + max(-least, normal) * error),
+        low=float(value - max(most, few.ppf(1 - outside)) * error),
+        high=float(value + max(-least, few.ppf(1 - outside)) * error),
         standard_error=error,
-        at_least=float(value - max(np.quantile(ratios, 1 - risk), normal_at_risk) * error),
-        p_value=float(max(p_value, norm.sf((value - beyond) / error))),
+        at_least=float(value - max(np.quantile(ratios, 1 - risk), few.ppf(1 - risk)) * error),
+        p_value=float(max(p_value, few.sf((value - beyond) / error))),
         effective_episodes=size,
         tail=tail,
     )
