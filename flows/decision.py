@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offline_core.decisions.result import Candidate, DecisionResult
+from offline_core.decisions.words import in_words
 
 WIDTH = 100
 MOST_ROWS = 20
@@ -53,7 +54,8 @@ def _cells(each: Candidate) -> tuple[str, ...]:
 
 
 def _explanations(result: DecisionResult) -> Iterator[str]:
-    first = result.candidates[0]
+    first = result.first
+    yield from in_words(result)
     yield from result.warnings
     yield from (f"{first.name} acts otherwise than what acted where {where}" for where in first.differs_where)
     yield from (f"The log has little of what {first.name} does where {where}" for where in first.unsupported_where)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding, Verdict
+from offline_core.decisions.words import in_words
 from offline_core.reporting.card import Headline, Section, Tone
 from offline_core.reporting.cards import decision_card
 from offline_core.storage.location import Location
@@ -33,13 +34,14 @@ COLUMNS = [
 
 def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: str, **_: object) -> Page:
     """The verdict, the candidates beside what runs today, and what the first of them is like."""
-    first, drawn = result.candidates[0], result.candidates[:MOST_DRAWN]
+    first, drawn = result.first, result.candidates[:MOST_DRAWN]
     judged = [each for each in result.candidates if each.judged is not None]
     found = [(each, finding) for each in judged for finding in each.guardrails]
     card = decision_card(
         headline=headline_of(result),
         rows=_rows(result, config, len(judged)),
         sections=[
+            Section("In plain words", in_words(result)),
             Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in result.candidates[:MOST_ROWS]]),
             Section(
                 "Guardrails",
@@ -60,7 +62,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
                 rows=[[name, f"{100 * share:.1f} %"] for name, share in first.carried_by.items()],
             ),
             Section(
-                f"Value of {first.name} by each method",
+                f"Value of {first.name} by each method (wdr decides)",
                 columns=["Method", "Discounted return"],
                 rows=[[name, value] for name, value in first.estimates.items()],
             ),
@@ -121,7 +123,7 @@ def _row(each: Candidate) -> list[str]:
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
         "–" if judged is None else f"{100 * each.overlap:.0f} %",
-        ", ".join(f"{_light(finding)}: {finding.name}" for finding in each.guardrails) or "–",
+        ", ".join(f"{_light(finding)}: {finding.name}" for finding in each.guardrails) or "none set",
         "; ".join(each.reasons) or "–",
     ]
 

@@ -61,15 +61,15 @@ def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -
     """Where in the space of observations the mean of values is lower than elsewhere, in words; a tree of two levels.
 
     Arguments:
-        values: (N,) one a step, between 0 and 1.
+        values: (N,) one a step, whose mean is a share.
         words: "… {share} …", for one region.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS])
     names, features = _features(batch, np.flatnonzero(batch.is_step)[rows])
-    values = values[rows].clip(0, 1)
+    values = values[rows]
     found = []
     for path, inside in _leaves(names, features, values, np.ones(len(values), bool), DEPTH):
-        if (mean := float(values[inside].mean())) <= float(values.mean()) - NOTICED:
+        if (mean := float(values[inside].mean())) <= min(1.0, float(values.mean())) - NOTICED:
             found.append((mean, f"{path}: {words.format(share=f'{100 * mean:.0f} %')} ({100 * inside.mean():.0f} % of steps)"))
     return [told for _, told in sorted(found)]
 

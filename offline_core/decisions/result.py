@@ -107,6 +107,11 @@ class DecisionResult(PolicyResult):
     seconds: float
 
     @property
+    def first(self) -> Candidate:
+        """The candidate that the sentence is about."""
+        return next((each for each in self.candidates if each.checkpoint == self.checkpoint), self.candidates[0])
+
+    @property
     def promoted(self) -> str | None:
         """URI of the policy that may replace what runs today; None: none may."""
         return self.checkpoint if self.verdict == "promote" else None

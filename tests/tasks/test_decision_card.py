@@ -113,7 +113,7 @@ def test_each_part_is_on_the_card_of_both_kinds() -> None:
 def test_what_a_decision_lacks_is_left_out() -> None:
     bare = candidate("bc", judged=difference(-0.1), overlap=0.99)
     card = card_of("keep", candidates=[bare], warnings=[])
-    assert re.findall(r"^## (.+)$", card.markdown("card.png"), flags=re.M) == ["Candidates"]
+    assert re.findall(r"^## (.+)$", card.markdown("card.png"), flags=re.M) == ["In plain words", "Candidates"]
     assert size_of(card) == (900, 300), "neither guardrails nor a fitted behaviour"
     assert "Worth an A/B test" in card_of("test").markdown("card.png")
     assert "Why this log cannot be judged" in card_of("refused").markdown("card.png")
@@ -150,5 +150,5 @@ def test_names_stay_names(name: str) -> None:
     widths = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in tables}
     assert widths == {2, 5, 9}
     headings = [line for line in text.splitlines() if line.startswith("#")]
-    assert len(headings) == 7 and "![f]" not in text and "<script" not in text.replace("\\<", "")
+    assert len(headings) == 8 and "![f]" not in text and "<script" not in text.replace("\\<", "")
     assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]
