@@ -52,7 +52,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     """
     source = open_committed(dataset, version)
     places = [Location.of(output).child(side).uri for side in SIDES]
-    operations = [Operation.of("split_dataset", config, side=side) for side in SIDES]
+    operations = [Operation.of("split_dataset", config, version=2, side=side) for side in SIDES]
     parents = [source.parent_entry]
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:
@@ -109,8 +109,9 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
         held_out[heads[len(heads) - int(len(heads) * config.held_out_fraction + 0.5) :]] = True
         return np.asarray(held_out[unit])
     content, returns = index[columns.CONTENT].to_numpy()[heads], index[columns.RETURN].to_numpy()[heads]
-    lots = np.array([hashlib.blake2b(f"{config.seed}/{text}".encode(), digest_size=8).digest() for text in content], "S8")
-    by_return = np.lexsort((lots, returns))
+    # Equal returns are ordered by other lots than those that choose: else the strata's edges would decide which are chosen.
+    ties, lots = (_lots(content, f"{config.seed}{suffix}") for suffix in ("/ties", ""))
+    by_return = np.lexsort((ties, returns))
     strata = config.strata if groups is None else 1
     quota = np.floor(np.linspace(0, 1, 1 + strata) * len(heads) + 0.5).astype(int)
     until = np.floor(quota * config.held_out_fraction + 0.5).astype(int)  # held out up to each stratum's end
@@ -119,6 +120,11 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
         stratum = by_return[start:stop]
         held_out[heads[stratum[np.argsort(lots[stratum])[:count]]]] = True
     return np.asarray(held_out[unit])
+
+
+def _lots(content: np.ndarray, seed: str) -> np.ndarray:
+    """(episodes,) bytes whose order is by chance, and the same for the same contents and seed."""
+    return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in content], "S8")
 
 
 def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:

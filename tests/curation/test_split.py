@@ -19,7 +19,7 @@ from offline_core.datasets.manifest import Format
 from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
-from offline_core.errors import EmptyDatasetError
+from offline_core.errors import ConfigError, EmptyDatasetError
 from tests.datasets.factories import FORMATS, episode, write_dataset
 
 
@@ -141,3 +141,38 @@ def test_a_side_without_episodes(tmp_path: Path) -> None:
         with pytest.raises(EmptyDatasetError, match=f"A share of {fraction} .*without an episode: 3 of its 3 .*Choose another"):
             split(tmp_path, held_out_fraction=fraction)
     assert not (tmp_path / "out").exists()
+
+
+def test_episodes_with_another_return_than_most_are_on_both_sides(tmp_path: Path) -> None:
+    """Of 1,000 episodes 50 return less, all in the first stratum; the edges of strata do not decide where they go."""
+    some = [episode(i, 1, rewards=np.array([0.0 if i % 20 == 0 else 1.0])) for i in range(1_000)]
+    write_dataset(tmp_path / "in", some)
+    _, held_out = sides(split(tmp_path, held_out_fraction=0.5))
+    assert 15 <= sum(e.get_rewards()[0] == 0 for e in held_out) <= 35
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_by_time_the_last_episodes_are_held_out(tmp_path: Path, format: Format) -> None:
+    some = [episode(i, 1 + i % 3) for i in range(20)]
+    write_dataset(tmp_path / "in", some, format)
+    train, held_out = sides(split(tmp_path, held_out_fraction=0.3, by="time"))
+    assert (train, held_out) == (some[:14], some[14:])
+
+
+def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path) -> None:
+    some = [replace(episode(i, 2), extras={"building": np.full(2, i % 10)}) for i in range(100)]
+    write_dataset(tmp_path / "in", some)
+    train, held_out = sides(split(tmp_path, held_out_fraction=0.3, by="building"))
+    buildings = [{int(each.extras["building"][0]) for each in side} for side in (train, held_out)]
+    assert (len(buildings[0]), len(buildings[1])) == (7, 3) and not buildings[0] & buildings[1]
+    with pytest.raises(ConfigError, match="cannot be split by 'house', which is not in episode"):
+        split(tmp_path, "other", by="house")
+
+
+def test_equal_episodes_may_be_on_both_sides_where_they_have_other_ids(tmp_path: Path) -> None:
+    same = [replace(episode(i % 3, 1), eps_id=str(i)) for i in range(90)]
+    write_dataset(tmp_path / "in", same)
+    kinds = [{content_of(e) for e in side} for side in sides(split(tmp_path, held_out_fraction=0.5, equal_episodes="apart"))]
+    assert kinds[0] == kinds[1]
+    together = [{content_of(e) for e in side} for side in sides(split(tmp_path, "together", held_out_fraction=0.5))]
+    assert not together[0] & together[1]
