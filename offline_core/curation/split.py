@@ -108,9 +108,11 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
         held_out = np.zeros(len(index), bool)
         held_out[heads[len(heads) - int(len(heads) * config.held_out_fraction + 0.5) :]] = True
         return np.asarray(held_out[unit])
-    content, returns = index[columns.CONTENT].to_numpy()[heads], index[columns.RETURN].to_numpy()[heads]
+    names = [columns.CONTENT] if config.equal_episodes == "together" else [columns.CONTENT, columns.EPS_ID]
+    drawn_by = index.select(pl.concat_str(names, separator="/")).to_series().to_numpy()[heads]
+    returns = index[columns.RETURN].to_numpy()[heads]
     # Equal returns are ordered by other lots than those that choose: else the strata's edges would decide which are chosen.
-    ties, lots = (_lots(content, f"{config.seed}{suffix}") for suffix in ("/ties", ""))
+    ties, lots = (_lots(drawn_by, f"{config.seed}{suffix}") for suffix in ("/ties", ""))
     by_return = np.lexsort((ties, returns))
     strata = config.strata if groups is None else 1
     quota = np.floor(np.linspace(0, 1, 1 + strata) * len(heads) + 0.5).astype(int)
@@ -122,9 +124,9 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
     return np.asarray(held_out[unit])
 
 
-def _lots(content: np.ndarray, seed: str) -> np.ndarray:
-    """(episodes,) bytes whose order is by chance, and the same for the same contents and seed."""
-    return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in content], "S8")
+def _lots(drawn_by: np.ndarray, seed: str) -> np.ndarray:
+    """(episodes,) bytes whose order is by chance, and the same for the same texts and seed."""
+    return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in drawn_by], "S8")
 
 
 def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from offline_core.estimation.trajectories import Trajectories
 
 TAIL_SHARE = 0.2
 LEAST_TAIL = 5
+EQUAL = 1e-9
 
 
 def influence(episodes: Trajectories) -> np.ndarray:
@@ -40,10 +41,13 @@ def pareto_k(values: np.ndarray) -> float:
     """
     sizes = np.sort(np.abs(values))
     count = int(min(TAIL_SHARE * len(sizes), 3 * len(sizes) ** 0.5))
-    if count < LEAST_TAIL or not sizes[-1] > sizes[-count - 1]:
+    if count < LEAST_TAIL:
         return -np.inf
     excess = sizes[-count:] - sizes[-count - 1]
-    quarter = excess[int(count / 4 + 0.5) - 1] or excess[excess > 0][0]
+    excess = excess[excess > EQUAL * sizes[-1]]  # of a process with few states many are equal
+    if (count := len(excess)) < LEAST_TAIL:
+        return -np.inf
+    quarter = excess[int(count / 4 + 0.5) - 1]
     grid = 30 + int(count**0.5)
     steps = 1 - (grid / (np.arange(1, grid + 1) - 0.5)) ** 0.5
     thetas = 1 / excess[-1] + steps / (3 * quarter)

@@ -46,6 +46,7 @@ def printed(
     monkeypatch.setattr(
         sys, "argv", ["fine_tuning", str(Path("folder")), "--data", "medium", "--seeds", str(len(from_nothing))]
     )
+    monkeypatch.setattr(fine_tuning.logging, "disable", lambda _: None)  # for the whole process
     fine_tuning.main()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

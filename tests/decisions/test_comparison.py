@@ -82,3 +82,11 @@ def test_q_functions_count_where_they_were_right_and_the_weights_know_little() -
     assert right[3] == pytest.approx(4.0, abs=0.1)
     wrong = combined(known, [6.0, -4.0, 9.0, 4.0])
     np.testing.assert_allclose(wrong[:3], [1, 2, 3], atol=0.1)
+
+
+def test_equal_values_are_no_tail() -> None:
+    rng = np.random.default_rng(1)
+    few_kinds = rng.choice([0.1, 0.5, 1.0, 1.2, 1.3, 1.6, 2.0, 2.1], size=500)
+    assert pareto_k(few_kinds) < 0.7
+    episodes = trajectories(played(500, seed=5), q=true_q(TARGET))
+    assert pareto_k(influence(episodes)) < 1.0

@@ -16,21 +16,24 @@ from offline_core.decisions.result import DecisionResult
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
-from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, TARGET, played, policy_of, recorded, true_value
+from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, played, policy_of, recorded, true_value
 from tests.learning.datasets import dataset_of
 
-BETTER, WORSE = np.array([[0.7, 0.3], [0.4, 0.6], [0.65, 0.35]]), np.array([[0.3, 0.7], [0.85, 0.15], [0.25, 0.75]])
+TARGET = np.array([[0.65, 0.35], [0.55, 0.45], [0.5, 0.5]])
+BETTER = np.array([[0.56, 0.44], [0.64, 0.36], [0.44, 0.56]])
+WORSE = np.array([[0.4, 0.6], [0.8, 0.2], [0.3, 0.7]])
+EPISODES = 1_500
 FQE: dict[str, Any] = {"updates": 200, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs of 600 episodes with and without probabilities, and policies."""
+    """Logs with and without probabilities, and policies."""
     folder = tmp_path_factory.mktemp("decisions")
     for name, chances in (("target", TARGET), ("better", BETTER), ("worse", WORSE), ("same", BEHAVIOUR)):
         save_policy(policy_of(chances), str(folder / name), operation=Operation(name="test"))
     for name, logp in (("known", True), ("unknown", False)):
-        dataset_of(folder / name, recorded(played(600, seed=8), logp=logp), spaces=SPACES, environment=None)
+        dataset_of(folder / name, recorded(played(EPISODES, seed=8), logp=logp), spaces=SPACES, environment=None)
     return folder
 
 
@@ -52,7 +55,7 @@ def test_the_best_of_several_is_promoted_and_the_rest_is_ranked(place: Path, tmp
     assert target.overlap > 0.95
     assert len(target.carried_by) == 10
     assert (found.behaviour, found.calibration_error) == (None, None)
-    assert found.selecting.episodes + found.judging.episodes == 600
+    assert found.selecting.episodes + found.judging.episodes == EPISODES
 
 
 def test_the_same_question_is_answered_from_what_is_there(place: Path, tmp_path: Path) -> None:

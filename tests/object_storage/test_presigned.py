@@ -44,8 +44,13 @@ def artifact(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 def test_links_lead_to_the_card_its_picture_and_the_manifest(artifact: str, bucket: str) -> None:
     links = links_in(artifact)
     root = f"{bucket}/a_b/pruned"
-    assert list(links) == [f"{root}/_cards/000001.png", f"{root}/_cards/000001.md", f"{root}/_versions/000001.json"]
-    for (uri, link), kind in zip(links.items(), ("image/png", "text/markdown", "application/json"), strict=True):
+    assert list(links) == [
+        f"{root}/_cards/000001.png",
+        f"{root}/_cards/000001.html",
+        f"{root}/_cards/000001.md",
+        f"{root}/_versions/000001.json",
+    ]
+    for (uri, link), kind in zip(links.items(), ("image/png", "text/html", "text/markdown", "application/json"), strict=True):
         answer = httpx.get(link)  # by somebody without credentials
         assert answer.status_code == 200 and answer.content == Location.of(uri).read()
         assert answer.headers["content-type"].partition(";")[0] == kind, "a browser shows it"

@@ -63,7 +63,7 @@ def draw(monkeypatch: pytest.MonkeyPatch, *normals: Tensor, uniform: Tensor | No
         return drawn
 
     monkeypatch.setattr(torch, "randn", randn)
-    monkeypatch.setattr(torch, "randn_like", lambda like: randn(like.shape))
+    monkeypatch.setattr(torch, "randn_like", lambda like, **_: randn(like.shape))
     monkeypatch.setattr(torch, "rand", lambda *shape, **_: uniform)
 
 
