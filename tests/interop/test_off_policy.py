@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+from offline_core.datasets.manifest import Operation
+from offline_core.estimation.config import OffPolicyConfig
+from offline_core.estimation.estimate import estimate_policy
 from offline_core.estimation.estimators import per_decision, weighted_per_decision
 from offline_core.estimation.trajectories import Trajectories
-from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, TARGET, played, trajectories
+from offline_core.policies.checkpoint import save_policy
+from offline_core.runtime.config import parse
+from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, TARGET, played, policy_of, recorded, trajectories
+from tests.learning.datasets import dataset_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -63,3 +72,47 @@ def test_its_weighted_one_leaves_out_who_has_ended_and_so_says_the_behaviours_re
     paid = Trajectories(episodes.lengths, np.ones(len(episodes.rewards)), episodes.log_ratios, GAMMA)
     assert theirs("wis", pays=1.0) == pytest.approx(paid.returns.mean())
     assert abs(weighted_per_decision(paid, once(paid))[0] - paid.returns.mean()) > 0.05
+
+
+def test_its_fitted_q_evaluation_is_within_the_interval_of_ours(tmp_path: Path) -> None:
+    """The same 600 episodes, the same policy; each with networks and training of its own."""
+    data = played(600, seed=3)
+    uri = dataset_of(tmp_path / "log", recorded(data), spaces=SPACES, environment=None)
+    save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
+    fqe = {"updates": 1_000, "learning_rate": 0.01, "network": {"hidden_sizes": [16]}}
+    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["fqe", "wdr"], "resamples": 200, "fqe": fqe})
+    found = estimate_policy(config, policy=str(tmp_path / "target"), dataset=uri).estimates
+    theirs = fitted_by_rllib(data)
+    assert found["wdr"].low < theirs < found["wdr"].high
+    assert theirs == pytest.approx(found["fqe"].value, rel=0.05)
+
+
+def fitted_by_rllib(data: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The mean value of the start states by RLlib's FQE."""
+    import torch
+    from ray.rllib.offline.estimators.fqe_torch_model import FQETorchModel
+    from ray.rllib.policy.sample_batch import SampleBatch
+
+    class FQE(FQETorchModel):  # type: ignore[misc]
+        def _compute_action_probs(self, obs: Any) -> Any:
+            return obs @ torch.from_numpy(TARGET).float()
+
+    seen = np.eye(3, dtype=np.float32)
+    spaces_of_policy = {"observation_space": spaces.Box(0, 1, (3,), np.float32), "action_space": spaces.Discrete(2)}
+    policy = SimpleNamespace(**spaces_of_policy, device="cpu")
+    torch.manual_seed(0)
+    model = FQE(policy, GAMMA, n_iters=300, lr=0.01, minibatch_size=512, polyak_coef=0.1)
+    states, actions = (np.concatenate(parts) for parts in zip(*data, strict=True))
+    following = np.concatenate([np.append(each[1:], 0) for each, _ in data])
+    ends = np.concatenate([np.arange(len(each)) == len(each) - 1 for each, _ in data])
+    model.train(
+        SampleBatch(
+            obs=seen[states],
+            actions=actions,
+            rewards=REWARDS[states, actions].astype(np.float32),
+            new_obs=seen[following],
+            terminateds=ends,
+        )
+    )
+    starts = SampleBatch(obs=seen[[each[0] for each, _ in data]], actions=np.zeros(len(data), int))
+    return float(model.estimate_v(starts).mean())
