@@ -21,7 +21,7 @@ GOLDEN = {
     "convert": ("convert_table 1", "971ad5cb1150"),
     "prune": ("prune_dataset 1", "d895b5ea4a29"),
     "compact": ("compact_dataset 1", "971ad5cb1150"),
-    "split": ("split_dataset 1", "5102b4b4f85e"),
+    "split": ("split_dataset 2", "a168f84d37ad"),
     "merge": ("merge_datasets 1", "971ad5cb1150"),
     "mix": ("mix_datasets 2", "9be1f8d02ef2"),
 }
