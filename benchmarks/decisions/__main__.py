@@ -22,7 +22,6 @@ from benchmarks.figure import figure
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.decide import decide
 from offline_core.decisions.result import DecisionResult
-from offline_core.decisions.verdict import MOST_TIMES
 from offline_core.runtime.config import parse
 
 CLEAR = 0.2
@@ -115,7 +114,6 @@ def report(rows: list[dict[str, Any]]) -> None:
         sum(each["verdict"] != "refused" for each in unsound),
         "logs",
         of=len(unsound),
-        most_times=MOST_TIMES,
     )
     for verdict in ("promote", "test", "collect", "keep", "refused"):
         figure(f"decisions.verdicts.{verdict}", sum(each["verdict"] == verdict for each in sound), "logs")

@@ -17,7 +17,7 @@ from offline_core.decisions import diagnosis
 from offline_core.decisions.behaviour import examine, model_of_behaviour
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.contenders import Contender, contenders_of
-from offline_core.decisions.evidence import Side
+from offline_core.decisions.evidence import Side, paid
 from offline_core.decisions.judging import JUDGES, judge, select
 from offline_core.decisions.result import DecisionResult
 from offline_core.decisions.verdict import rule
@@ -92,13 +92,13 @@ def _decided(
     parts = folder.child(f"{SIDES}/{identity_of(split, [])}").uri
     parted = split_dataset(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
     selecting, judging = parted.train, parted.held_out
+    for guardrail in config.guardrails:
+        paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     recorded = config.estimate.behaviour is None and has_probabilities(open_dataset(judging.uri, judging.version))
     model = config.estimate.behaviour or model_of_behaviour(selecting, judging, folder.child(MODEL).uri, seed=config.seed)
     behaviour, history = load_policy(model), lineage(source.location.uri, source.manifest.version)
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
-    for guardrail in config.guardrails:
-        sides[0].paid(guardrail)  # what is wrong is said before anything is fitted
     examined = examine(behaviour, sides[1].dataset, recorded=recorded)
     judged = judge(sides[1], select(sides[0], contenders))
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(behaviour.action_space))

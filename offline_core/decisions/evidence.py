@@ -67,15 +67,16 @@ class Side:
             seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
         )
 
-    def paid(self, guardrail: Guardrail) -> np.ndarray:
-        """(N,) what each step is paid by a guardrail.
 
-        Raises:
-            ConfigError: It cannot be computed from the columns of a step.
-        """
-        try:
-            condition = Condition.sql(guardrail.expression)
-            frames = (step_frame(episodes, condition) for group in row_groups(self.dataset) if (episodes := group.episodes()))
-            return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
-        except ConfigError as error:
-            raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
+def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
+    """(N,) what each step of a dataset is paid by a guardrail.
+
+    Raises:
+        ConfigError: It cannot be computed from the columns of a step.
+    """
+    try:
+        condition = Condition.sql(guardrail.expression)
+        frames = (step_frame(episodes, condition) for group in row_groups(dataset) if (episodes := group.episodes()))
+        return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
+    except ConfigError as error:
+        raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error

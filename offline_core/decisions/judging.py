@@ -11,7 +11,7 @@ from offline_core.datasets.episode_index import episode_index
 from offline_core.decisions import diagnosis
 from offline_core.decisions.comparison import certain, combined
 from offline_core.decisions.contenders import Contender
-from offline_core.decisions.evidence import Side
+from offline_core.decisions.evidence import Side, paid
 from offline_core.decisions.overlap import overlap_of, regions, supported
 from offline_core.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.episodes import columns
@@ -110,14 +110,14 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     found: list[list[GuardrailFinding]] = [[] for _ in contenders]
     policies = [each.policy for each in contenders] + ([] if side.today is None else [side.today])
     for guardrail in side.config.guardrails:
-        rewards = side.paid(guardrail)
-        if not rewards.any():  # it is never touched
+        rewards = paid(side.dataset, guardrail)
+        if not rewards.any():  # no step of the log touches it
             differences = [certain(0.0, 0.0, effective_episodes=len(rewards))] * len(contenders)
         else:
-            paid = side.evidence(policies, JUDGES, rewards=rewards)
-            today = None if side.today is None else paid[-1]
+            found_here = side.evidence(policies, JUDGES, rewards=rewards)
+            today = None if side.today is None else found_here[-1]
             beyond = -guardrail.max_fall
-            differences = [_difference(side, each, today, beyond=beyond) for each in paid[: len(contenders)]]
+            differences = [_difference(side, each, today, beyond=beyond) for each in found_here[: len(contenders)]]
         for findings, apart in zip(found, differences, strict=True):
             passed = apart.p_value <= side.config.risk
             findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
