@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from pydantic import Field, model_validator
 
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config
+
+if TYPE_CHECKING:  # policies load without Polars
+    import polars as pl
 
 MAX_CATEGORIES = 256
 """More are hardly categories; `auto` refuses them."""
@@ -60,6 +62,8 @@ class Encoding(Config):
 
     def codes(self, values: pl.Series) -> np.ndarray:
         """(N,) int64: the slot of each value, -1 for one that has none."""
+        import polars as pl
+
         kind = pl.String if self.is_text else pl.Float64
         found = values.cast(kind).replace_strict(
             pl.Series(self.known, dtype=kind), pl.arange(0, len(self.known), eager=True), default=None, return_dtype=pl.Int64
@@ -68,6 +72,8 @@ class Encoding(Config):
 
     def encoded(self, codes: np.ndarray) -> pl.Series:
         """One-hot vectors (float32) or indices (int64) of slots; zeros where there is none."""
+        import polars as pl
+
         if self.form == "index":
             return pl.Series(codes)
         vectors = np.zeros((len(codes), self.size), np.float32)

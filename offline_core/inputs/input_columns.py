@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from offline_core.errors import SchemaError, first_line
-from offline_core.inputs.frames import Rows, frame_of
 from offline_core.inputs.row_steps import RowSteps
+
+if TYPE_CHECKING:  # policies load without Polars
+    import polars as pl
+
+    from offline_core.inputs.frames import Rows
 
 
 class InputColumns(BaseModel):
@@ -35,6 +38,8 @@ class InputColumns(BaseModel):
         Raises:
             SchemaError: a column or a value is missing, or is not what it was in the import.
         """
+        from offline_core.inputs.frames import frame_of
+
         frame, bad = self.steps(frame_of(rows))
         if bad:
             first = min(bad)
@@ -53,6 +58,8 @@ class InputColumns(BaseModel):
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
+        import polars as pl
+
         values = frame[name]
         missing = values.is_null() | values.is_nan().fill_null(False) if values.dtype.is_float() else values.is_null()
         if missing.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +12,6 @@ from torch import Generator, Tensor, nn
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError
-from offline_core.inputs.frames import Rows
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
@@ -22,6 +21,9 @@ from offline_core.policies.layers import make_layers
 from offline_core.policies.memory import Memory
 from offline_core.policies.state import PolicyState
 from offline_core.runtime.result import html_table
+
+if TYPE_CHECKING:
+    from offline_core.inputs.frames import Rows
 
 
 class Actions(NamedTuple):

@@ -131,7 +131,9 @@ def _rewritten(text: str, functions: frozenset[str], *, dotted: bool) -> str:
         operators += kind == "word" and word.lower() in _OPERATORS
         if depth > MAX_DEPTH or operators > MAX_OPERATORS:
             _refuse(f"is too large: at most {MAX_OPERATORS} operators, {MAX_DEPTH} deep. Use 'in (…)' for many values.")
-        if kind == "word":
+        if kind == "number" and "." in word and "e" not in word.lower() and dotted:
+            written.append(f"{word}e0")  # else it is a decimal, of which 2.5 / 0.3 is 8.3333333
+        elif kind == "word":
             written.append(_word(word, before, following, functions))
         elif kind == "column" and following[1] == "(":
             _refuse(f"calls {word}: a quoted name is a column.")
