@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.datasets.statistics import ColumnStatistics, merge_columns
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.user_code import code_digests
@@ -162,6 +163,8 @@ class Manifest(_Record):
     environment: EnvironmentSpec | None = None
     observation_space: dict[str, Any] | None = None
     action_space: dict[str, Any] | None = None
+    input_columns: InputColumns | None = Field(None, exclude_if=_is_none)
+    """What observations and actions are made of; None: not known."""
     statistics: Statistics
     files: list[FileEntry]
     report: dict[str, Any] = {}
