@@ -239,6 +239,7 @@ class StepImport:
             spaces=self.preparation.spaces,
             refuse=functools.partial(refuse, rule=self.config.unreadable, listed=lost.unreadable),
             lost=lost.places,
+            in_order=None if self.preparation.made is None else self.preparation.made.in_order,
         )
 
 
