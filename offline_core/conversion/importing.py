@@ -7,12 +7,15 @@ import functools
 import logging
 from collections.abc import Sequence
 
+from offline_core.conversion.columns_config import Join
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
+from offline_core.conversion.joins import open_join
 from offline_core.conversion.notes import notes_on, reasons_for_none
 from offline_core.conversion.report import Counts, ImportResult, Unreadable, list_unreadable
+from offline_core.conversion.resolving import inputs_of, row_columns, with_choices
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stray_actions import ActionCounts
 from offline_core.conversion.writing import write
@@ -54,23 +57,28 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     paths, listing = _listed(source), Listing()
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
-    files, readers = _opened(paths, config.source, listing)
+    files, readers = _opened(paths, config.pushed_down, listing)
     if files:
         check_for_episodes(config)
+    joins = [open_join(join, listing) for join in config.columns.joins]
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
     parent = Parent(kind="files", uri=", ".join(paths), fingerprint=fingerprint(files or readers, listing))
+    parents = [parent, *(_joined(join, each, listing) for join, each in zip(config.columns.joins, joins, strict=True))]
     operation = Operation.of(IMPORT, config, version=6, exclude=_HOW_FAST)
-    if changes_show(files or readers, listing) and (found := find_version(output, operation, [parent])):
+    shows = all(changes_show(each, listing) for each in (files or readers, *joins))
+    if shows and (found := find_version(output, operation, parents)):
         return _result(found, reused=True)
-    uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in readers)
+    uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for each in (readers, *joins) for reader in each)
     declared, unreadable = config.spaces(), list[Unreadable]()
     with prepared(output) as root:
         with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
             if files:
                 job = EpisodeFiles(files, config, unreadable, declared)
-                written, inferred = [write(root, "part", job.read(), config)], job.notes
+                written, inferred, inputs = [write(root, "part", job.read(), config)], job.notes, None
             else:
-                steps = StepImport.of(readers, config, root, folder, listing, declared)
+                made = row_columns(config, readers, joins)
+                declared, inputs = with_choices(declared, made), inputs_of(config, made)
+                steps = StepImport.of(readers, config, root, folder, listing, declared, made)
                 written, inferred = steps.run(unreadable), steps.notes
         counts = sum((part.counts for part in written), Counts()).with_unreadable(unreadable)
         quarantine = list_unreadable(root, unreadable) if unreadable else None
@@ -88,7 +96,8 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         format=config.format,
         operation=operation,
         statistics=statistics,
-        parents=[parent],
+        parents=parents,
+        input_columns=inputs,
         environment=config.environment,
         observation_space=spaces[0],
         action_space=spaces[1],
@@ -100,6 +109,10 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     if (missing := replaced(dataset)) is not None:
         log.warning("%s: %s", dataset.location.uri, missing)
     return _result(dataset, replaced=missing)
+
+
+def _joined(join: Join, readers: Sequence[StepReader], listing: Listing) -> Parent:
+    return Parent(kind="files", uri=", ".join(join.paths), fingerprint=fingerprint(readers, listing))
 
 
 def _place(path: str) -> str:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.report import Unreadable
+from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
 from offline_core.conversion.values import (
@@ -67,6 +68,8 @@ class Preparation:
     mapping: ColumnMapping
     spaces: Spaces = (None, None)
     recorded_action_range: Range | None = None
+    made: RowColumns | None = None
+    """Columns that are made before the mapping."""
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
 
@@ -94,20 +97,25 @@ class Preparation:
         if SOURCE_ROW in table.column_names:
             rows = table[SOURCE_ROW].to_numpy()
             table = table.drop_columns([SOURCE_ROW])
+        bad: list[Unreadable] = []
+        if self.made is not None:
+            try:
+                table, rows, bad = self._with_made(self.made, table, rows, uri)
+            except DataError as error:
+                return None, [Unreadable(uri, None, table.num_rows, error)]
+            if table.num_rows == 0:
+                return None, bad
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
             mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
             self._check_columns(mapped, table.column_names)
         except DataError as error:
-            return None, [Unreadable(uri, None, table.num_rows, error)]
+            return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
             self.templates, self.clock = _usual(convert, table), _clock(mapped)
-        bad: list[Unreadable] = []
-        parts = _good(convert, table, rows, uri, bad)
-        if bad:
-            numbers = np.array([each.row for each in bad], np.int64)
-            terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
-            bad = [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+        more: list[Unreadable] = []
+        parts = _good(convert, table, rows, uri, more)
+        bad = sorted([*bad, *self._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
         if not parts:
             return None, bad
         kept = np.concatenate([numbers for _, numbers in parts])
@@ -119,13 +127,43 @@ class Preparation:
         That is where a row is bad, or where what a file holds decides how its columns are read.
         """
         table = rows.table
-        if not self.templates or table.num_rows == 0 or any(map(_is_mixed, table.columns)) or self._numbers_in_text(table):
+        if (
+            self.made is not None
+            or not self.templates
+            or table.num_rows == 0
+            or any(map(_is_mixed, table.columns))
+            or self._numbers_in_text(table)
+        ):
             return None
         try:
             self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
             return self._placed(self._convert(table, numbers={}), rows.file, rows.row)
         except DataError:
             return None
+
+    def counted(self) -> tuple[int, list[int]]:
+        """(rows so far with clipped actions, rows so far without a partner by the number of the join)."""
+        return self.clipped_actions, [] if self.made is None else list(self.made.without_partner)
+
+    def _with_made(
+        self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
+    ) -> tuple[pa.Table, np.ndarray, list[Unreadable]]:
+        """(the good rows with the columns that are made, their numbers, the bad ones)."""
+        table, found = made(table, uri)
+        if not found:
+            return table, rows, []
+        bad = self._with_terminations([Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(found)], table, rows)
+        good = np.ones(len(rows), bool)
+        good[[row for row, _ in found]] = False
+        return table.filter(pa.array(good)), rows[good], bad
+
+    def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
+        """The same, which say whether they terminate an episode."""
+        if not bad:
+            return []
+        numbers = np.array([each.row for each in bad], np.int64)
+        terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
+        return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
 
     def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
         """Converted rows with the place each comes from."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.ordering import observations
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
+from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.times import has_timestamps
 from offline_core.conversion.trajectories import Spaces, assemble
 from offline_core.conversion.trajectory_linking import row_bytes
@@ -62,6 +64,13 @@ class Lost:
     """(file, row) of what could not be read."""
     clipped_actions: int = 0
     """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
+    without_partner: Counter[int] = field(default_factory=Counter)
+    """By the number of the join, rows without one."""
+
+    def count(self, before: tuple[int, Sequence[int]], after: tuple[int, Sequence[int]]) -> None:
+        """Add what was counted between two calls of `Preparation.counted`."""
+        self.clipped_actions += after[0] - before[0]
+        self.without_partner.update({i: b - a for i, (a, b) in enumerate(zip(before[1], after[1], strict=True)) if b > a})
 
 
 @dataclass
@@ -95,13 +104,14 @@ class StepImport:
         folder: Location,
         listing: Listing,
         spaces: Spaces,
+        columns_made: RowColumns | None = None,
     ) -> StepImport:
         """Look at the first rows for columns, order and the range of actions.
 
         Raises:
             ConfigError: the parameters do not fit the source.
         """
-        preparation = Preparation(config.mapping, spaces, config.recorded_action_range)
+        preparation = Preparation(config.mapping, spaces, config.recorded_action_range, columns_made)
         sizes = [sum(size for _, size, _ in files_of(reader, listing)) for reader in readers]
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
         job = cls(readers, sizes, config, root, folder, parts, preparation)
@@ -126,6 +136,8 @@ class StepImport:
         lost = Lost(unreadable)
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
+        if self.preparation.made is not None:
+            self.notes += self.preparation.made.notes(lost.without_partner)
         return written
 
     def _written(self, lost: Lost) -> list[Written]:
@@ -143,6 +155,7 @@ class StepImport:
                 lost.unreadable += found.unreadable
                 lost.places += found.places
                 lost.clipped_actions += found.clipped_actions
+                lost.without_partner += found.without_partner
                 bar.update(1)
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
@@ -171,7 +184,7 @@ class StepImport:
         """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
         for number in which:
             reader, row, reached = self.readers[number], 0, 0
-            before = self.preparation.clipped_actions
+            before = self.preparation.counted()
             try:
                 for batch in reader.batches():
                     table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
@@ -187,14 +200,14 @@ class StepImport:
                     raise
                 lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
                 lost.places.append((number, reached))
-            lost.clipped_actions += self.preparation.clipped_actions - before
+            lost.count(before, self.preparation.counted())
 
     def _prepared_together(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
         """As `_prepared`, in larger tables: small files are read and converted many at a time; a thread reads ahead."""
         for numbers, rows in prefetched(small_files(self.readers, self.sizes, which)):
-            before = self.preparation.clipped_actions
+            before = self.preparation.counted()
             if rows is not None and (table := self.preparation.together(rows)) is not None:
-                lost.clipped_actions += self.preparation.clipped_actions - before
+                lost.count(before, self.preparation.counted())
                 yield table
             else:
                 yield from self._prepared(numbers, lost)

@@ -21,7 +21,7 @@ from offline_core.episodes.metadata import SCHEMA, complete, content_of, policy_
 if TYPE_CHECKING:
     from offline_core.datasets.dataset import Dataset
 
-_PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
 
 _STEP_SUMMARY = [columns.EPS_ID, columns.T, columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS]
@@ -101,7 +101,7 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
         index: `episode_index` of a dataset, with eps_id, t_started and terminated.
     """
     ids = index[columns.EPS_ID].to_list()
-    bases = [_PART_SUFFIX.sub("", eps_id) for eps_id in ids]
+    bases = [PART_SUFFIX.sub("", eps_id) for eps_id in ids]
     starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
     keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
