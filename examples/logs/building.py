@@ -95,7 +95,7 @@ def write_day(folder: Path, day: date, *, first: bool) -> None:
     sent = pl.concat(arrive)
     sent = sent.select(
         "zone",
-        "at",
+        pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S"),
         pl.struct("tin", pl.when("has_tout").then("tout").alias("tout"), "occupied").alias("sensors"),
         "mode",
         "valve",
