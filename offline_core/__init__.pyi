@@ -2,6 +2,7 @@ from . import errors as errors
 from .conversion.config import ConversionConfig as ConversionConfig
 from .conversion.config import ImportConfig as ImportConfig
 from .conversion.exporting import ExportConfig as ExportConfig
+from .conversion.publishing import PublishConfig as PublishConfig
 from .conversion.ray_steps import ray_steps as ray_steps
 from .curation.config import CompactionConfig as CompactionConfig
 from .curation.config import MergeConfig as MergeConfig
@@ -44,6 +45,7 @@ from .recording.config import RecordingConfig as RecordingConfig
 from .retention.config import ForgetConfig as ForgetConfig
 from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
+from .retention_stages import publish as publish
 from .retention_stages import tag as tag
 from .retention_stages import vacuum as vacuum
 from .rollouts.metric import PlayedStep as PlayedStep

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.exporting import ExportConfig, ExportResult
+from offline_core.conversion.publishing import PublishResult
 from offline_core.conversion.report import ImportResult
 from offline_core.curation.compact import CompactionResult
 from offline_core.curation.config import SplitConfig
@@ -312,6 +313,11 @@ def _export_policy(result: PolicyExportResult, config: object, *, output: str, *
     return Page(card, (result.policy, None), [Location.of(output).child("card")])
 
 
+def _publish_dataset(result: PublishResult, config: object, **_: object) -> Page:
+    rows = {"Dataset": result.dataset, "Format": result.format, "Table": result.table}
+    return Page(Card("Published table", rows), (result.dataset.uri, result.dataset.version), [])
+
+
 def _percentiles(latency: Latency) -> str:
     return f"p50 {latency.p50_microseconds:g}, p99 {latency.p99_microseconds:g}"
 
@@ -330,6 +336,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _merge_datasets,
         _mix_datasets,
         _export_dataset,
+        _publish_dataset,
         _train_policy,
         _fine_tune_policy,
         sweep_settings,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.conversion.converting import convert_table as convert_table
     from offline_core.conversion.exporting import export_dataset as export_dataset
     from offline_core.conversion.importing import import_dataset as import_dataset
+    from offline_core.conversion.publishing import publish_dataset as publish_dataset
     from offline_core.curation.compact import compact_dataset as compact_dataset
     from offline_core.curation.merge import merge_datasets as merge_datasets
     from offline_core.curation.prune import prune_dataset as prune_dataset

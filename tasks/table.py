@@ -203,6 +203,15 @@ STAGES = {
             card="export-card",
         ),
         Stage(
+            verb="publish",
+            operation="publish_dataset",
+            module="conversion.publishing",
+            config="conversion.publishing:PublishConfig",
+            help="Make a Delta table, or with -s format=iceberg an Iceberg table, show a version by its own files.",
+            arguments=(DATASET, VERSION),
+            card="publication-card",
+        ),
+        Stage(
             verb="train",
             operation="train_policy",
             module="learning.train",
