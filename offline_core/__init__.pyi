@@ -40,6 +40,7 @@ from .quality.config import QualityConfig as QualityConfig
 from .quality.result import Finding as Finding
 from .quality.rule import Tally as Tally
 from .quality.steps import StepBatch as StepBatch
+from .ranking.config import OutlierConfig as OutlierConfig
 from .recording.config import MixtureConfig as MixtureConfig
 from .recording.config import RecordingConfig as RecordingConfig
 from .retention.config import ForgetConfig as ForgetConfig
@@ -67,6 +68,7 @@ from .stages import import_data as import_data
 from .stages import merge as merge
 from .stages import mix as mix
 from .stages import open_dataset as open_dataset
+from .stages import outliers as outliers
 from .stages import prune as prune
 from .stages import record as record
 from .stages import split as split

@@ -42,6 +42,7 @@ from offline_core.retention.vacuum import VacuumResult
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide_policies
+from tasks.outliers_card import find_outliers
 from tasks.sweep_card import sweep_settings
 
 MOST_LISTED = 50
@@ -330,6 +331,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _import_dataset,
         _convert_table,
         _check_dataset,
+        find_outliers,
         _prune_dataset,
         _compact_dataset,
         _split_dataset,

@@ -140,6 +140,15 @@ STAGES = {
             gate="quality.check:enforce",
         ),
         Stage(
+            verb="outliers",
+            operation="find_outliers",
+            module="ranking.outliers",
+            config="ranking.config:OutlierConfig",
+            help="Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.",
+            arguments=(DATASET, _output("runs/outliers", "Folder for the scores."), VERSION),
+            card="outliers-card",
+        ),
+        Stage(
             verb="prune",
             operation="prune_dataset",
             module="curation.prune",

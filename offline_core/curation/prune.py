@@ -13,11 +13,12 @@ from offline_core.curation.condition import Condition
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.filters import make_filters, refusals
 from offline_core.curation.pieces import write_pieces
-from offline_core.curation.selection import choose, condition, index_names
+from offline_core.curation.scores import scores_of
+from offline_core.curation.selection import choose, condition, pruning_index
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.datasets.deriving import derive
-from offline_core.datasets.episode_index import STEP_CORE, episode_index
+from offline_core.datasets.episode_index import STEP_CORE
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.row_groups import row_groups, schema_of
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
@@ -58,20 +59,21 @@ def prune_dataset(
         where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
 
     Raises:
-        ConfigError: a condition cannot be understood, or names an unknown column; a filter cannot be made, or gives something
-            else than True or False.
+        ConfigError: a condition cannot be understood, or names an unknown column; the scores are not of this version; a
+            filter cannot be made, or gives something else than True or False.
         DataError: a filter failed on an episode, which the message names.
         EmptyDatasetError: nothing meets them; nothing is committed.
     """
     of_episodes = condition(config, where)
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
+    scores = scores_of(config.outliers, source)
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
 
     def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
         filters = make_filters(config.filters)
-        index = episode_index(source, index_names(config, of_episodes))
+        index = pruning_index(source, config, of_episodes, scores)
         names = _projection(source, config)
         finite = finite_episodes(source) if config.drop_non_finite else None
         refused = functools.partial(refusals, source, index, filters) if filters else None
@@ -87,7 +89,10 @@ def prune_dataset(
         return writer.written, {"dropped": dropped}
 
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    operation, may_reuse = Operation.of("prune_dataset", config), not isinstance(where, pl.Expr)
+    by_scores: dict[str, Any] = (
+        {} if scores is None else {"outliers": scores.sha256}
+    )  # what they say counts, and not where they are
+    operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
     pruned, reused = derive(output, operation, [source], write, may_reuse=may_reuse)
     before, after = source.manifest.statistics, pruned.manifest.statistics
     dropped: dict[str, int] = pruned.manifest.report["dropped"]
