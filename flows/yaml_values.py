@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -18,12 +18,11 @@ _BOOL = "tag:yaml.org,2002:bool"
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's flags: `on`, `off`, `yes` and `no` are texts, keys of joins and categories for example."""
 
-    yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
-
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _Loader.add_implicit_resolver(_BOOL, re.compile("true|True|TRUE|false|False|FALSE"), [*"tTfF"])
 
 
