@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
-from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
+from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.values import (
     conform,
     empty_arrays,
@@ -29,12 +30,13 @@ from offline_core.conversion.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.episodes import arrow, columns
+from offline_core.episodes import arrow, columns, nested
 from offline_core.episodes.arrow import to_arrow
+from offline_core.episodes.containment import outside
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
-from offline_core.errors import ConfigError, DataError, SchemaError
+from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
 from offline_core.formats.packed import PACKED, read_foreign_column
 from offline_core.formats.sources.scans import SOURCE_ROW
 from offline_core.formats.sources.small_files import FilesRows
@@ -73,6 +75,9 @@ class Preparation:
     clock: str = ""
     """What column t holds, once that is known."""
 
+    within: Spaces = (None, None)
+    """(observation space, action space) that values have to be in; None: any."""
+
     clipped_actions: int = 0
     """Good rows so far whose action lay outside that range."""
 
@@ -101,7 +106,8 @@ class Preparation:
         except DataError as error:
             return None, [Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
-            self.templates, self.clock = _usual(convert, table), _clock(mapped)
+            self.templates = _usual(convert, table)
+        self.clock = self.clock or _clock(mapped)
         bad: list[Unreadable] = []
         parts = _good(convert, table, rows, uri, bad)
         if bad:
@@ -195,7 +201,7 @@ class Preparation:
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
                 "import the files separately."
             )
-        if (clock := _clock(table)) != self.clock:
+        if self.clock and (clock := _clock(table)) != self.clock:
             raise SchemaError(
                 f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
                 "import the files separately."
@@ -217,6 +223,13 @@ class Preparation:
             trees |= found.extras | {columns.ACTIONS: conform(found.actions, self.spaces[1], columns.ACTIONS)}
         if self.templates:
             trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
+        for name, space in (
+            (columns.OBS, self.within[0]),
+            (columns.NEW_OBS, self.within[0]),
+            (columns.ACTIONS, self.within[1]),
+        ):
+            if space is not None and name in trees:
+                _check_within(trees[name], space, name)
         if found is not None:
             trees[_CLIPPED] = found.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
@@ -252,6 +265,17 @@ class Preparation:
         if self.recorded_action_range is None:
             return None
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
+
+
+def _check_within(tree: Nested, space: gym.Space[Any], name: str) -> None:
+    """Raises a SpaceError if a value is not in the space."""
+    leaves = nested.flatten(tree, name)
+    for path, leaf in nested.space_leaves(space, name).items():
+        if path in leaves and (bad := outside(leaves[path], leaf)).any():
+            raise SpaceError(
+                f"Column {path!r} holds {leaves[path][bad][0]}, which is not in {leaf}, the space of the version before. "
+                "Declare a larger space and import all again, or leave such rows out."
+            )
 
 
 def _good(

@@ -63,6 +63,24 @@ class Summary(_Record):
             max=max((end for end in (self.max, other.max) if end is not None), default=None),
         )
 
+    def replaced(self, removed: Summary, added: Summary) -> Summary | None:
+        """As `ColumnStatistics.replaced`."""
+        if removed.count == 0 or removed.count == self.count:
+            return self.merge(added) if removed.count == 0 else added
+        ends = [self.min, self.max, removed.min, removed.max]
+        if any(end is None for end in ends):
+            return None
+        low, high, removed_low, removed_high = (float(end) for end in ends if end is not None)
+        if removed_low <= low and (added.min is None or added.min > low):
+            return None
+        if removed_high >= high and (added.max is None or added.max < high):
+            return None
+        count = self.count - removed.count
+        mean = self.mean + (self.mean - removed.mean) * (removed.count / count)
+        squares = self.count * self.std * self.std - removed.count * removed.std * removed.std
+        squares -= (removed.mean - mean) ** 2 * removed.count * (count / self.count)
+        return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
+
 
 class Statistics(_Record):
     """Counts and statistics of a dataset."""
@@ -90,6 +108,41 @@ class Statistics(_Record):
             columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
         )
 
+    def replaced(self, removed: Statistics, added: Statistics) -> Statistics | None:
+        """Those without the episodes of `removed`, which are some of them, and with those of `added`; exact up to rounding.
+
+        None where an extreme value was removed, see `ColumnStatistics.replaced`: then the data has to be read.
+        """
+        if not removed.episodes:
+            return self.merge(added)
+        returns, lengths = (
+            self.returns.replaced(removed.returns, added.returns),
+            self.lengths.replaced(removed.lengths, added.lengths),
+        )
+        if returns is None or lengths is None:
+            return None
+        columns: dict[str, ColumnStatistics] | None = None
+        if self.columns is not None and removed.columns is not None and added.columns is not None:
+            found = {}
+            for name, before in self.columns.items():
+                less, more = removed.columns.get(name), added.columns.get(name)
+                if less is not None and more is None:
+                    return None
+                now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
+                if now is None:
+                    return None
+                found[name] = now
+            columns = dict(sorted({**added.columns, **found}.items()))
+        return Statistics(
+            episodes=self.episodes - removed.episodes + added.episodes,
+            steps=self.steps - removed.steps + added.steps,
+            terminated=self.terminated - removed.terminated + added.terminated,
+            truncated=self.truncated - removed.truncated + added.truncated,
+            returns=returns,
+            lengths=lengths,
+            columns=columns,
+        )
+
 
 class FileEntry(_Record):
     """A data file; `path` is relative to the dataset's folder. Episodes and steps of foreign files are unknown: 0."""
@@ -106,6 +159,38 @@ class FileEntry(_Record):
     """Rows of each row group; None in older manifests and for foreign files: the footer has them."""
     group_bytes: list[int] | None = Field(None, exclude_if=_is_none)
     """Bytes of each row group before compression; None with `group_rows`."""
+
+
+class SourceFile(_Record):
+    """A file that an import has read, so that an append leaves it out."""
+
+    uri: str
+    bytes: int
+    changed_ns: int | None = None
+    """Time of its last change, nanoseconds since 1970; None: its storage has none."""
+    sha256: str | None = None
+    """Of its content; None if it was read without `append`."""
+
+
+class Imported(_Record):
+    """What an append has to know of the imports before it.
+
+    Files of `cuts` and `left_out` hold values of the source and belong to the version as `Manifest.files` do.
+    """
+
+    sources: list[SourceFile] = []
+    """Of this version and of those it was appended to, by URI."""
+    order: str = ""
+    """How steps were ordered: t, time, linked, stored or single_step; empty: files of episodes."""
+    has_ids: bool = False
+    recorded_action_range: list[Any] | None = None
+    """Declared or inferred: [low, high, dtype]."""
+    arrow_schema: str = ""
+    """base64 of the Arrow schema of the rows, under canonical names."""
+    cuts: list[FileEntry] = []
+    """Parquet; a row for each episode that is not all of its source's: `CUTS` in `conversion/cuts.py`."""
+    left_out: list[FileEntry] = []
+    """Parquet; rows in canonical columns that are in no episode because it is incomplete: they wait for late ones."""
 
 
 class Parent(_Record):
@@ -140,7 +225,11 @@ READS: Literal[1] = 1
 
 
 class Manifest(_Record):
-    """One committed version of a dataset."""
+    """One committed version of a dataset.
+
+    Versions of one dataset may share files: an append lists those of the version before as they are. A file may be deleted
+    when no manifest of the dataset has it in `all_files`.
+    """
 
     manifest_version: Literal[1] = READS
     version: int
@@ -154,8 +243,15 @@ class Manifest(_Record):
     files: list[FileEntry]
     report: dict[str, Any] = {}
     """Report of the operation; not part of the fingerprint."""
+    imported: Imported | None = Field(None, exclude_if=_is_none)
+    """Of an import; not part of the fingerprint."""
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def all_files(self) -> list[FileEntry]:
+        """The data files, and those that only appends read."""
+        return self.files if self.imported is None else [*self.files, *self.imported.cuts, *self.imported.left_out]
 
     @property
     def actions(self) -> Literal["sampled", "greedy"] | None:
