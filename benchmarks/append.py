@@ -4,9 +4,9 @@
 
 Logs of a building, made up: a Parquet file a day, 200 steps an episode, a row a step (id, t, four observations, action, reward,
 end). `append.ratio_to_full` is the time of an append of one more day over that of importing all files at once, in one process.
-The last day of those lacks the second half of every tenth episode, which comes the next day but one, and so does the next day:
-`append.late_ratio_to_full` is of late rows for the day before, which lies in a file of its own; `append.late_in_large_file_…` of late
-rows for the first import, whose files are large: one of them is written again.
+The last of those days lacks the second half of every tenth episode. `append.late_in_large_file_ratio_to_full` is of the day
+that brings them: a large file of the first import is written again. `append.late_ratio_to_full` is of a day with such late rows
+for the day before it, which was appended and lies in a file of its own.
 """
 
 from __future__ import annotations

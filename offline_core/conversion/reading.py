@@ -13,9 +13,10 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_files import EpisodeFiles
 from offline_core.conversion.known_episodes import new_episodes
 from offline_core.conversion.late_rows import Late
+from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
 from offline_core.conversion.report import Counts, Unreadable, list_unreadable, refuse
-from offline_core.conversion.step_import import Lost, StepImport
+from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stored import Stored
 from offline_core.conversion.stray_actions import ActionCounts
 from offline_core.conversion.writing import Written, write
@@ -66,8 +67,9 @@ class Source(NamedTuple):
 
     def only(self, numbers: Sequence[int]) -> Source:
         """Some of its files or readers."""
-        files, readers = ([each[i] for i in numbers] if each else [] for each in (self.files, self.readers))
-        return self._replace(files=files, readers=readers)
+        if self.files:
+            return self._replace(files=[self.files[i] for i in numbers])
+        return self._replace(readers=[self.readers[i] for i in numbers])
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from offline_core.conversion.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.known_episodes import new_episodes
 from offline_core.conversion.late_rows import Late, join
+from offline_core.conversion.lost import Lost
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.step_order import ends_of, lies_in_order, order_of
@@ -33,7 +34,7 @@ from offline_core.conversion.stored import Stored, mergeable, schema_of
 from offline_core.conversion.trajectories import Spaces, assemble
 from offline_core.conversion.values import empty_arrays
 from offline_core.conversion.writing import Written, write
-from offline_core.datasets.manifest import FileEntry, Imported, SourceFile
+from offline_core.datasets.manifest import Imported, SourceFile
 from offline_core.episodes import Episode, columns
 from offline_core.errors import DataError
 from offline_core.formats.sources.fingerprint import files_of
@@ -56,31 +57,6 @@ PARTS_PER_TASK = 8
 FILES_PER_TASK = 16
 """At least."""
 SMALL_FILES_PER_TASK = 512
-
-
-@dataclass
-class Lost:
-    """What cannot be imported."""
-
-    unreadable: list[Unreadable] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(file, row) of what could not be read."""
-    clipped_actions: int = 0
-    """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
-    late: Late = field(default_factory=Late)
-    """Nor these: episodes of the version before."""
-    cuts: list[FileEntry] = field(default_factory=list)
-    left_out: list[FileEntry] = field(default_factory=list)
-    """Files for later appends, see `Remainder`."""
-
-    def __iadd__(self, other: Lost) -> Lost:
-        self.unreadable += other.unreadable
-        self.places += other.places
-        self.clipped_actions += other.clipped_actions
-        self.late += other.late
-        self.cuts += other.cuts
-        self.left_out += other.left_out
-        return self
 
 
 @dataclass

@@ -108,40 +108,21 @@ class Statistics(_Record):
             columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
         )
 
-    def replaced(self, removed: Statistics, added: Statistics) -> Statistics | None:
-        """Those without the episodes of `removed`, which are some of them, and with those of `added`; exact up to rounding.
+    def replaced_columns(self, removed: Statistics, added: Statistics) -> dict[str, ColumnStatistics] | None:
+        """Of the columns, without the episodes of `removed`, which are some of these, and with those of `added`.
 
-        None where an extreme value was removed, see `ColumnStatistics.replaced`: then the data has to be read.
+        None where that is not known, see `ColumnStatistics.replaced`.
         """
-        if not removed.episodes:
-            return self.merge(added)
-        returns, lengths = (
-            self.returns.replaced(removed.returns, added.returns),
-            self.lengths.replaced(removed.lengths, added.lengths),
-        )
-        if returns is None or lengths is None:
+        if self.columns is None or added.columns is None:
             return None
-        columns: dict[str, ColumnStatistics] | None = None
-        if self.columns is not None and removed.columns is not None and added.columns is not None:
-            found = {}
-            for name, before in self.columns.items():
-                less, more = removed.columns.get(name), added.columns.get(name)
-                if less is not None and more is None:
-                    return None
-                now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
-                if now is None:
-                    return None
-                found[name] = now
-            columns = dict(sorted({**added.columns, **found}.items()))
-        return Statistics(
-            episodes=self.episodes - removed.episodes + added.episodes,
-            steps=self.steps - removed.steps + added.steps,
-            terminated=self.terminated - removed.terminated + added.terminated,
-            truncated=self.truncated - removed.truncated + added.truncated,
-            returns=returns,
-            lengths=lengths,
-            columns=columns,
-        )
+        found = dict(added.columns)
+        for name, before in self.columns.items():
+            less, more = (removed.columns or {}).get(name), added.columns.get(name)
+            now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
+            if now is None or (less is not None and more is None):
+                return None
+            found[name] = now
+        return dict(sorted(found.items()))
 
 
 class FileEntry(_Record):

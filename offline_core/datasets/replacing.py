@@ -12,9 +12,9 @@ import polars as pl
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import ROW_GROUP, episode_index
-from offline_core.datasets.manifest import FileEntry, Statistics
-from offline_core.datasets.row_groups import row_groups
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import FileEntry, Statistics, Summary
+from offline_core.datasets.row_groups import ROW_GROUP, row_groups
 from offline_core.datasets.statistics import StatisticsBuilder
 from offline_core.datasets.writer import EpisodeWriter, add_columns, statistics_of
 from offline_core.episodes import Episode, columns
@@ -53,14 +53,38 @@ def files_without(
 
 
 def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics, now: Sequence[FileEntry]) -> Statistics:
-    """Statistics of a dataset without some episodes and with others; reads its files as they are `now` only if it must."""
+    """Statistics of a dataset without some episodes and with others, exact but for the last digits of moments.
+
+    What they say of an extreme value that was removed is not enough: then returns and lengths of all episodes are read, or
+    for the columns all data.
+
+    Arguments:
+        now: the files with the others.
+    """
     known = dataset.manifest.statistics
-    found = known.replaced(removed, added)
-    if found is not None and (found.columns is not None or known.columns is None):
-        return found
-    log.info("%s: a replaced episode held an extreme value, so the statistics are computed from all data.", dataset.ref)
+    if not removed.episodes:
+        return known.merge(added)
     after = replace(dataset, manifest=dataset.manifest.model_copy(update={"files": list(now)}))
-    return _statistics(group.episodes() for group in row_groups(after))
+    columns_now = known.replaced_columns(removed, added)
+    if columns_now is None and known.columns is not None:
+        log.info("%s: a replaced episode held an extreme value, so the statistics are computed from all data.", dataset.ref)
+        return _statistics(group.episodes() for group in row_groups(after))
+    returns, lengths = (
+        known.returns.replaced(removed.returns, added.returns),
+        known.lengths.replaced(removed.lengths, added.lengths),
+    )
+    if returns is None or lengths is None:
+        index = episode_index(after, [columns.RETURN, columns.LENGTH])
+        returns, lengths = (Summary.of(index[name].to_numpy()) for name in (columns.RETURN, columns.LENGTH))
+    return Statistics(
+        episodes=known.episodes - removed.episodes + added.episodes,
+        steps=known.steps - removed.steps + added.steps,
+        terminated=known.terminated - removed.terminated + added.terminated,
+        truncated=known.truncated - removed.truncated + added.truncated,
+        returns=returns,
+        lengths=lengths,
+        columns=columns_now,
+    )
 
 
 def _statistics(batches: Iterable[Sequence[Episode]]) -> Statistics:
