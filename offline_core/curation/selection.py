@@ -13,6 +13,7 @@ from offline_core.curation.condition import Condition, without_nan
 from offline_core.curation.config import PruningConfig
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
+from offline_core.runtime.sql import has_aggregates
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ def choose(
     index: pl.DataFrame,
     config: PruningConfig,
     *,
+    new: np.ndarray | None = None,
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
@@ -37,6 +39,7 @@ def choose(
 
     Arguments:
         index: with the columns that `index_names` names.
+        new: (episodes,) whether the version of `new_since` lacks an episode; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
         refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
@@ -49,6 +52,8 @@ def choose(
         dropped[rule] = dropped.get(rule, 0) + int((keep & ~kept).sum())
         keep = keep & kept
 
+    if new is not None:
+        apply("new_since", new)
     if finite is not None:
         apply("drop_non_finite", finite)
     if where is not None:
@@ -70,6 +75,12 @@ def choose(
         top[candidates[best]] = True
         apply("keep_top_fraction", top)
     return Choice(keep, dropped)
+
+
+def decides_alone(config: PruningConfig) -> bool:
+    """Whether `where` is the only rule, and compares no episode with others."""
+    others = config.model_dump(exclude={"where", "columns", "files"}, exclude_defaults=True)
+    return config.where is not None and not others and not has_aggregates(config.where)
 
 
 def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:

@@ -109,6 +109,11 @@ def _with(index: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
     return index.set_column(index.schema.get_field_index(name), SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type))
 
 
+def trajectory_of(eps_id: str) -> str:
+    """The id that all parts of a trajectory share: without the step that a later part begins at."""
+    return _PART_SUFFIX.sub("", eps_id)
+
+
 def first_parts(index: pl.DataFrame) -> np.ndarray:
     """(episodes,) for each episode the number of its trajectory's first part: its own number unless it is a later part.
 
@@ -118,7 +123,7 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
         index: `episode_index` of a dataset, with eps_id, t_started and terminated.
     """
     ids = index[columns.EPS_ID].to_list()
-    bases = [_PART_SUFFIX.sub("", eps_id) for eps_id in ids]
+    bases = list(map(trajectory_of, ids))
     starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
     keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)

@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 
 
 def files_without(
-    dataset: Dataset, places: pl.DataFrame, names: Collection[str], root: Location, config: FilesConfig
+    dataset: Dataset, places: pl.DataFrame | None, names: Collection[str], root: Location, config: FilesConfig
 ) -> tuple[list[FileEntry], Statistics]:
     """(the files of the dataset, those with such an episode written again without it; statistics of these episodes).
 
     Arguments:
-        places: `places_of_ids` of the dataset.
+        places: `places_of_ids` of the dataset; may be None if there are no names.
         names: ids of stored episodes to leave out.
         root: of the dataset that is written; the same, or one with the same files.
     """
-    if not names:
+    if places is None or not names:
         return list(dataset.manifest.files), Statistics()
     out = set(places.filter(pl.col(columns.EPS_ID).is_in(list(names)))[ROW_GROUP].to_list())
     holding = {group.file.uri for group in row_groups(dataset, only=out)}

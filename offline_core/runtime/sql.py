@@ -9,6 +9,7 @@ becomes the name of a column.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Sequence
 from typing import NoReturn
@@ -30,12 +31,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FUNCTIONS = _words(
+AGGREGATES = _words(
+    "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp"
+)
+"""Functions of all rows (of an episode)."""
+
+FUNCTIONS = AGGREGATES | _words(
     # of numbers
     "abs ceil ceiling floor round sign sqrt cbrt exp ln log log2 log10 log1p pow power mod pi degrees radians "
     "sin cos tan asin acos atan atan2 greatest least coalesce ifnull nullif if "
-    # of all rows (of an episode)
-    "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp "
     # of texts
     "length char_length character_length octet_length lower upper left right substr starts_with ends_with strpos "
     "ltrim rtrim regexp_like "
@@ -83,6 +87,12 @@ def sql_condition(text: str) -> pl.Expr:
         return pl.sql_expr(_rewritten(text))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ConfigError(f"The condition {shown(text)} cannot be understood: {first_line(error)[:SHOWN]}.") from error
+
+
+def has_aggregates(text: str) -> bool:
+    """Whether a condition that can be parsed compares rows with others."""
+    words = [word.lower() for _, word in _tokens(text)]
+    return any(word in AGGREGATES and following == "(" for word, following in itertools.pairwise(words))
 
 
 def shown(text: str) -> str:
