@@ -101,7 +101,7 @@ def prune_dataset(
     def report(written: WrittenFiles) -> dict[str, Any]:
         if not written.files:
             raise _nothing_left(source, config, of_episodes)
-        return {"dropped": {"where": before.episodes - written.statistics.episodes}}
+        return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
 
     before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.

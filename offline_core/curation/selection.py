@@ -78,9 +78,9 @@ def choose(
 
 
 def decides_alone(config: PruningConfig) -> bool:
-    """Whether `where` is the only rule, and compares no episode with others."""
+    """Whether `where` is the only rule, if there is one, and compares no episode with others."""
     others = config.model_dump(exclude={"where", "columns", "files"}, exclude_defaults=True)
-    return config.where is not None and not others and not has_aggregates(config.where)
+    return not others and not has_aggregates(config.where or "")
 
 
 def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:
