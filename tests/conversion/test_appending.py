@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
 from offline_core.conversion import appending
-from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.conversion.late_rows import Late
+from offline_core.conversion.lost import Lost
 from offline_core.conversion.report import ImportResult
+from offline_core.conversion.stored import Stored
 from offline_core.datasets.dataset import Dataset, open_dataset, versions
 from offline_core.datasets.reader import episodes
 from offline_core.datasets.verify import verify
@@ -330,20 +334,36 @@ def test_two_runs_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert versions(str(tmp_path / "out")) == [1, 2, 3]
 
 
-def test_the_same_bits_again_after_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(name: str, dies: bool) -> list[str]:
+@pytest.mark.parametrize("at", ["files_without", "_merged", "next_version", "commit"])
+def test_the_same_bits_again_after_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def run(name: str, *, dies: bool) -> list[str]:
         write_rows(tmp_path / name / "in/1.parquet", [*steps("a", 4)[:2], *steps("b", 3)])
         append(tmp_path / name / "in", tmp_path / name / "out")
-        write_rows(tmp_path / name / "in/2.parquet", [*steps("a", 4)[2:], *steps("c", 3)])
+        write_rows(tmp_path / name / "in/2.parquet", [*steps("a", 4)[2:], *steps("c", 3)[:2]])
         if dies:
             with monkeypatch.context() as patched:
-                patched.setattr(appending, "commit", lambda *a, **b: (_ for _ in ()).throw(KeyboardInterrupt))
+                patched.setattr(appending, at, die)
                 with pytest.raises(KeyboardInterrupt):
                     append(tmp_path / name / "in", tmp_path / name / "out")
+            assert versions(str(tmp_path / name / "out")) == [1]
         append(tmp_path / name / "in", tmp_path / name / "out")
-        return [file.sha256 for file in open_dataset(str(tmp_path / name / "out")).manifest.files]
+        return [file.sha256 for file in open_dataset(str(tmp_path / name / "out")).manifest.all_files]
 
     assert run("one", dies=False) == run("other", dies=True)
+
+
+def test_workers_get_the_version_before_and_give_back_what_they_found(tmp_path: Path) -> None:
+    """As Ray sends them."""
+    write_rows(tmp_path / "in/1.parquet", [*steps("a", 4)[:2], *steps("b", 3)])
+    append(tmp_path / "in", tmp_path / "out")
+    stored = Stored.of(open_dataset(str(tmp_path / "out")), EpisodesConfig())
+    there = cloudpickle.loads(cloudpickle.dumps(stored))
+    assert there.rows(["a", "b"]) == stored.rows(["a", "b"]) and there.known == {"a", "b"}
+    lost = Lost(late=Late(completed={"a"}), cuts=stored.imported.cuts)
+    assert cloudpickle.loads(cloudpickle.dumps(lost)) == lost
 
 
 def test_files_of_episodes(rllib_recordings: Path, tmp_path: Path) -> None:
