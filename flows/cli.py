@@ -1,4 +1,4 @@
-"""The command line: one verb for each flow, made from the table of stages, and three that look at what was made.
+"""The command line: one verb for each flow, made from the table of stages, and some that look at or look after what was made.
 
 A verb imports what it needs when it runs: `--help` loads only click, and `--show-config` only the models of the parameters.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from tasks.table import ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
+from tasks.table import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
@@ -221,6 +221,36 @@ def verify(place: str, version: int | None) -> None:
         sys.exit(1)
 
 
+@_verb(
+    "tag",
+    [DATASET, Argument("name", "A word, such as audited; runs/recording@audited is that version.")],
+    click.Option(["--version"], type=int, help="Version to tag; the latest if none is given."),
+    click.Option(["--remove"], is_flag=True, help="Remove the tag; the version stays."),
+)
+def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
+    """Let a name stand for a version of a dataset; tagged versions stay when old ones are deleted."""
+    from offline_core.retention_stages import tag
+
+    ref = tag(_place(dataset), name, version=version, remove=remove)
+    click.echo(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
+
+
+@_verb(
+    "forget",
+    [Argument("root", "Folder of a dataset, or one that holds some.")],
+    click.Option(["--where"], required=True, metavar="SQL", help="Which episodes, such as \"subject = 'p-17'\"."),
+    click.Option(["--delete"], is_flag=True, help="Do it; otherwise only say what would be forgotten."),
+)
+def forget(root: str, where: str, delete: bool) -> None:
+    """Take episodes out of all versions of all datasets below a folder, for good; list the policies that learned from them."""
+    from flows.retention import print_forgotten
+    from offline_core.retention.config import ForgetConfig
+    from offline_core.retention.forget import forget
+    from offline_core.runtime.config import parse
+
+    print_forgotten(forget(parse(ForgetConfig, {"where": where, "delete": delete}), root=_place(root)))
+
+
 def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
     from flows.results import print_chain
     from flows.settings import arguments_of
@@ -235,6 +265,10 @@ def _print(stage: Stage, result: Any) -> None:
     from flows.results import print_findings, print_result, print_settings
 
     show: dict[str, Callable[[Any], None]] = {"check": print_findings, "decide": print_decision, "sweep": print_settings}
+    if stage.verb == "vacuum":
+        from flows.retention import print_vacuumed
+
+        show[stage.verb] = print_vacuumed
     if stage.verb in ("promote", "rollback"):
         from flows.registry import print_promotion
 

@@ -41,6 +41,11 @@ from .quality.rule import Tally as Tally
 from .quality.steps import StepBatch as StepBatch
 from .recording.config import MixtureConfig as MixtureConfig
 from .recording.config import RecordingConfig as RecordingConfig
+from .retention.config import ForgetConfig as ForgetConfig
+from .retention.config import VacuumConfig as VacuumConfig
+from .retention_stages import forget as forget
+from .retention_stages import tag as tag
+from .retention_stages import vacuum as vacuum
 from .rollouts.metric import PlayedStep as PlayedStep
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec

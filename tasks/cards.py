@@ -37,10 +37,14 @@ from offline_core.reporting.cards import (
     returns_rows,
     training_card,
 )
+from offline_core.retention.vacuum import VacuumResult
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide_policies
 from tasks.sweep_card import sweep_settings
+
+MOST_LISTED = 50
+"""Versions on a card."""
 
 
 def _train_expert(result: ExpertResult, config: ExpertConfig, *, output: str) -> Page:
@@ -283,6 +287,17 @@ def _rollback_policy(result: PromotionResult, config: object, *, registry: str) 
     return page._replace(card=Card("Rollback", page.card.rows))
 
 
+def _vacuum_datasets(result: VacuumResult, config: object, *, root: str) -> Page:
+    rows: dict[str, object] = {
+        "Root": result.root,
+        "Deleted" if result.deleted else "Would be deleted": f"{len(result.removed):,} versions, {result.freed_bytes:,} bytes",
+        "Files of no version": f"{len(result.leftovers):,}",
+        "Kept": f"{len(result.kept):,} versions",
+        **{f"{each.uri} version {each.version}": each.reason for each in result.removed[:MOST_LISTED]},
+    }
+    return Page(Card("Vacuum", rows), (result.root, None), [Location.of(root).child("_cards/vacuum")])
+
+
 def _export_policy(result: PolicyExportResult, config: object, *, output: str, **_: object) -> Page:
     rows: dict[str, object] = {
         "Policy": result.policy,
@@ -323,6 +338,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         decide_policies,
         _promote_policy,
         _rollback_policy,
+        _vacuum_datasets,
         _export_policy,
     )
 }

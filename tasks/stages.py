@@ -34,9 +34,11 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.quality.check import check_dataset as check_dataset
     from offline_core.recording.mixing import mix_datasets as mix_datasets
     from offline_core.recording.record import record_episodes as record_episodes
+    from offline_core.retention.vacuum import vacuum
     from offline_core.sweeps.sweep import sweep_settings as sweep_settings
 
     decide_policies = decide
+    vacuum_datasets = vacuum
 
 
 def _task_of(entry: Stage) -> Any:

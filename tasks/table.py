@@ -308,6 +308,16 @@ STAGES = {
             run_name="rollback-{config.alias}",
         ),
         Stage(
+            verb="vacuum",
+            operation="vacuum_datasets",
+            function="vacuum",
+            module="retention.vacuum",
+            config="retention.config:VacuumConfig",
+            help="List old versions of datasets, and files that belong to none; with -s delete=true delete them.",
+            arguments=(Argument("root", "Folder of a dataset, or one that holds some.", "runs"),),
+            card="vacuum-card",
+        ),
+        Stage(
             verb="export-policy",
             operation="export_policy",
             module="policies.export",

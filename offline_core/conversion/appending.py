@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.cuts import SOURCE_ID, write_late
 from offline_core.conversion.ends import IMPORT
+from offline_core.conversion.late_files import imported_without
 from offline_core.conversion.late_rows import Late
 from offline_core.conversion.reading import Read, Source, read
 from offline_core.conversion.report import Appended, Counts, ImportResult, result_of
 from offline_core.conversion.seen_files import SeenFiles, seen_files
-from offline_core.conversion.stored import Stored, read_late
+from offline_core.conversion.stored import Stored
 from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import Dataset, is_dataset, numbers, open_version
-from offline_core.datasets.manifest import FileEntry, Imported, Operation, Parent
+from offline_core.datasets.manifest import Imported, Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.datasets.replacing import files_without, statistics_without
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, VersionExistsError
+from offline_core.inputs.input_columns import common_inputs
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -37,6 +35,10 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     Raises:
         ConfigError: it holds something else than an import by the same parameters; the message names what differs.
     """
+    if found := [*(name for name, each in config.columns.encode.items() if each.categories == "auto")]:
+        raise ConfigError(f"The categories of {found[0]} are found in the data, which grows: name them by columns.encode.")
+    if found := [name for name, each in config.columns.discretise.items() if each.needs_data]:
+        raise ConfigError(f"The bins of {found[0]} are found in the data, which grows: declare their edges.")
     location = Location.of(output)
     known, _ = numbers(location)
     if not known:
@@ -80,10 +82,12 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
     stored, fresh = Stored.of(base, config.episodes), source.only(seen.to_read)
     with prepared(output) as root:
         found = read(fresh, config, root, seen.sources, base=stored)
+        if found.input_columns and base.manifest.input_columns:
+            common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, found.input_columns)])
         names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
         files, removed = files_without(base, stored.places, names, root, config.files)
         files += found.files
-        imported = _merged(base, found, root)
+        imported = _merged(imported_without(base.location, base.manifest.imported, found.late.replaced), found)
         if not seen.new and files == base.manifest.files and imported == base.manifest.imported:
             return _nothing_new(base, seen, found)
         statistics = statistics_without(base, removed, found.statistics, files)
@@ -95,7 +99,8 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             format=config.format,
             operation=operation,
             statistics=statistics,
-            parents=[Parent(kind="files", uri=source.uri, fingerprint=fresh.fingerprint), base.parent_entry],
+            parents=[*fresh.parents, base.parent_entry],
+            input_columns=base.manifest.input_columns,
             environment=config.environment,
             observation_space=base.observation_space,
             action_space=base.action_space,
@@ -145,37 +150,12 @@ def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after
     )
 
 
-def _merged(base: Dataset, found: Read, root: Location) -> Imported:
-    """What later appends have to know: of ids that were put together again, only what was found now."""
-    before, replaced = base.manifest.imported, found.late.replaced
+def _merged(before: Imported | None, found: Read) -> Imported:
+    """What later appends have to know; of ids that were put together again, `before` has nothing any more."""
     assert before is not None
-    kept = {
-        name: _without(base.location, entries, column, replaced, root, name)
-        for name, entries, column in (("cuts", before.cuts, SOURCE_ID), ("rows", before.left_out, columns.EPS_ID))
-    }
-    return before.model_copy(
-        update={
-            "sources": found.imported.sources,
-            "cuts": kept["cuts"] + found.imported.cuts,
-            "left_out": kept["rows"] + found.imported.left_out,
-        }
-    )
-
-
-def _without(
-    place: Location, entries: list[FileEntry], column: str, ids: set[str], root: Location, name: str
-) -> list[FileEntry]:
-    """The files, those with a row of one of the ids written again without it."""
-    kept: list[FileEntry] = []
-    values = pa.array(sorted(ids), pa.string())
-    for number, entry in enumerate(entries):
-        if not ids or not pc.any(pc.is_in(read_late(place, entry, [column])[column], values)).as_py():
-            kept.append(entry)
-            continue
-        rows = read_late(place, entry)
-        rest = rows.filter(pc.invert(pc.is_in(rows[column], values)))
-        kept += [write_late(root, f"{name}-{number:05d}", rest)] if rest.num_rows else []
-    return kept
+    now = found.imported
+    both = {"sources": now.sources, "cuts": before.cuts + now.cuts, "left_out": before.left_out + now.left_out}
+    return before.model_copy(update=both)
 
 
 def _differences(before: Any, now: Any, at: str = "") -> list[tuple[str, Any, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import gymnasium as gym
 from pydantic import Field, field_validator
 
+from offline_core.conversion.columns_config import ColumnsConfig
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Format
 from offline_core.episodes import space_from_json
@@ -84,6 +85,13 @@ class ImportConfig(Config):
         description='Canonical name to the name in the source: {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": '
         '"o_tp1", "infos": "i_t", "dones": "d_t"}; a list of names makes a vector. Columns that are not mapped become extras.',
     )
+    columns: ColumnsConfig = Field(
+        ColumnsConfig(),
+        title="Made columns",
+        exclude_if=lambda columns: columns == ColumnsConfig(),
+        description="Columns made of others before the mapping: joined, computed by expressions, filled, encoded. Policies "
+        "that learn from the data keep what their observations are made of.",
+    )
     episodes: EpisodesConfig = Field(EpisodesConfig(), title="Episodes", description="How rows become episodes.")
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Gives the spaces of observations and actions, and their types."
@@ -137,6 +145,16 @@ class ImportConfig(Config):
         if recorded is not None and not -inf < recorded[0] < recorded[1] < inf:
             raise ConfigError(f"recorded_action_range has to be finite and ascend, as (-1, 1) does; it is {recorded}.")
         return recorded
+
+    @property
+    def pushed_down(self) -> SourceConfig:
+        """The source, with all columns that are needed if only some are chosen."""
+        if self.source.columns is None:
+            return self.source
+        listed = [name for name in self.source.columns if name not in self.columns.made]
+        needed = [name for name in self.columns.needed([]) if name not in ("_file", "_folder")]
+        more = [root for name in needed if not {name, root := name.partition(".")[0]} & {*listed}]
+        return self.source.model_copy(update={"columns": list(dict.fromkeys([*listed, *more]))})
 
     def spaces(self) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
         """(observation space, action space) as declared, None where they are not.

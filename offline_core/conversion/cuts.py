@@ -2,28 +2,25 @@
 
 A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later, or
 was truncated by the import. Rows that are in no episode, because it is incomplete, are kept as they came.
-Both are Parquet files below `<dataset>/_late`, which the manifest lists.
+Both are files of `late_files`, which the manifest lists.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from offline_core.conversion.late_files import SOURCE_ID, write_late
 from offline_core.conversion.ordering import SourceRows
-from offline_core.datasets.data_file import DataFile, FilesConfig
-from offline_core.datasets.manifest import FileEntry, Imported
+from offline_core.datasets.manifest import FileEntry
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.arrow import to_arrow
-from offline_core.errors import StorageError
 from offline_core.storage.location import Location
 
-LATE = "_late"
-SOURCE_ID, IS_OPEN = "source_id", "is_open"
+IS_OPEN = "is_open"
 CUTS = pa.schema(
     [
         pa.field(SOURCE_ID, pa.string(), nullable=False),
@@ -126,20 +123,3 @@ def canonical(
         return found if found.type == field.type else found.cast(field.type)
 
     return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
-
-
-def write_late(root: Location, name: str, rows: pa.Table) -> FileEntry:
-    """Writes a file that only appends read."""
-    folder = root.child(LATE).make_folder()
-    file = DataFile(folder, name, rows.schema, FilesConfig())
-    file.append(rows, {columns.LENGTH: np.zeros(0, np.int64)})
-    entry = file.finish()
-    return entry.model_copy(update={"path": f"{LATE}/{entry.path}"})
-
-
-def remove_late(root: Location, imported: Imported) -> None:
-    """Removes such files of an import that comes to nothing: alone they would look like data."""
-    for entry in (*imported.cuts, *imported.left_out):
-        root.child(entry.path).delete()
-    with contextlib.suppress(StorageError):  # there is none, or it has other files
-        root.child(LATE).remove_empty_folder()

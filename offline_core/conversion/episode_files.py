@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from offline_core.conversion.action_range import infer_range, steps_of_episode
 from offline_core.conversion.action_units import Range, in_env_units
+from offline_core.conversion.columns_config import ColumnsConfig
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_ids import folder_of, unique_id
 from offline_core.conversion.pieces import completed, joined, within_limit
@@ -48,6 +49,7 @@ def check_for_episodes(config: ImportConfig) -> None:
         "source.where": config.source.where,
         "source.arguments": config.source.arguments.keys() - {FILESYSTEM},
         "mapping": config.mapping,
+        "columns": config.columns != ColumnsConfig(),
         "episodes.order": config.episodes.order != "auto",
         "episodes.ids_per: date": config.episodes.ids_per == "date",
         "episodes.max_gap": config.episodes.max_gap,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from offline_core.conversion.appending import append, newest_import, next_version
 from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.cuts import remove_late
 from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
+from offline_core.conversion.late_files import remove_late
 from offline_core.conversion.notes import reasons_for_none
 from offline_core.conversion.reading import Source, read
 from offline_core.conversion.report import ImportResult, result_of
@@ -18,7 +18,7 @@ from offline_core.conversion.seen_files import seen_files
 from offline_core.datasets.commit import commit, find_version
 from offline_core.datasets.dataset import Dataset, open_version, versions
 from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation, Parent
+from offline_core.datasets.manifest import Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
@@ -49,7 +49,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     paths = _listed(source)
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
-    opened = Source.open(paths, config.source)
+    opened = Source.of_import(paths, config)
     if opened.files:
         check_for_episodes(config)
     operation = Operation.of(IMPORT, config, version=6, exclude=_HOW_FAST)
@@ -61,7 +61,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
             )
         except VersionExistsError as error:
             log.info("%s What it has not is appended to it.", error)
-            opened = Source.open(paths, config.source)  # files may have come meanwhile
+            opened = Source.of_import(paths, config)  # files may have come meanwhile
     return _import(config, opened, output, operation)
 
 
@@ -72,8 +72,8 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         VersionExistsError: it was to be the first version to append to, and another writer was first.
     """
     # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
-    parent = Parent(kind="files", uri=source.uri, fingerprint=source.fingerprint)
-    if not config.append and source.changes_show and (known := find_version(output, operation, [parent])):
+    parents = source.parents
+    if not config.append and source.changes_show and (known := find_version(output, operation, parents)):
         return result_of(known, reused=True)
     seen = seen_files(source.everything, source.listing, [], hashed=config.append)
     with prepared(output) as root:
@@ -84,7 +84,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
     examples = [part.episode for part in found.written if part.episode is not None]
-    spaces = inferred_spaces(config.spaces(), examples, found.statistics)
+    spaces = inferred_spaces(found.declared, examples, found.statistics)
     notes = found.notes(source)
     dataset = commit(
         output,
@@ -92,7 +92,8 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         format=config.format,
         operation=operation,
         statistics=found.statistics,
-        parents=[parent],
+        parents=parents,
+        input_columns=found.input_columns,
         environment=config.environment,
         observation_space=spaces[0],
         action_space=spaces[1],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from offline_core.conversion.late_rows import Late
@@ -18,6 +20,8 @@ class Lost:
     """(file, row) of what could not be read."""
     clipped_actions: int = 0
     """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
+    without_partner: Counter[int] = field(default_factory=Counter)
+    """By the number of the join, rows without one."""
     late: Late = field(default_factory=Late)
     """Nor these: episodes of the version before."""
     cuts: list[FileEntry] = field(default_factory=list)
@@ -28,7 +32,13 @@ class Lost:
         self.unreadable += other.unreadable
         self.places += other.places
         self.clipped_actions += other.clipped_actions
+        self.without_partner += other.without_partner
         self.late += other.late
         self.cuts += other.cuts
         self.left_out += other.left_out
         return self
+
+    def count(self, before: tuple[int, Sequence[int]], after: tuple[int, Sequence[int]]) -> None:
+        """Add what was counted between two calls of `Preparation.counted`."""
+        self.clipped_actions += after[0] - before[0]
+        self.without_partner.update({i: b - a for i, (a, b) in enumerate(zip(before[1], after[1], strict=True)) if b > a})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.episode_ids import SOURCE_FILE
+from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
 from offline_core.conversion.report import Unreadable
+from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.values import (
+    check_within,
     conform,
-    empty_arrays,
     exact,
     finite,
     flags,
@@ -30,28 +32,18 @@ from offline_core.conversion.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.episodes import arrow, columns, nested
+from offline_core.episodes import arrow, columns
 from offline_core.episodes.arrow import to_arrow
-from offline_core.episodes.containment import outside
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
-from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
+from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.formats.packed import PACKED, read_foreign_column
 from offline_core.formats.sources.scans import SOURCE_ROW
 from offline_core.formats.sources.small_files import FilesRows
 
-PROBES = 64
-"""So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
-SEARCHED_ROWS = 4096
-"""Up to so many rows are searched for good ones to the last; of more, none is taken for good if no probe is."""
-
-Convert: TypeAlias = Callable[[pa.Table], pa.Table]
-
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
-_CLIPPED = "_clipped_action"
-"""A column beside the others while a table is converted."""
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 
@@ -69,6 +61,8 @@ class Preparation:
     mapping: ColumnMapping
     spaces: Spaces = (None, None)
     recorded_action_range: Range | None = None
+    made: RowColumns | None = None
+    """Columns that are made before the mapping."""
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
 
@@ -99,21 +93,26 @@ class Preparation:
         if SOURCE_ROW in table.column_names:
             rows = table[SOURCE_ROW].to_numpy()
             table = table.drop_columns([SOURCE_ROW])
+        bad: list[Unreadable] = []
+        if self.made is not None:
+            try:
+                table, rows, bad = self._with_made(self.made, table, rows, uri)
+            except DataError as error:
+                return None, [Unreadable(uri, None, table.num_rows, error)]
+            if table.num_rows == 0:
+                return None, bad
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
             mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
             self._check_columns(mapped, table.column_names)
         except DataError as error:
-            return None, [Unreadable(uri, None, table.num_rows, error)]
+            return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
-            self.templates = _usual(convert, table)
+            self.templates = usual_types(convert, table)
         self.clock = self.clock or _clock(mapped)
-        bad: list[Unreadable] = []
-        parts = _good(convert, table, rows, uri, bad)
-        if bad:
-            numbers = np.array([each.row for each in bad], np.int64)
-            terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
-            bad = [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+        more: list[Unreadable] = []
+        parts = good_rows(convert, table, rows, uri, more)
+        bad = sorted([*bad, *self._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
         if not parts:
             return None, bad
         kept = np.concatenate([numbers for _, numbers in parts])
@@ -125,7 +124,13 @@ class Preparation:
         That is where a row is bad, or where what a file holds decides how its columns are read.
         """
         table = rows.table
-        if not self.templates or table.num_rows == 0 or any(map(_is_mixed, table.columns)) or self._numbers_in_text(table):
+        if (
+            self.made is not None
+            or not self.templates
+            or table.num_rows == 0
+            or any(map(_is_mixed, table.columns))
+            or self._numbers_in_text(table)
+        ):
             return None
         try:
             self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
@@ -133,11 +138,35 @@ class Preparation:
         except DataError:
             return None
 
+    def counted(self) -> tuple[int, list[int]]:
+        """(rows so far with clipped actions, rows so far without a partner by the number of the join)."""
+        return self.clipped_actions, [] if self.made is None else list(self.made.without_partner)
+
+    def _with_made(
+        self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
+    ) -> tuple[pa.Table, np.ndarray, list[Unreadable]]:
+        """(the good rows with the columns that are made, their numbers, the bad ones)."""
+        table, found = made(table, uri)
+        if not found:
+            return table, rows, []
+        bad = self._with_terminations([Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(found)], table, rows)
+        good = np.ones(len(rows), bool)
+        good[[row for row, _ in found]] = False
+        return table.filter(pa.array(good)), rows[good], bad
+
+    def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
+        """The same, which say whether they terminate an episode."""
+        if not bad:
+            return []
+        numbers = np.array([each.row for each in bad], np.int64)
+        terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
+        return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+
     def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
         """Converted rows with the place each comes from."""
-        if _CLIPPED in good.column_names:
-            self.clipped_actions += int(good[_CLIPPED].to_numpy().sum())
-            good = good.drop_columns([_CLIPPED])
+        if CLIPPED in good.column_names:
+            self.clipped_actions += int(good[CLIPPED].to_numpy().sum())
+            good = good.drop_columns([CLIPPED])
         good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
         return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
 
@@ -229,9 +258,9 @@ class Preparation:
             (columns.ACTIONS, self.within[1]),
         ):
             if space is not None and name in trees:
-                _check_within(trees[name], space, name)
+                check_within(trees[name], space, name)
         if found is not None:
-            trees[_CLIPPED] = found.clipped
+            trees[CLIPPED] = found.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
         fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
@@ -265,52 +294,6 @@ class Preparation:
         if self.recorded_action_range is None:
             return None
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
-
-
-def _check_within(tree: Nested, space: gym.Space[Any], name: str) -> None:
-    """Raises a SpaceError if a value is not in the space."""
-    leaves = nested.flatten(tree, name)
-    for path, leaf in nested.space_leaves(space, name).items():
-        if path in leaves and (bad := outside(leaves[path], leaf)).any():
-            raise SpaceError(
-                f"Column {path!r} holds {leaves[path][bad][0]}, which is not in {leaf}, the space of the version before. "
-                "Declare a larger space and import all again, or leave such rows out."
-            )
-
-
-def _good(
-    convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
-) -> list[tuple[pa.Table, np.ndarray]]:
-    """Halves a table that cannot be converted until what is left is good, or one bad row."""
-    try:
-        return [(convert(table), rows)]
-    except DataError as error:
-        if len(rows) <= 1 or (len(rows) > SEARCHED_ROWS and not _probes(convert, table)):
-            bad += [Unreadable(uri, int(row), 1, error) for row in rows]
-            return []
-    half = len(rows) // 2
-    left = _good(convert, table.slice(0, half), rows[:half], uri, bad)
-    return left + _good(convert, table.slice(half), rows[half:], uri, bad)
-
-
-def _usual(convert: Convert, table: pa.Table) -> dict[str, Nested]:
-    """Templates of the whole table or, if it cannot be converted, of most of the rows that can be; none if there are none."""
-    try:
-        good = [convert(table)]
-    except DataError:
-        good = _probes(convert, table)
-    good = [part.drop_columns([_CLIPPED]) if _CLIPPED in part.column_names else part for part in good]
-    kinds = [str(part.schema) for part in good]
-    return empty_arrays(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
-
-
-def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
-    """Those of `PROBES` rows that can be converted, each by itself."""
-    good = []
-    for row in np.unique(np.linspace(0, table.num_rows - 1, PROBES).astype(int)).tolist():
-        with contextlib.suppress(DataError):
-            good.append(convert(table.slice(row, 1)))
-    return good
 
 
 def _is_mixed(column: pa.ChunkedArray) -> bool:

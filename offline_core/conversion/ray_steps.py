@@ -9,8 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.joins import open_join
 from offline_core.conversion.preparation import Preparation
+from offline_core.conversion.resolving import row_columns, with_choices
 from offline_core.errors import EmptyDatasetError
+from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     """A dataset of one row a step: canonical columns, extras, and where each row comes from; needs Ray.
 
     Each file is read by a task of its own when it is its turn, a batch at a time; nothing is read before, but the first
-    rows, which say what the columns are. Only `source`, `mapping`, spaces and `recorded_action_range` are heeded.
+    rows, which say what the columns are. Only `source`, `mapping`, `columns`, spaces and `recorded_action_range` are heeded.
 
     Raises:
         ConfigError: the parameters do not fit the source, or it holds episodes and not steps.
@@ -30,8 +33,11 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     """
     import ray.data
 
-    readers = open_source([source] if isinstance(source, str) else list(source), config.source)
-    preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
+    readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down)
+    joins = [open_join(join, Listing()) for join in config.columns.joins]
+    made = row_columns(config, readers, joins)
+    spaces = with_choices(config.spaces(), made)
+    preparation = Preparation(config.mapping, spaces, config.recorded_action_range, made)
 
     def rows_of(number: int) -> Iterator[pa.Table]:
         first_row = 0

@@ -9,24 +9,29 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offline_core.conversion.action_units import range_from_json, range_to_json
+from offline_core.conversion.columns_config import Join
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_files import EpisodeFiles
+from offline_core.conversion.joins import open_join
 from offline_core.conversion.known_episodes import new_episodes
 from offline_core.conversion.late_rows import Late
 from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
 from offline_core.conversion.report import Counts, Unreadable, list_unreadable, refuse
+from offline_core.conversion.resolving import inputs_of, row_columns, with_choices
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stored import Stored
 from offline_core.conversion.stray_actions import ActionCounts
+from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.writing import Written, write
-from offline_core.datasets.manifest import FileEntry, Imported, SourceFile, Statistics
+from offline_core.datasets.manifest import FileEntry, Imported, Parent, SourceFile, Statistics
 from offline_core.episodes import Episode
 from offline_core.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
 from offline_core.formats.sources.ray_reads import RayRead
 from offline_core.formats.sources.step_reader import StepReader
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.ray_session import ray_session
 from offline_core.storage.location import Location, temporary_folder
 
@@ -38,6 +43,14 @@ class Source(NamedTuple):
     listing: Listing
     files: list[Location]
     readers: list[StepReader]
+    joins: Sequence[tuple[Join, list[StepReader]]] = ()
+    """With the readers of each."""
+
+    @classmethod
+    def of_import(cls, paths: Sequence[str], config: ImportConfig) -> Source:
+        """With all columns that are needed, and joins."""
+        found = cls.open(paths, config.pushed_down)
+        return found._replace(joins=[(join, open_join(join, found.listing)) for join in config.columns.joins])
 
     @classmethod
     def open(cls, paths: Sequence[str], config: SourceConfig) -> Source:
@@ -58,12 +71,19 @@ class Source(NamedTuple):
         return self.files or self.readers
 
     @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.everything, self.listing)
+    def parents(self) -> list[Parent]:
+        """Its files, and those of each join."""
+        every = [(self.uri, self.everything), *((", ".join(join.paths), readers) for join, readers in self.joins)]
+        return [Parent(kind="files", uri=uri, fingerprint=fingerprint(files, self.listing)) for uri, files in every]
 
     @property
     def changes_show(self) -> bool:
-        return changes_show(self.everything, self.listing)
+        every = (self.everything, *(readers for _, readers in self.joins))
+        return all(changes_show(each, self.listing) for each in every)
+
+    @property
+    def uses_ray(self) -> bool:
+        return any(isinstance(reader, RayRead) for each in (self.readers, *(r for _, r in self.joins)) for reader in each)
 
     def only(self, numbers: Sequence[int]) -> Source:
         """Some of its files or readers."""
@@ -86,6 +106,10 @@ class Read:
     """Notes on what was not declared."""
     late: Late
     imported: Imported
+    declared: Spaces
+    """(observation space, action space) as far as they are declared, or follow from categories and bins."""
+    input_columns: InputColumns | None
+    """What observations are made of, if that can be said."""
 
     @property
     def files(self) -> list[FileEntry]:
@@ -117,8 +141,8 @@ def read(
         ConfigError: the parameters do not fit the source.
         DataError: something cannot be read, and `unreadable` is "fail".
     """
-    uses_ray = config.engine == "ray" or any(isinstance(reader, RayRead) for reader in source.readers)
-    lost, declared = Lost(), config.spaces()
+    uses_ray = config.engine == "ray" or source.uses_ray
+    lost, declared, inputs = Lost(), config.spaces(), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if source.files:
             job = EpisodeFiles(source.files, config, lost.unreadable, declared)
@@ -130,11 +154,13 @@ def read(
                 Imported(sources=list(sources), recorded_action_range=range_to_json(job.recorded_action_range)),
             )
         else:
-            steps = StepImport.of(source.readers, config, root, folder, source.listing, declared, base)
+            made = row_columns(config, source.readers, [readers for _, readers in source.joins])
+            declared, inputs = with_choices(declared, made), inputs_of(config, made)
+            steps = StepImport.of(source.readers, config, root, folder, source.listing, declared, made, base)
             written, inferred, imported = steps.run(lost), steps.notes, steps.imported(sources, lost)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
     quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None
-    return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported)
+    return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported, declared, inputs)
 
 
 def _of_files(job: EpisodeFiles, lost: Lost, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:

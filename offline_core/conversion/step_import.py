@@ -29,6 +29,7 @@ from offline_core.conversion.late_rows import Late, join
 from offline_core.conversion.lost import Lost
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
+from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.step_order import ends_of, lies_in_order, order_of
 from offline_core.conversion.stored import Stored, mergeable, schema_of
 from offline_core.conversion.trajectories import Spaces, assemble
@@ -94,6 +95,7 @@ class StepImport:
         folder: Location,
         listing: Listing,
         spaces: Spaces,
+        columns_made: RowColumns | None = None,
         base: Stored | None = None,
     ) -> StepImport:
         """Look at the first rows for columns, order and the range of actions; `base` says them where there is one.
@@ -101,7 +103,7 @@ class StepImport:
         Raises:
             ConfigError: the parameters do not fit the source.
         """
-        preparation = Preparation(config.mapping, spaces, config.recorded_action_range)
+        preparation = Preparation(config.mapping, spaces, config.recorded_action_range, columns_made)
         if base is not None:
             preparation.recorded_action_range = range_from_json(base.imported.recorded_action_range)
             preparation.templates = empty_arrays(schema_of(base.imported).empty_table())
@@ -138,6 +140,8 @@ class StepImport:
         """Writes everything, part by part; what cannot be read is added to `lost`."""
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
+        if self.preparation.made is not None:
+            self.notes += self.preparation.made.notes(lost.without_partner)
         return written
 
     def imported(self, sources: Sequence[SourceFile], lost: Lost) -> Imported:
@@ -237,7 +241,7 @@ class StepImport:
         """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
         for number in which:
             reader, row, reached = self.readers[number], 0, 0
-            before = self.preparation.clipped_actions
+            before = self.preparation.counted()
             try:
                 for batch in reader.batches():
                     table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
@@ -253,14 +257,14 @@ class StepImport:
                     raise
                 lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
                 lost.places.append((number, reached))
-            lost.clipped_actions += self.preparation.clipped_actions - before
+            lost.count(before, self.preparation.counted())
 
     def _prepared_together(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
         """As `_prepared`, in larger tables: small files are read and converted many at a time; a thread reads ahead."""
         for numbers, rows in prefetched(small_files(self.readers, self.sizes, which)):
-            before = self.preparation.clipped_actions
+            before = self.preparation.counted()
             if rows is not None and (table := self.preparation.together(rows)) is not None:
-                lost.clipped_actions += self.preparation.clipped_actions - before
+                lost.count(before, self.preparation.counted())
                 yield table
             else:
                 yield from self._prepared(numbers, lost)

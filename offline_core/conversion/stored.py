@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.cuts import CUTS, IS_OPEN, SOURCE_ID, canonical
+from offline_core.conversion.cuts import CUTS, IS_OPEN, canonical
+from offline_core.conversion.late_files import SOURCE_ID, read_late
 from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.episode_index import places_of_ids
-from offline_core.datasets.manifest import FileEntry, Imported
+from offline_core.datasets.manifest import Imported
 from offline_core.datasets.replacing import chosen_episodes
 from offline_core.episodes import Episode, columns, episodes_to_table
-from offline_core.storage.location import Location
-from offline_core.storage.parquet_files import open_parquet, parquet_errors
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,6 @@ def mergeable(order: str, *, has_ids: bool, schema: pa.Schema) -> bool:
 def schema_of(imported: Imported) -> pa.Schema:
     """Of the rows, under canonical names."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(imported.arrow_schema)))
-
-
-def read_late(root: Location, entry: FileEntry, names: Sequence[str] | None = None) -> pa.Table:
-    """A file that `write_late` wrote."""
-    file = root.child(entry.path)
-    with parquet_errors(file.uri), open_parquet(file) as parquet:
-        return parquet.read(columns=None if names is None else list(names))
 
 
 def _rows_of(

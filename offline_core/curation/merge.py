@@ -22,6 +22,7 @@ from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
+from offline_core.inputs.input_columns import common_inputs
 from offline_core.runtime.result import Result
 from offline_core.storage.location import Location
 
@@ -52,7 +53,7 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     Raises:
         ConfigError: no datasets are given.
         SchemaError: they differ in format, spaces, columns or their types, going by the first episode of each; the
-            message lists all differences.
+            message lists all differences. Or their observations are made of raw columns in different ways.
         EpisodeError: two of them have different episodes of the same id.
     """
     if not datasets:
@@ -62,6 +63,7 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
     def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
         types = [_types(source) for source in sources]
         check_alike(sources, types)
+        common_inputs([(source.location.uri, source.manifest.input_columns) for source in sources])
         indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
         keep = first_occurrences(sources, indices)
         untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0

@@ -18,6 +18,7 @@ from offline_core.datasets.dataset import LAST, VERSIONS, Dataset, numbers, open
 from offline_core.datasets.manifest import FileEntry, Format, Imported, Manifest, Operation, Parent, Statistics, identity_of
 from offline_core.episodes import space_to_json
 from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.storage.json_files import with_checksum
 from offline_core.storage.location import Location
@@ -54,6 +55,7 @@ def commit(
     environment: EnvironmentSpec | None = None,
     observation_space: gym.Space[Any] | None = None,
     action_space: gym.Space[Any] | None = None,
+    input_columns: InputColumns | None = None,
     report: Mapping[str, Any] = MappingProxyType({}),
     imported: Imported | None = None,
     version: int | None = None,
@@ -80,6 +82,7 @@ def commit(
         environment=environment,
         observation_space=None if observation_space is None else space_to_json(observation_space),
         action_space=None if action_space is None else space_to_json(action_space),
+        input_columns=input_columns,
         statistics=statistics,
         files=list(files),
         report=dict(report),

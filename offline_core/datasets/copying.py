@@ -16,6 +16,7 @@ from offline_core.datasets.episode_index import indexed_row_groups
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.episodes import columns
+from offline_core.inputs.input_columns import common_inputs
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
 
@@ -78,6 +79,7 @@ def commit_copy(
         environment=environment if all(source.manifest.environment == environment for source in sources) else None,
         observation_space=first.observation_space,
         action_space=first.action_space,
+        input_columns=common_inputs([(str(source.location.uri), source.manifest.input_columns) for source in sources]),
         report=report,
     )
 

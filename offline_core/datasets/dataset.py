@@ -21,7 +21,7 @@ import gymnasium as gym
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.datasets import reader
+from offline_core.datasets import reader, tags
 from offline_core.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
 from offline_core.datasets.read_errors import not_imported
 from offline_core.episodes import Episode, columns, space_from_json, space_to_json
@@ -177,8 +177,20 @@ def is_dataset(uri: str) -> bool:
     return Location.of(uri).child(VERSIONS).is_folder()
 
 
+def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:
+    """(URI, version) of a dataset or of an address `<uri>@<tag>`, see `tags`; a folder of that very name comes first.
+
+    Raises:
+        VersionNotFoundError: there is no such tag.
+    """
+    found = tags.split_address(uri) if version is None else None
+    if found is None or not is_dataset(found[0]) or Location.of(uri).is_folder():
+        return uri, version
+    return found[0], tags.resolve(Location.of(found[0]), found[1])
+
+
 def open_dataset(uri: str, version: int | None = None) -> Dataset:
-    """One version of a dataset, the latest if none is named.
+    """One version of a dataset, the latest if none is named. `uri` may be an address, `runs/data@tag`.
 
     Raises:
         DatasetNotFoundError: there is neither a dataset nor a folder of Parquet files, or none was committed yet.
@@ -186,6 +198,7 @@ def open_dataset(uri: str, version: int | None = None) -> Dataset:
         EmptyDatasetError: the folder holds no Parquet file.
         CorruptFileError: the manifest, or a file of a folder without one, cannot be read.
     """
+    uri, version = addressed(uri, version)
     location = Location.of(uri)
     known = versions(uri)
     if not known and version in (None, 0):
@@ -203,6 +216,7 @@ def open_committed(uri: str, version: int | None = None) -> Dataset:
         SchemaError: there are files, but they were never imported; the message has the command that does it.
         DatasetNotFoundError, VersionNotFoundError, CorruptFileError: as `open_dataset`.
     """
+    uri, version = addressed(uri, version)
     location = Location.of(uri)
     if not is_dataset(uri) and ("*" in uri or location.is_file() or location.files()):
         raise not_imported(uri)

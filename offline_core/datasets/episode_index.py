@@ -23,7 +23,7 @@ from offline_core.episodes.metadata import SCHEMA, complete, content_of, policy_
 if TYPE_CHECKING:
     from offline_core.datasets.dataset import Dataset
 
-_PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
 
 _STEP_SUMMARY = [columns.EPS_ID, columns.T, columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS]
@@ -111,7 +111,7 @@ def _with(index: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
 
 def trajectory_of(eps_id: str) -> str:
     """The id that all parts of a trajectory share: without the step that a later part begins at."""
-    return _PART_SUFFIX.sub("", eps_id)
+    return PART_SUFFIX.sub("", eps_id)
 
 
 def first_parts(index: pl.DataFrame) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.datasets.statistics import ColumnStatistics, merge_columns
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.user_code import code_digests
@@ -201,6 +202,18 @@ class Operation(_Record):
         return cls(name=name, version=version, config=parameters, code=code_digests(config))
 
 
+class Forgotten(_Record):
+    """A tombstone: episodes were taken out of this version for good. What they were is not kept."""
+
+    at: datetime
+    episodes: int
+    steps: int
+    fingerprint: str
+    """Of the version before, by which what was made from it names it."""
+    files: list[str]
+    """Replaced and deleted; one that still exists is left of a killed run."""
+
+
 READS: Literal[1] = 1
 """The manifest format that this version reads and writes."""
 
@@ -220,12 +233,15 @@ class Manifest(_Record):
     environment: EnvironmentSpec | None = None
     observation_space: dict[str, Any] | None = None
     action_space: dict[str, Any] | None = None
+    input_columns: InputColumns | None = Field(None, exclude_if=_is_none)
+    """What observations and actions are made of; None: not known."""
     statistics: Statistics
     files: list[FileEntry]
     report: dict[str, Any] = {}
     """Report of the operation; not part of the fingerprint."""
     imported: Imported | None = Field(None, exclude_if=_is_none)
     """Of an import; not part of the fingerprint."""
+    forgotten: list[Forgotten] = Field([], exclude_if=lambda forgotten: not forgotten)
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
 
@@ -246,6 +262,11 @@ class Manifest(_Record):
         """Identifies the content and its operation, not its location or time: 16 hex digits of a SHA-256."""
         files = [(file.path, file.sha256) for file in self.files]
         return digest([self.format, *_done(self.operation, self.parents), files])
+
+    @property
+    def fingerprints(self) -> set[str]:
+        """Its own, and those that it had before episodes were forgotten."""
+        return {self.fingerprint, *(each.fingerprint for each in self.forgotten)}
 
     def to_json(self) -> str:
         """JSON, with a line for each file."""

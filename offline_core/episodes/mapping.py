@@ -13,8 +13,8 @@ from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.errors import ConfigError, SchemaError
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
-"""Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, one number each, are
-joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical."""
+"""Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
+are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical."""
 
 DONES = ("dones", "done")
 """What `terminateds` was called before gymnasium told terminations and truncations apart."""
@@ -68,9 +68,12 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
 def _joined(table: pa.Table, sources: list[str]) -> pa.Array:
     parts = [read_column(table, source) for source in sources]
     for source, part in zip(sources, parts, strict=True):
-        if not isinstance(part, np.ndarray) or part.ndim != 1 or part.dtype.kind not in "biuf":
-            raise SchemaError(f"Column {source!r} has type {table[source].type}; a vector is joined from single numbers.")
-    return to_arrow(np.stack(parts, axis=1), "+".join(sources))
+        if not isinstance(part, np.ndarray) or part.ndim > 2 or part.dtype.kind not in "biuf":
+            raise SchemaError(f"Column {source!r} has type {table[source].type}; a vector is joined from numbers and vectors.")
+    vectors = [
+        part.reshape(len(part), -1) if isinstance(part, np.ndarray) and len(part) else np.empty((0, 1)) for part in parts
+    ]
+    return to_arrow(np.concatenate(vectors, axis=1), "+".join(sources))
 
 
 def _listed(sources: str | list[str]) -> list[str]:

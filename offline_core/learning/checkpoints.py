@@ -7,6 +7,7 @@ import copy
 import torch
 
 from offline_core.datasets.manifest import Operation, Parent
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -20,10 +21,17 @@ class Checkpoints:
     """Saves weights of one run, with their lineage, to folders below `folder`."""
 
     def __init__(
-        self, policy: Policy, folder: Location, operation: Operation, environment: EnvironmentSpec | None, parents: list[Parent]
+        self,
+        policy: Policy,
+        folder: Location,
+        operation: Operation,
+        environment: EnvironmentSpec | None,
+        parents: list[Parent],
+        inputs: InputColumns | None = None,
     ) -> None:
         self.folder = folder
         self._policy = copy.deepcopy(policy)  # the policy itself goes on learning
+        self._policy.input_columns = inputs
         self._operation = operation
         self._environment = environment
         self._parents = parents

@@ -62,7 +62,7 @@ class TrainingMonitor:
         self.evaluations = evaluations
         self.held_out_loss = held_out_loss
         policy, folder = learner.algorithm.policy, Location.of(run.output)
-        self.checkpoints = Checkpoints(policy, folder, run.operation, run.environment, run.parents)
+        self.checkpoints = Checkpoints(policy, folder, run.operation, run.environment, run.parents, run.source.input_columns)
         if state is None:
             states.clear()
             self.checkpoints.clear_series()

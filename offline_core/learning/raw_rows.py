@@ -19,6 +19,7 @@ from offline_core.formats.sources.locations import FILESYSTEM
 from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.formats.sources.ray_reads import RayRead
 from offline_core.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource, place_of
 from offline_core.learning.mapping import Mapping
@@ -68,6 +69,10 @@ class RawRows:
 
     @property
     def environment(self) -> EnvironmentSpec | None:
+        return None
+
+    @property
+    def input_columns(self) -> InputColumns | None:
         return None
 
     def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:

@@ -13,6 +13,7 @@ from offline_core.datasets.reader import spaces_of
 from offline_core.datasets.row_groups import RowGroup, prefetch_tables, read_with_ray, row_groups, schema_of
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Mapping
@@ -54,6 +55,10 @@ class Recorded:
     @property
     def environment(self) -> EnvironmentSpec | None:
         return self.dataset.manifest.environment if self.pipeline.spaces == spaces_of(self.dataset) else None
+
+    @property
+    def input_columns(self) -> InputColumns | None:
+        return None if self.is_own else self.dataset.manifest.input_columns
 
     def batches(self, spec: ReadSpec) -> Iterator[EpisodeBatch]:
         uri, format = self.dataset.location.uri, self.dataset.manifest.format

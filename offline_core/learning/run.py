@@ -160,7 +160,7 @@ class Run:
         """
         if self.config.initial_policy is None or self.initial is None:
             return None
-        return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri)
+        return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri, self.source.input_columns)
 
     def algorithm(self) -> Algorithm:
         """Return a new algorithm, with weights of its own.

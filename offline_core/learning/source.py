@@ -16,6 +16,7 @@ from offline_core.datasets.row_groups import ROW_GROUP
 from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, RewardsConfig
 from offline_core.learning.data_loader import SECONDS, DataLoader, StreamingLoader, read_into_memory
@@ -68,6 +69,10 @@ class Source(Protocol):
     @property
     def environment(self) -> EnvironmentSpec | None:
         """Where it was recorded, if known, and if a policy there sees what it learned from."""
+
+    @property
+    def input_columns(self) -> InputColumns | None:
+        """The raw columns that observations are made of, if known, and if a policy sees observations so."""
 
     @property
     def pipeline(self) -> Pipeline:

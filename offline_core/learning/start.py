@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from offline_core.errors import ConfigError
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -51,12 +52,14 @@ def with_initial_network(config: TrainingConfig, initial: PolicyManifest | None)
     return config.model_copy(update=changes)
 
 
-def load_initial(uri: str, manifest: PolicyManifest, policy: Policy, dataset: str) -> Policy:
+def load_initial(
+    uri: str, manifest: PolicyManifest, policy: Policy, dataset: str, inputs: InputColumns | None = None
+) -> Policy:
     """Return the initial policy, which has to fit the policy that is to be trained from `dataset`.
 
     Raises:
         CheckpointError: It is not a checkpoint, or not that of the manifest any more.
-        ConfigError: It has other spaces or another network.
+        ConfigError: It has other spaces, another network, or observations made in another way (`inputs`).
     """
     initial = load_policy(uri, manifest)
     check_network(uri, initial.network, policy.network)
@@ -69,4 +72,6 @@ def load_initial(uri: str, manifest: PolicyManifest, policy: Policy, dataset: st
         initial.check_spaces(dataset, (policy.observation_space, policy.action_space))
     except ConfigError as error:
         raise ConfigError(f"initial_policy {uri} has other spaces than {dataset}: {error}") from error
+    if inputs is not None and initial.input_columns is not None and (found := initial.input_columns.differences(inputs)):
+        raise ConfigError(f"initial_policy {uri} and {dataset} make observations or actions in different ways: {found}.")
     return initial

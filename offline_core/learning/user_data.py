@@ -11,6 +11,7 @@ from offline_core.datasets.read_errors import ray_errors
 from offline_core.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, within
 from offline_core.formats.sources.ray_reads import in_order
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource, place_of
 from offline_core.learning.source import ReadSpec
@@ -72,6 +73,10 @@ class UserData:
     @property
     def is_own(self) -> bool:
         return True
+
+    @property
+    def input_columns(self) -> InputColumns | None:
+        return None
 
     @property
     def row_groups(self) -> int:

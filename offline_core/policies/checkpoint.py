@@ -61,6 +61,7 @@ def save_policy(
         value_function=policy.value_function,
         observation_space=space_to_json(policy.observation_space),
         action_space=space_to_json(policy.action_space),
+        input_columns=policy.input_columns,
         environment=environment,
         operation=operation,
         parents=parents or [],
@@ -120,6 +121,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
                 value_function=manifest.value_function,
             )
         policy.load_state_dict(tensors)
+        policy.input_columns = manifest.input_columns
     except (SpaceError, ConfigError) as error:
         raise CheckpointError(f"Policy {uri} cannot be built: {error}") from error
     except (RuntimeError, ValueError, KeyError, safetensors.SafetensorError) as error:

@@ -1,7 +1,7 @@
 """Export a policy for other programs, and compare each export with the policy.
 
-<output>/policy.onnx, policy.pt2     one file for each of `formats`
-<output>/export.json                 written last: the export is what it names
+<output>/policy.onnx, policy.pt2, policy_rows.onnx    one file for each of `formats`
+<output>/export.json    written last: the export is what it names
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
-from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, Run, write
+from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, write
 from offline_core.policies.manifest import PolicyManifest, find_policy
+from offline_core.policies.onnx_rows import feeds
 from offline_core.policies.policy import Policy, as_tensors
+from offline_core.policies.sample_rows import rows_like
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import torch_threads
@@ -36,7 +38,7 @@ from offline_core.storage.location import Location
 log = logging.getLogger(__name__)
 
 EXPORT_FILE = "export.json"
-FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2"}
+FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2", "onnx_rows": "policy_rows.onnx"}
 COMPARED_BATCHES = (1, 2, 7, 64, 1024)
 TIMED_BATCHES = (1, 64)
 PLAUSIBLE = 1e6
@@ -61,6 +63,8 @@ class ExportManifest(BaseModel):
     export_version: Literal[1] = 1
     inputs: list[Port]
     outputs: list[Port]
+    row_inputs: list[Port] = []
+    """Of `onnx_rows`, in place of `inputs`: raw columns; missing are NaN, and the empty text."""
     models: dict[str, ExportedModel]
     policy_latency: dict[str, Latency]
     config: PolicyExportConfig
@@ -100,20 +104,26 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     written, models = {}, {}
     for format in dict.fromkeys(config.formats):
         data, run = write(format, graph, batches[1])
-        difference = max(_difference(loaded, format, run, batch, config.tolerance) for batch in batches)
+        pairs = [_given(loaded, format, batch, seed=config.seed) for batch in batches]
+        difference = max(_difference(loaded, format, run(given), seen, config.tolerance) for given, seen in pairs)
         written[format] = data
         models[format] = ExportedModel(
             file=FILES[format],
             bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest(),
             max_abs_difference=difference,
-            latency=_latencies(run, timed, calls=config.latency_calls),
+            latency=_latencies(
+                run,
+                {size: _given(loaded, format, batch, seed=config.seed)[0] for size, batch in timed.items()},
+                calls=config.latency_calls,
+            ),
         )
     policy_latency = _latencies(lambda batch: _decide(loaded, batch), timed, calls=config.latency_calls)
     actions, inputs = _decide(loaded, batches[1])
     described = ExportManifest(
         inputs=[_port(name, array) for name, array in batches[1].items()],
         outputs=[_port(name, array) for name, array in zip(OUTPUTS, (actions, inputs), strict=True)],
+        row_inputs=_row_ports(loaded) if "onnx_rows" in models else [],
         models=models,
         policy_latency=policy_latency,
         config=config,
@@ -177,7 +187,25 @@ def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray
     return policy.head.to_env(policy.head.mode(inputs)), inputs.numpy()
 
 
-def _difference(policy: Policy, format: str, run: Run, batch: Observations, tolerance: float) -> float:
+def _given(policy: Policy, format: str, batch: Observations, *, seed: int) -> tuple[Observations, Observations]:
+    """(what a model of the format is given, the observations that the policy is given): as many as in the batch."""
+    if format != "onnx_rows":
+        return batch, batch
+    assert policy.input_columns is not None
+    rows = rows_like(policy.input_columns, len(batch[columns.OBS]), seed=derive_seed(seed, "rows", len(batch[columns.OBS])))
+    observations = policy.input_columns.observations(rows, policy.observation_space)
+    return feeds(policy.input_columns, rows), {columns.OBS: observations}
+
+
+def _row_ports(policy: Policy) -> list[Port]:
+    assert policy.input_columns is not None
+    kinds = policy.input_columns.steps.columns
+    return [Port(name=name, dtype="str" if kind == "text" else "float64", shape=[]) for name, kind in kinds.items()]
+
+
+def _difference(
+    policy: Policy, format: str, found_outputs: tuple[np.ndarray, np.ndarray], batch: Observations, tolerance: float
+) -> float:
     """The largest difference of any output.
 
     Actions are compared with those that the policy's head takes for the *export's* distribution inputs: between two
@@ -186,7 +214,7 @@ def _difference(policy: Policy, format: str, run: Run, batch: Observations, tole
     Raises:
         ConfigError: it is too large, or an output has another shape or type.
     """
-    actions, inputs = run(batch)
+    actions, inputs = found_outputs
     with torch.inference_mode():
         consistent = policy.head.to_env(policy.head.mode(torch.from_numpy(inputs)))
     largest = 0.0

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.runtime.config import Config
 from offline_core.runtime.result import Result
 
-Format = Literal["onnx", "torch_export"]
+Format = Literal["onnx", "torch_export", "onnx_rows"]
 
 
 class PolicyExportConfig(Config):
@@ -18,7 +18,8 @@ class PolicyExportConfig(Config):
     formats: list[Format] = Field(
         ["onnx"],
         min_length=1,
-        description="onnx: for any ONNX runtime. torch_export: for Torch 2, in Python or C++. Each is a file of its own.",
+        description="onnx: for any ONNX runtime. torch_export: for Torch 2, in Python or C++. onnx_rows: ONNX with an input "
+        "for each raw column of the import, which fills, computes and encodes them. Each is a file of its own.",
     )
     tolerance: float = Field(
         1e-4,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from offline_core.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.policies.export_config import Format
+from offline_core.policies.onnx_rows import with_rows
 from offline_core.policies.policy import Policy
 from offline_core.runtime.extras import require_extra
 
@@ -24,7 +25,7 @@ OUTPUTS = ("actions", columns.ACTION_DIST_INPUTS)
 Observations = dict[str, np.ndarray]
 """Arrays (B, …), or (B, frames, …), by the path of the leaf: `obs`, or `obs/position`, `obs/camera/0`."""
 Run = Callable[[Observations], tuple[np.ndarray, np.ndarray]]
-"""Observations → (actions, action_dist_inputs), in the program that the format is for."""
+"""Observations, or raw columns, → (actions, action_dist_inputs), in the program that the format is for."""
 
 
 class Written(NamedTuple):
@@ -69,7 +70,7 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
         ConfigError: a package is missing, or the format cannot express the policy.
     """
     leaves = tuple(torch.from_numpy(example[name]) for name in graph.names)
-    writer = _onnx if format == "onnx" else _torch_export
+    writer = {"onnx": _onnx, "onnx_rows": _onnx_rows, "torch_export": _torch_export}[format]
     with _quiet():
         try:
             return writer(graph, leaves)
@@ -82,7 +83,7 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
 def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     with require_extra("onnx"):
         import onnx_ir.passes.common as passes
-        import onnxruntime
+        import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401  what Torch's exporter is written with
     program = cast(
         torch.onnx.ONNXProgram,
@@ -98,11 +99,29 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     )
     passes.ClearMetadataAndDocStringPass()(program.model)  # without the paths of source files
     program.model.metadata_props.clear()
-    data = program.model_proto.SerializeToString()
+    return _run(program.model_proto.SerializeToString())
+
+
+def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+    policy = graph.policy
+    if policy.input_columns is None or policy.network.frames > 1 or graph.names != [columns.OBS]:
+        why = "looks at several frames" if policy.network.frames > 1 else "does not know of which raw columns it was made"
+        raise ConfigError(f"onnx_rows makes observations of raw rows, and this policy {why}. Export it as onnx.")
+    model = _onnx(graph, leaves).data
+    import onnx
+
+    made = with_rows(onnx.load_from_string(model), policy.input_columns, policy.observation_space)
+    return _run(made.SerializeToString())
+
+
+def _run(data: bytes) -> Written:
+    """The model, loaded."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return Written(data, lambda observations: tuple(session.run(list(OUTPUTS), observations)))
+    return Written(data, lambda given: tuple(session.run(list(OUTPUTS), given)))
 
 
 def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:

@@ -48,6 +48,8 @@ class Node:
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     fingerprint: str | None = None
     """As its child recorded it, whatever the URI holds now; None: not known."""
+    forgotten_episodes: int = 0
+    """Taken out of it for good, see `offline forget`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
         return without_parents("imported")
     dataset = manifest if isinstance(manifest, Manifest) else None
     version = dataset.version if dataset else None
-    if named.fingerprint not in (_ANY, manifest.fingerprint):
+    if named.fingerprint not in {_ANY, *(dataset.fingerprints if dataset else [manifest.fingerprint])}:
         return without_parents("replaced", version)
     node = Node(
         named.kind,
@@ -170,6 +172,7 @@ def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
         created_at=manifest.created_at,
         provenance=manifest.provenance,
         fingerprint=manifest.fingerprint,
+        forgotten_episodes=sum(each.episodes for each in dataset.forgotten) if dataset else 0,
     )
     return node, list(manifest.parents)
 
@@ -202,6 +205,8 @@ def label(node: Node) -> list[str]:
         lines.append(node.operation.replace("_", " "))
     if node.episodes is not None:
         lines.append(f"{node.episodes:,} episodes, {node.steps:,} steps")
+    if node.forgotten_episodes:
+        lines.append(f"{node.forgotten_episodes:,} episodes forgotten")
     if node.mean_return is not None:
         lines.append(f"return {node.mean_return:.1f}")
     if node.state != "found":

@@ -17,6 +17,7 @@ from offline_core.errors import (
     StorageError,
     StorageUnavailableError,
 )
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import NetworkConfig
 from offline_core.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
@@ -41,6 +42,8 @@ class PolicyManifest(BaseModel):
     value_function: bool
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
+    input_columns: InputColumns | None = Field(None, exclude_if=lambda value: value is None)
+    """What its observations are made of; None: not known."""
     environment: EnvironmentSpec | None = None
     operation: Operation
     parents: list[Parent] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from offline_core.episodes import columns, nested
 from offline_core.episodes.nested import Nested
 from offline_core.errors import ConfigError
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
 from offline_core.policies.head import Head
@@ -20,6 +21,9 @@ from offline_core.policies.layers import make_layers
 from offline_core.policies.memory import Memory
 from offline_core.policies.state import PolicyState
 from offline_core.runtime.result import html_table
+
+if TYPE_CHECKING:
+    from offline_core.inputs.frames import Rows
 
 
 class Actions(NamedTuple):
@@ -65,6 +69,8 @@ class Policy(nn.Module):
         self.action_space = action_space
         self.network = network
         self.value_function = value_function
+        self.input_columns: InputColumns | None = None
+        """What observations are made of, as the dataset says that the policy learned from."""
         self._axes = 2 if network.remembers else 1
         if network.image_layout == "auto":
             log_layout_guesses(observation_space)
@@ -197,6 +203,30 @@ class Policy(nn.Module):
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
         chosen = self.head.to_env(actions)
         return chosen if after is None else (chosen, self._acted(after, actions))
+
+    def act_on(self, rows: Rows, *, explore: bool = False, generator: Generator | None = None) -> Any:
+        """Choose actions for raw rows, made into observations as the import of the training data did it.
+
+            setpoints = policy.act_on({"tin": [20.5, None], "mode": ["heat", "off"]})
+
+        Arguments:
+            rows: B of them, a Polars or PyArrow table, or columns by name, with those in `input_columns.steps.columns`.
+
+        Returns:
+            (B, …) actions as the log has them: values of bins, or categories, where it says these.
+
+        Raises:
+            ConfigError: what observations are made of is not known, or the policy remembers earlier ones: give `act` its
+                state and `input_columns.observations(rows, observation_space)`.
+            SchemaError: a column is missing, or a value is missing or unknown and has no fill.
+        """
+        if self.input_columns is None:
+            raise ConfigError(
+                "This policy learned from data that does not say which raw columns its observations are made of: import with "
+                "a list of columns as mapping.obs. Or make observations yourself, for policy.act."
+            )
+        observations = self.input_columns.observations(rows, self.observation_space)
+        return self.input_columns.raw_actions(self.act(observations, explore=explore, generator=generator))
 
     @torch.inference_mode()
     def choose(

@@ -16,6 +16,7 @@ from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError
+from offline_core.inputs.input_columns import common_inputs
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.recording.config import MixtureConfig
@@ -59,6 +60,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     if found := find_version(output, operation, parents):
         return _result(found, config, reused=True)
     environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
+    inputs = common_inputs([(uri, source.manifest.input_columns) for uri, source in sources.items()])
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
     streams |= {
         uri: (weight, sample_episodes(uri, policies[uri], environment=config.environment, seed=config.seed))
@@ -96,6 +98,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
         observation_space=spaces[0],
         action_space=spaces[1],
+        input_columns=inputs,
         report={"steps": steps},
     )
     log.info("Mixed %s", dataset.ref)

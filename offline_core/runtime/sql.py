@@ -1,7 +1,7 @@
-"""Conditions in SQL, sanitised before Polars reads them.
+"""Conditions and expressions in SQL, sanitised before Polars reads them.
 
 Polars resolves table functions while it parses: `x in (select a from read_csv('/etc/passwd'))` opens the file, and
-`rpad(a, 99999999999, 'x')` ends the process. So a condition is first split into words, numbers, texts and operators, and
+`rpad(a, 99999999999, 'x')` ends the process. So a text is first split into words, numbers, texts and operators, and
 Polars gets a new text of allowed ones only: operators, functions, types, and quoted columns. A word that would begin a query
 becomes the name of a column.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+from collections import deque
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -31,12 +32,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-AGGREGATES = _words(
-    "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp"
-)
-"""Functions of all rows (of an episode)."""
-
-FUNCTIONS = AGGREGATES | _words(
+ROW_FUNCTIONS = _words(
     # of numbers
     "abs ceil ceiling floor round sign sqrt cbrt exp ln log log2 log10 log1p pow power mod pi degrees radians "
     "sin cos tan asin acos atan atan2 greatest least coalesce ifnull nullif if "
@@ -46,8 +42,13 @@ FUNCTIONS = AGGREGATES | _words(
     # of lists
     "array_contains array_get array_length array_mean array_sum "
     # of times
-    "date_part"
+    "date_part strptime"
 )
+AGGREGATES = _words(
+    "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp"
+)
+"""Functions of all rows (of an episode)."""
+FUNCTIONS = ROW_FUNCTIONS | AGGREGATES
 """Functions whose result is not much larger than their arguments."""
 
 TYPES = _words(
@@ -77,16 +78,35 @@ _TOKEN = re.compile(
 _GROUPS = _words("( ) , . [ ]")
 
 
+class _RefusedError(Exception):
+    """What is wrong with a text; the message goes on after it."""
+
+
 def sql_condition(text: str) -> pl.Expr:
     """Parse a condition in Polars' dialect of SQL.
 
     Raises:
         ConfigError: it cannot be parsed, is too large, or is more than a condition on columns; the message begins with it.
     """
+    return _parsed(text, "condition", FUNCTIONS)
+
+
+def sql_expression(text: str) -> pl.Expr:
+    """Parse an expression on the columns of one row; `sensors.tin` is the column of that whole name.
+
+    Raises:
+        ConfigError: as `sql_condition`, or it calls a function of several rows.
+    """
+    return _parsed(text, "expression", ROW_FUNCTIONS, dotted=True)
+
+
+def _parsed(text: str, what: str, functions: frozenset[str], *, dotted: bool = False) -> pl.Expr:
     try:
-        return pl.sql_expr(_rewritten(text))
+        return pl.sql_expr(_rewritten(text, functions, dotted=dotted))
+    except _RefusedError as error:
+        raise ConfigError(f"The {what} {shown(text)} {error}") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise ConfigError(f"The condition {shown(text)} cannot be understood: {first_line(error)[:SHOWN]}.") from error
+        raise ConfigError(f"The {what} {shown(text)} cannot be understood: {first_line(error)[:SHOWN]}.") from error
 
 
 def has_aggregates(text: str) -> bool:
@@ -100,13 +120,13 @@ def shown(text: str) -> str:
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}…"
 
 
-def _rewritten(text: str) -> str:
-    """Rewrite the condition with allowed words only."""
+def _rewritten(text: str, functions: frozenset[str], *, dotted: bool) -> str:
+    """Rewrite the text with allowed words only; if `dotted`, names joined by points are one."""
     if len(text) > MAX_LENGTH:
-        _refuse(text, f"has {len(text):,} characters; at most {MAX_LENGTH:,} are allowed.")
+        _refuse(f"has {len(text):,} characters; at most {MAX_LENGTH:,} are allowed.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        _refuse(text, "has half a character (a surrogate), which no column and no value can hold.")
-    tokens = _tokens(text)
+        _refuse("has half a character (a surrogate), which no column and no value can hold.")
+    tokens = _joined(_tokens(text)) if dotted else _tokens(text)
     written: list[str] = []
     depth = operators = 0
     for number, (kind, word) in enumerate(tokens):
@@ -117,13 +137,15 @@ def _rewritten(text: str) -> str:
         operators += kind == "comparison" or (kind == "sign" and word not in _GROUPS - {"[", "."} and not is_negative)
         operators += kind == "word" and word.lower() in _OPERATORS
         if depth > MAX_DEPTH or operators > MAX_OPERATORS:
-            _refuse(text, f"is too large: at most {MAX_OPERATORS} operators, {MAX_DEPTH} deep. Use 'in (…)' for many values.")
-        if kind == "word":
-            written.append(_word(text, word, before, following))
+            _refuse(f"is too large: at most {MAX_OPERATORS} operators, {MAX_DEPTH} deep. Use 'in (…)' for many values.")
+        if kind == "number" and "." in word and "e" not in word.lower() and dotted:
+            written.append(f"{word}e0")  # else it is a decimal, of which 2.5 / 0.3 is 8.3333333
+        elif kind == "word":
+            written.append(_word(word, before, following, functions))
         elif kind == "column" and following[1] == "(":
-            _refuse(text, f"calls {word}: a quoted name is a column.")
+            _refuse(f"calls {word}: a quoted name is a column.")
         elif kind == "column" and word.startswith('"^') and word.endswith('$"'):
-            _refuse(text, f"has the pattern {word}: name each column.")
+            _refuse(f"has the pattern {word}: name each column.")
         else:
             written.append(word)
     return " ".join(written)
@@ -138,41 +160,58 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         kind = str(match.lastgroup) if match else ""
         if match is None or kind == "comment":
             what = "a comment" if kind == "comment" else f"{text[place]!r}"
-            _refuse(text, f'has {what} at character {place + 1}, which is not allowed. Names of columns may be quoted: "a b".')
+            _refuse(f'has {what} at character {place + 1}, which is not allowed. Names of columns may be quoted: "a b".')
         if kind in ("text", "column") and len(match[0]) > MAX_TEXT_LENGTH:
-            _refuse(text, f"has a text of {len(match[0]):,} characters; at most {MAX_TEXT_LENGTH:,} are allowed.")
+            _refuse(f"has a text of {len(match[0]):,} characters; at most {MAX_TEXT_LENGTH:,} are allowed.")
         if kind == "number" and len(match[0]) > MAX_DIGITS:
-            _refuse(text, f"has a number of {len(match[0]):,} digits; at most {MAX_DIGITS} are allowed.")
+            _refuse(f"has a number of {len(match[0]):,} digits; at most {MAX_DIGITS} are allowed.")
         if kind != "space":
             found.append((kind, match[0]))
         place = match.end()
     return found
 
 
-def _word(text: str, word: str, before: Sequence[str], following: Sequence[str]) -> str:
+def _joined(tokens: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The tokens, in which the names `a`, `.`, `b` are the one name `"a.b"`."""
+    found: list[tuple[str, str]] = []
+    rest = deque(tokens)
+    while rest:
+        token = rest.popleft()
+        is_name = token[0] == "column" or (token[0] == "word" and token[1].lower() not in _BEFORE_BRACKETS | _VALUES)
+        while is_name and len(rest) > 1 and rest[0][1] == "." and rest[1][0] in ("word", "column"):
+            token = ("column", _quoted(token[1].strip('"') + "." + rest[1][1].strip('"')))
+            rest.popleft()
+            rest.popleft()
+        found.append(token)
+    return found
+
+
+def _word(word: str, before: Sequence[str], following: Sequence[str], functions: frozenset[str]) -> str:
     """Return the word for Polars: an operator, a type, a function, or a quoted column."""
     name = word.lower()
     if before[1] == "." and following[1] != "(":
         return _quoted(word)
     if before[1] == "::" or before[1].lower() == "as":
         if name not in TYPES:
-            _refuse(text, f"names the type {word}. Types are {', '.join(sorted(TYPES))}.")
+            _refuse(f"names the type {word}. Types are {', '.join(sorted(TYPES))}.")
         return name
     if name in _TIMES and following[0] == "text":
         return name
     if following[1] == "(" and name not in _BEFORE_BRACKETS:
-        if name in FUNCTIONS | _CALLS and before[1] != ".":
+        if name in functions | _CALLS and before[1] != ".":
             return name
-        _refuse(text, f"calls {word}, which is not allowed. {_hint(name)}Functions are {', '.join(sorted(FUNCTIONS))}.")
+        _refuse(f"calls {word}, which is not allowed. {_hint(name, functions)}Functions are {', '.join(sorted(functions))}.")
     if name in _QUERIES and following[0] not in ("", "sign", "comparison") and following[1].lower() not in _OPERATORS:
-        _refuse(text, f"has the word {word}. {_hint(name)}Quote it if it is a column.")
+        _refuse(f"has the word {word}. {_hint(name, functions)}Quote it if it is a column.")
     return name if name in _BEFORE_BRACKETS | _VALUES | {"end", "as"} else _quoted(word)
 
 
-def _hint(name: str) -> str:
+def _hint(name: str, functions: frozenset[str]) -> str:
     if name in _QUERIES:
         return "A condition cannot contain a query. "
-    closest = difflib.get_close_matches(name, FUNCTIONS, n=1)
+    if name in FUNCTIONS:
+        return "It is of several rows, and an expression is of one. "
+    closest = difflib.get_close_matches(name, functions, n=1)
     return f"Did you mean {closest[0]}? " if closest else ""
 
 
@@ -180,5 +219,5 @@ def _quoted(word: str) -> str:
     return '"' + word + '"'
 
 
-def _refuse(text: str, reason: str) -> NoReturn:
-    raise ConfigError(f"The condition {shown(text)} {reason}")
+def _refuse(reason: str) -> NoReturn:
+    raise _RefusedError(reason)

@@ -375,3 +375,21 @@ def test_files_of_episodes(rllib_recordings: Path, tmp_path: Path) -> None:
         result, found = append([str(file) for file in some], tmp_path / "out")
         assert number == 0 or account(result)["files_seen"] == number
     assert found == sorted(run_import([str(file) for file in files], tmp_path / "all")[1], key=lambda e: e.eps_id)
+
+
+def test_made_columns(tmp_path: Path) -> None:
+    made = {"columns": {"computed": {"double": "2 * speed"}}, "mapping": {"obs": ["speed", "double"]}}
+    rows = [without([row], "obs", "new_obs")[0] | {"speed": float(row["t"])} for row in [*steps("a", 4), *steps("b", 3)]]
+    config = {**made, "episodes": {"last_new_obs": "repeat"}, "action_space": {"space": "discrete", "n": 3}}
+    write_rows(tmp_path / "in/1.parquet", rows[:2])
+    append(tmp_path / "in", tmp_path / "out", **config)
+    write_rows(tmp_path / "in/2.parquet", rows[2:])
+    result, found = append(tmp_path / "in", tmp_path / "out", **config)
+    assert account(result)["episodes_completed"] == 1 and summary(found)[0] == ("a", "a0 a1 a2 a3", "T")
+    assert found == sorted(run_import(tmp_path / "in", tmp_path / "all", **config)[1], key=lambda e: e.eps_id)
+    one, other = (open_dataset(str(tmp_path / name)).manifest for name in ("out", "all"))
+    assert one.input_columns == other.input_columns is not None
+    with pytest.raises(ConfigError, match=r"imported with columns\.computed\.double '2 \* speed', not '3 \* speed'"):
+        append(tmp_path / "in", tmp_path / "out", **{**config, "columns": {"computed": {"double": "3 * speed"}}})
+    with pytest.raises(ConfigError, match="found in the data, which grows: name them"):
+        append(tmp_path / "in", tmp_path / "new", **{**config, "columns": {"encode": {"tag": {}}}})

@@ -135,7 +135,7 @@ def test_profiles_do_not_write_where_others_do(definition: dict[str, Any]) -> No
     if definition["name"] == "default":
         assert not written
     elif not re.search("check|evaluate|estimate", definition["entrypoint"]):
-        assert written.startswith(f"runs/{definition['name']}/")
+        assert f"{written}/".startswith(f"runs/{definition['name']}/")
 
 
 def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) -> None:

@@ -82,7 +82,12 @@ def test_a_mapping_that_contradicts_itself() -> None:
         check_mapping({"dones": "a", "terminateds": "b"})
 
 
-@pytest.mark.parametrize("column", [["a", "b"], [[1.0], [2.0]]])
+@pytest.mark.parametrize("column", [["a", "b"], [[[1.0]], [[2.0]]]])
 def test_only_numbers_join(column: list[object]) -> None:
     with pytest.raises(SchemaError, match="Column 'bad' has type"):
         map_columns(pa.table({"x": [1, 2], "bad": column}), {"obs": ["x", "bad"]})
+
+
+def test_numbers_and_vectors_join() -> None:
+    mapped = map_columns(pa.table({"x": [1, 2], "v": [[3.0, 4.0], [5.0, 6.0]]}), {"obs": ["v", "x"]})
+    assert read_column(mapped, "obs").tolist() == [[3, 4, 1], [5, 6, 2]]

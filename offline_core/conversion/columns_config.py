@@ -1,0 +1,115 @@
+"""Parameters of columns that an import makes before it maps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from offline_core.errors import ConfigError
+from offline_core.inputs.bins import Discretisation
+from offline_core.inputs.encoding import Encoding
+from offline_core.inputs.row_steps import names_in
+from offline_core.runtime.config import Config
+from offline_core.storage.location import refuse_credentials
+
+
+class Join(Config):
+    """Columns of other files, by equal keys, by time, or both."""
+
+    source: str | list[str] = Field(title="Source", description="A file, a folder, a pattern, or several of them.")
+    format: str = Field("auto", title="Format", description="As source.format, of a step a row.")
+    on: list[str] = Field([], title="On", description="Columns that are equal in both; a computed one may be among them.")
+    asof: str | None = Field(
+        None, title="As of", description="A column of times or numbers in both: the last row of the other files up to it."
+    )
+    strategy: Literal["backward", "nearest"] = Field(
+        "backward", title="Strategy", description="backward: the last one before, or at the same time. nearest: also after it."
+    )
+    tolerance: float | None = Field(
+        None, ge=0, title="Tolerance", description="At most so far away: seconds of times, else units of the column."
+    )
+    columns: list[str] = Field(min_length=1, title="Columns", description="The columns to add.")
+
+    @model_validator(mode="after")
+    def _keys(self) -> Join:
+        for path in self.paths:
+            refuse_credentials(path)
+        if not self.on and self.asof is None:
+            raise ConfigError(f"The join with {', '.join(self.paths)} has no keys: set on, or asof.")
+        if both := sorted(set(self.columns) & {*self.keys}):
+            raise ConfigError(f"The join with {', '.join(self.paths)} has {', '.join(both)} both as a key and as a column.")
+        return self
+
+    @property
+    def paths(self) -> list[str]:
+        """The source as a list."""
+        return [self.source] if isinstance(self.source, str) else self.source
+
+    @property
+    def keys(self) -> list[str]:
+        """All columns that rows are joined by."""
+        return [*self.on, *([] if self.asof is None else [self.asof])]
+
+
+class ColumnsConfig(Config):
+    """Columns made of others before `mapping` looks at them: joined, filled, computed, encoded, in this order."""
+
+    joins: list[Join] = Field([], title="Joins", description="Columns of other files.")
+    computed: dict[str, str] = Field(
+        {},
+        title="Computed columns",
+        description='Name to an SQL expression on the columns of a row: {"reward": "-abs(sensors.tin - 21) - 0.1 * energy"}. '
+        "_file and _folder are the names of the row's file and of its folder.",
+    )
+    fill: dict[str, bool | float | str] = Field(
+        {}, title="Fill", description="Column to a constant in place of nulls and NaN, in files and in computed columns."
+    )
+    encode: dict[str, Encoding] = Field(
+        {},
+        title="Categories",
+        description="Column to its categories, a list or auto, as one-hot vectors or numbers. Of actions: {categories: [off, "
+        "heat], form: index}.",
+    )
+    discretise: dict[str, Discretisation] = Field(
+        {}, title="Bins", description="Column of numbers to a few choices, for actions that algorithms choose from."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ColumnsConfig:
+        order_of(self.computed)
+        names = [*self.computed, *(name for join in self.joins for name in join.columns)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"Two joins or computed columns are to be called {', '.join(twice)}.")
+        if both := sorted(self.encode.keys() & self.discretise.keys()):
+            raise ConfigError(f"{', '.join(both)} cannot have both categories (encode) and bins (discretise).")
+        return self
+
+    @property
+    def made(self) -> set[str]:
+        """The names of the columns that are not in the source."""
+        return {*self.computed, *(name for join in self.joins for name in join.columns)}
+
+    def needed(self, mapped: Sequence[str]) -> list[str]:
+        """The columns of the source that are needed for these mapped ones and all that is declared here."""
+        names = [*mapped, *self.encode, *self.discretise, *self.fill]
+        names += [name for text in self.computed.values() for name in names_in(text)]
+        names += [name for join in self.joins for name in join.keys]
+        return [name for name in dict.fromkeys(names) if name not in self.made]
+
+
+def order_of(computed: Mapping[str, str]) -> list[str]:
+    """The names in an order in which each expression needs only earlier ones.
+
+    Raises:
+        ConfigError: an expression cannot be read, or some need one another in a circle.
+    """
+    needs = {name: set(names_in(text)) & computed.keys() for name, text in computed.items()}
+    found: list[str] = []
+    while rest := [name for name in computed if name not in found]:
+        ready = [name for name in rest if needs[name] <= {*found}]
+        if not ready:
+            raise ConfigError(f"The computed columns {', '.join(rest)} need one another in a circle; break it.")
+        found += ready
+    return found

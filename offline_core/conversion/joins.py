@@ -1,0 +1,116 @@
+"""Join columns of other files to the rows of a source, by keys or as of a time."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from offline_core.conversion.columns_config import Join
+from offline_core.errors import ConfigError, SchemaError, first_line
+from offline_core.formats.sources.listing import Listing
+from offline_core.formats.sources.opening import EPISODES, SourceConfig, format_of, open_source
+from offline_core.formats.sources.step_reader import StepReader, Unreadable
+
+_FOUND, _AT, _ROW = "_found_by_join", "_asof_of_join", "_row_of_join"
+"""Columns while rows are joined."""
+
+
+def open_join(join: Join, listing: Listing) -> list[StepReader]:
+    """The readers of the other files.
+
+    Raises:
+        ConfigError: their format is unknown, or they hold episodes.
+    """
+    format = format_of(join.paths, SourceConfig(format=join.format), listing)
+    if format == EPISODES:
+        raise ConfigError(f"The join with {', '.join(join.paths)} needs a row a step; those files hold episodes.")
+    return open_source(join.paths, SourceConfig(format=format), listing)
+
+
+@dataclass(frozen=True)
+class OtherRows:
+    """The rows of a join's files, in memory."""
+
+    join: Join
+    rows: pl.DataFrame
+
+    @classmethod
+    def read(cls, join: Join, readers: list[StepReader]) -> OtherRows:
+        """Raises:
+        ConfigError: a column is missing, or several rows have the same keys.
+        DataError: a file cannot be read.
+        """
+        names, where = [*join.keys, *join.columns], ", ".join(join.paths)
+        tables = []
+        for batch in (batch for reader in readers for batch in reader.batches()):
+            if isinstance(batch, Unreadable):
+                raise batch.located_error
+            if missing := [name for name in names if name not in batch.column_names]:
+                raise ConfigError(
+                    f"{where} has no column {', '.join(missing)} to join; it has {', '.join(batch.column_names)}."
+                )
+            tables.append(batch.select(names))
+        if not tables:
+            raise ConfigError(f"There are no rows in {where} to join.")
+        rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
+        assert isinstance(rows, pl.DataFrame)
+        rows = rows.drop_nulls(join.keys)
+        twice = rows.filter(pl.struct(join.keys).is_duplicated())
+        if len(twice):
+            keys = ", ".join(f"{name} {twice[name][0]}" for name in join.keys)
+            raise ConfigError(
+                f"{len(twice):,} rows of {where} share their keys with others, {keys} first: which one belongs to a row is not "
+                "known. Add a key to on, or make these files unique."
+            )
+        return cls(join, rows)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The types of the columns that are added."""
+        return {name: self.rows.schema[name] for name in self.join.columns}
+
+    def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """(the same rows in the same order with the columns, null where there is no partner; how many have none).
+
+        Raises:
+            SchemaError: a key has another type here than there.
+        """
+        join = self.join
+        there = self.rows.with_columns(pl.lit(True).alias(_FOUND))
+        try:
+            there = there.with_columns(pl.col(name).cast(frame.schema[name]) for name in join.on)
+            if join.asof is None:
+                found = frame.join(there, on=join.on, how="left", maintain_order="left")
+            else:
+                found = self._as_of(frame, there)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
+            types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.keys)
+            raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
+        return found.drop(_FOUND), int(found[_FOUND].is_null().sum())
+
+    def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
+        join = self.join
+        assert join.asof is not None
+        own = frame.with_columns(_clock(frame[join.asof])).with_row_index(_ROW).sort(_AT)
+        theirs = there.with_columns(_clock(there[join.asof]).cast(own.schema[_AT])).drop(join.asof).sort(_AT)
+        seconds = None if join.tolerance is None else datetime.timedelta(seconds=join.tolerance)
+        found = own.join_asof(
+            theirs,
+            on=_AT,
+            by=join.on or None,
+            strategy=join.strategy,
+            tolerance=seconds if own.schema[_AT].is_temporal() else join.tolerance,
+            check_sortedness=False,
+        )
+        return found.sort(_ROW).drop(_ROW, _AT)
+
+
+def _clock(values: pl.Series) -> pl.Series:
+    """Times, also out of text, or numbers."""
+    times = values.str.to_datetime(time_unit="us", strict=False) if values.dtype == pl.String else values
+    return times.alias(_AT)

@@ -1,0 +1,1 @@
+"""What may go: old versions, leftovers of killed writers, and episodes that have to be forgotten."""

@@ -1,0 +1,83 @@
+"""Everything below a root: the datasets with all their versions, and the policies."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from offline_core.datasets.commit import READERS
+from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
+from offline_core.datasets.manifest import Parent
+from offline_core.errors import DatasetNotFoundError
+from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.storage.location import Location
+from offline_core.storage.stores import TEMPORARY
+
+_MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is below a root."""
+
+    root: Location
+    sizes: Mapping[str, int]
+    """Bytes of each file, by its name relative to the root."""
+    datasets: Mapping[str, Sequence[Dataset]]
+    """All versions by the name of the dataset's folder relative to the root (empty: the root is one), oldest first."""
+    policies: Mapping[str, PolicyManifest]
+    """By the name of the folder."""
+
+    @property
+    def versions(self) -> Iterator[Dataset]:
+        """All versions of all datasets."""
+        for versions in self.datasets.values():
+            yield from versions
+
+    def place(self, name: str) -> Location:
+        """A folder or file below the root."""
+        return self.root.child(name) if name else self.root
+
+    def made_from(self, parents: Sequence[Parent]) -> list[Dataset]:
+        """The versions that parents name, as they are now."""
+        wanted = {parent.fingerprint for parent in parents if parent.kind == "dataset"}
+        return [version for version in self.versions if wanted & version.manifest.fingerprints]
+
+    def files_of(self, name: str) -> list[str]:
+        """The Parquet files of a dataset, relative to its folder: not those of datasets below it, nor lists of its own."""
+        prefix = f"{name}/" if name else ""
+        below = [f"{other}/" for other in self.datasets if other != name and f"{other}/".startswith(prefix)]
+        inside = (file for file in self.sizes if file.startswith(prefix) and file.endswith(".parquet"))
+        files = [file.removeprefix(prefix) for file in inside if not any(file.startswith(other) for other in below)]
+        hidden = ("_", ".", TEMPORARY)
+        return [file for file in files if not any(part.startswith(hidden) for part in file.split("/"))]
+
+
+def read_catalog(root: str) -> Catalog:
+    """List a root and read all manifests.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        CorruptFileError, CheckpointError: a manifest cannot be read, so that it is not known what it needs.
+    """
+    location = Location.of(root)
+    sizes = location.sizes()
+    found: dict[str, list[int]] = {}
+    for file in sizes:
+        if match := _MANIFEST.fullmatch(file):
+            found.setdefault(match[1] or "", []).append(int(match[2]))
+    if not found:
+        location.check_bucket()
+        raise DatasetNotFoundError(f"There is no dataset at or below {location.uri}. Check the path.")
+    places = {name: location.child(name) if name else location for name in sorted(found)}
+    with ThreadPoolExecutor(READERS) as pool:  # remote manifests take long one after the other
+        datasets = {
+            name: list(pool.map(lambda number, place=place: open_version(place, number), sorted(found[name])))
+            for name, place in places.items()
+        }
+        folders = [posixpath.dirname(file) for file in sizes if posixpath.basename(file) == POLICY_FILE]
+        manifests = pool.map(lambda name: read_policy_manifest((location.child(name) if name else location).uri), folders)
+        return Catalog(location, sizes, datasets, dict(zip(folders, manifests, strict=True)))

@@ -1,0 +1,163 @@
+"""Take episodes out of every version of every dataset below a root, and their names out of all texts there."""
+
+from __future__ import annotations
+
+import logging
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.curation.condition import Condition
+from offline_core.datasets.dataset import Dataset, open_version, versions
+from offline_core.datasets.manifest import FileEntry
+from offline_core.policies.manifest import PolicyManifest
+from offline_core.retention.catalog import Catalog, read_catalog
+from offline_core.retention.config import ForgetConfig
+from offline_core.retention.rewriting import manifest_without, replace_manifest, without
+from offline_core.retention.subjects import Subjects, find_subjects
+from offline_core.retention.texts import Names, mentions, rewrite
+from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
+
+
+class VersionWithout(BaseModel):
+    """What a version loses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str
+    version: int
+    episodes: int
+    steps: int
+
+
+class ForgetResult(Result):
+    """What was forgotten, or would be."""
+
+    root: str
+    ids: int = Field(description="Different episodes, parts counted once.")
+    versions: list[VersionWithout] = Field(description="Versions that lose episodes.")
+    policies: list[str] = Field(description="Checkpoints that learned from them: train these again, then delete them.")
+    texts: list[str] = Field(description="Cards, reports and lists in which their names are replaced.")
+    left: list[str] = Field(
+        description="Other files in which a name stands, and files of no version that cannot be read: delete them by hand."
+    )
+    deleted: bool = Field(description="False: nothing was changed, this is what would be.")
+
+
+def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
+    """Take episodes out of all versions of all datasets at or below `root`, or only say which.
+
+    First files without the episodes are written, then each manifest is replaced at once, then the old files are deleted. The
+    manifest keeps a tombstone: when, how many, which files, and its former fingerprint, by which what was made from the version
+    still finds it; neither the condition nor an id. A run that was killed is finished by the next one. Let no other stage
+    write below the root meanwhile. Weights of policies, copies elsewhere and Prefect's database are not changed.
+
+    Raises:
+        ConfigError: the condition cannot be understood, or no dataset has its columns.
+        DatasetNotFoundError: there is no dataset.
+        CorruptFileError: a manifest or a file cannot be read.
+        StorageError: the storage does not answer, or something cannot be written.
+    """
+    where = Condition.sql(config.where)
+    catalog = read_catalog(root)
+    if config.delete:
+        _finish(catalog)
+        catalog = read_catalog(root)
+    found, unreadable = find_subjects(catalog, where)
+    names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
+    texts, left = mentions(catalog, names)
+    if config.delete:
+        for name in catalog.datasets:
+            _forget(catalog, name, found.get(name, Subjects()), names)
+        for text in texts:
+            rewrite(catalog, text, names)
+    versions = [each for name in found for each in _versions_without(catalog, name, found[name])]
+    result = ForgetResult(
+        root=catalog.root.uri,
+        ids=len({id for subjects in found.values() for id in subjects.ids}),
+        versions=versions,
+        policies=_policies(catalog, {(each.uri, each.version) for each in versions}),
+        texts=[catalog.root.child(file).uri for file in texts],
+        left=[catalog.root.child(file).uri for file in (*left, *unreadable)],
+        deleted=config.delete,
+    )
+    log.info(
+        "%s %d episodes in %d versions below %s; %d policies learned from them",
+        "Forgot" if config.delete else "Would forget",
+        result.ids,
+        len(result.versions),
+        result.root,
+        len(result.policies),
+    )
+    return result
+
+
+def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> None:
+    """Rewrites one dataset."""
+    known = catalog.datasets[name]
+    written = {}
+    for path, meant in subjects.files.items():
+        holder = next(dataset for dataset in known if any(file.path == path for file in dataset.manifest.files))
+        written[path] = without(holder, path, meant)
+    for dataset in known:
+        if (manifest := manifest_without(dataset, written, subjects.ids, names)) is not None:
+            replace_manifest(dataset, manifest)
+    kept = {entry.path for number in versions(catalog.place(name).uri) for entry in _again(catalog, name, number)}
+    late = {entry.path for dataset in known for entry in dataset.manifest.all_files} - kept
+    for path in {*subjects.files, *subjects.leftovers, *late}:
+        catalog.place(name).inside(path).delete()
+
+
+def _again(catalog: Catalog, name: str, version: int) -> list[FileEntry]:
+    return open_version(catalog.place(name), version).manifest.all_files
+
+
+def _finish(catalog: Catalog) -> None:
+    """Delete the files that a run which was killed has replaced and not deleted."""
+    for name, known in catalog.datasets.items():
+        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
+        buried = {path for dataset in known for each in dataset.manifest.forgotten for path in each.files} - listed
+        for path in (path for path in buried if (f"{name}/{path}" if name else path) in catalog.sizes):
+            catalog.place(name).inside(path).delete()
+
+
+def _versions_without(catalog: Catalog, name: str, subjects: Subjects) -> list[VersionWithout]:
+    found = []
+    for dataset in catalog.datasets[name]:
+        files = [file.path for file in dataset.manifest.files if file.path in subjects.files]
+        if files:
+            found.append(
+                VersionWithout(
+                    uri=dataset.location.uri,
+                    version=dataset.manifest.version,
+                    episodes=sum(int(subjects.files[path].sum()) for path in files),
+                    steps=sum(subjects.steps[path] for path in files),
+                )
+            )
+    return found
+
+
+def _policies(catalog: Catalog, versions: set[tuple[str, int]]) -> list[str]:
+    """The policies that learned from these versions, or began as one that did."""
+    fingerprints: set[str] = set()
+    found: dict[str, None] = {}
+    grows = True
+    while grows:
+        learned = {name: manifest for name, manifest in catalog.policies.items() if _learned(catalog, manifest, versions)}
+        began = {
+            name: manifest
+            for name, manifest in catalog.policies.items()
+            if any(parent.kind == "checkpoint" and parent.fingerprint in fingerprints for parent in manifest.parents)
+        }
+        both = learned | began
+        grows = both.keys() != found.keys()
+        found = dict.fromkeys(both)
+        fingerprints = {manifest.fingerprint for manifest in both.values()}
+    return [catalog.place(name).uri for name in sorted(found)]
+
+
+def _learned(catalog: Catalog, manifest: PolicyManifest, versions: set[tuple[str, int]]) -> bool:
+    """Whether a policy learned from one of these versions: the first parent is what it learned from, others were held out."""
+    data: list[Dataset] = catalog.made_from(manifest.parents[:1])
+    return any((dataset.location.uri, dataset.manifest.version) in versions for dataset in data)

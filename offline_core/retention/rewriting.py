@@ -1,0 +1,81 @@
+"""A version of a dataset without some of its episodes, in place: other files, another manifest, and a tombstone in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+
+from offline_core.conversion.late_files import imported_without
+from offline_core.datasets.copying import NOWHERE, copy_episodes
+from offline_core.datasets.dataset import VERSIONS, Dataset
+from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.manifest import FileEntry, Forgotten, Manifest, Statistics
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.episodes import columns
+from offline_core.retention.subjects import one_file
+from offline_core.retention.texts import Names
+from offline_core.storage.json_files import with_checksum
+
+
+def without(dataset: Dataset, path: str, meant: np.ndarray) -> list[FileEntry]:
+    """Write a file of the dataset again without the episodes that are `meant`; none if none are left.
+
+    Arguments:
+        meant: (episodes,) bool.
+    """
+    entry = next(file for file in dataset.manifest.files if file.path == path)
+    part = one_file(dataset, entry)
+    index = episode_index(part, columns.EPISODE_SUMMARY)
+    with EpisodeWriter(dataset.location, "part", format=dataset.manifest.format) as writer:
+        copy_episodes(part, index, np.where(meant, NOWHERE, 0), [writer], what="forget")
+    return writer.files
+
+
+def manifest_without(
+    dataset: Dataset, files: Mapping[str, Sequence[FileEntry]], ids: Collection[str], names: Names
+) -> Manifest | None:
+    """The manifest with other files, and without names; None: it stays as it is.
+
+    Statistics of columns are left out: the least or largest value may be of a forgotten episode.
+
+    Arguments:
+        files: what stands for each file that was written again.
+        ids: of the episodes, without the suffixes of parts.
+    """
+    before = dataset.manifest
+    imported = imported_without(dataset.location, before.imported, ids)
+    replaced = [entry for entry in before.files if entry.path in files]
+    told = before.model_dump_json(include={"operation", "report"}).encode()
+    if not replaced and imported == before.imported and told not in names:
+        return None
+    after = Manifest.model_validate({**before.model_dump(), **json.loads(names.removed(told))})
+    after = after.model_copy(update={"imported": imported})
+    if replaced:
+        now = [entry for old in before.files for entry in files.get(old.path, [old])]
+        after = after.model_copy(update={"files": now})
+        after = after.model_copy(update={"statistics": _statistics(Dataset(dataset.location, after))})
+    tombstone = Forgotten(
+        at=datetime.now(UTC),
+        episodes=before.statistics.episodes - after.statistics.episodes,
+        steps=before.statistics.steps - after.statistics.steps,
+        fingerprint=before.fingerprint,
+        files=[entry.path for entry in before.all_files if entry.path not in {each.path for each in after.all_files}],
+    )
+    return after.model_copy(update={"forgotten": [*before.forgotten, tombstone]})
+
+
+def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:
+    """Let a version be what another manifest says, at once."""
+    file = dataset.location.child(f"{VERSIONS}/{manifest.version:06d}.json")
+    file.write(with_checksum(manifest.to_json()))
+
+
+def _statistics(dataset: Dataset) -> Statistics:
+    if not dataset.manifest.files:
+        return statistics_of([])
+    index: pl.DataFrame = episode_index(dataset, columns.EPISODE_SUMMARY)
+    return statistics_of([{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])

@@ -1,0 +1,176 @@
+"""Delete old versions of datasets, and files that belong to none."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.datasets.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.datasets.tags import read_tags
+from offline_core.retention.catalog import Catalog, read_catalog
+from offline_core.retention.config import VacuumConfig
+from offline_core.runtime.result import Result
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
+
+log = logging.getLogger(__name__)
+
+
+class VersionFate(BaseModel):
+    """What becomes of a version, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str
+    version: int
+    created_at: datetime
+    bytes: int = Field(description="Of the files that only versions of this fate have; shared ones count for the first.")
+    reason: str
+
+
+class VacuumResult(Result):
+    """What goes and what stays."""
+
+    root: str
+    removed: list[VersionFate] = Field(description="Versions that go.")
+    kept: list[VersionFate] = Field(description="Versions that stay.")
+    leftovers: dict[str, int] = Field(description="Bytes of each file that no version lists and that is old enough to go.")
+    freed_bytes: int = Field(description="Bytes of all files that go.")
+    deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
+
+
+def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
+    """Delete, or only list, old versions of all datasets at or below `root`, and the files that no version lists.
+
+    A version's manifest goes first and its files then, so a killed vacuum leaves whole versions and leftovers. Files that a
+    version that stays lists are never deleted: versions share files.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        CorruptFileError, CheckpointError: a manifest cannot be read, so it is not known what it needs; nothing is deleted.
+        StorageError: the storage does not answer, or a file cannot be deleted.
+    """
+    catalog = read_catalog(root)
+    reasons = _reasons_to_stay(catalog, config)
+    fates = {True: _fates(catalog, reasons, stay=True), False: _fates(catalog, reasons, stay=False)}
+    leftovers = _leftovers(catalog, config)
+    if config.delete:
+        for name in catalog.datasets:
+            _delete(catalog, name, reasons, [file for file in leftovers if _owner(catalog, file) == name])
+    result = VacuumResult(
+        root=catalog.root.uri,
+        removed=fates[False],
+        kept=fates[True],
+        leftovers={catalog.root.child(file).uri: size for file, size in leftovers.items()},
+        freed_bytes=sum(fate.bytes for fate in fates[False]) + sum(leftovers.values()),
+        deleted=config.delete,
+    )
+    log.info(
+        "%s %d versions and %d leftovers below %s: %s bytes",
+        "Deleted" if config.delete else "Would delete",
+        len(result.removed),
+        len(leftovers),
+        result.root,
+        f"{result.freed_bytes:,}",
+    )
+    return result
+
+
+def _reasons_to_stay(catalog: Catalog, config: VacuumConfig) -> dict[tuple[str, int], str]:
+    """By (URI, version), of those that stay."""
+    reasons: dict[tuple[str, int], str] = {}
+    before = datetime.now(UTC) - timedelta(days=config.older_than_days)
+    for name, known in catalog.datasets.items():
+        tags = {version: tag for tag, version in reversed(read_tags(catalog.place(name)).items())}
+        for age, dataset in enumerate(reversed(known)):
+            number = dataset.manifest.version
+            if age < config.keep_versions:
+                reasons[_key(dataset)] = "the latest version" if age == 0 else f"one of the {config.keep_versions} latest"
+            elif number in tags:
+                reasons[_key(dataset)] = f"tagged {tags[number]}"
+            elif dataset.manifest.created_at > before:
+                reasons[_key(dataset)] = f"younger than {config.older_than_days:g} days"
+    if config.keep_needed:
+        _add_needed(catalog, reasons)
+    return reasons
+
+
+def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
+    """Adds what policies, and versions that stay, were made from; not earlier versions of the same dataset."""
+    for name, policy in catalog.policies.items():
+        for needed in catalog.made_from(policy.parents):
+            reasons.setdefault(_key(needed), f"the policy {catalog.place(name).uri} was made from it")
+    waiting = [dataset for dataset in catalog.versions if _key(dataset) in reasons]
+    while waiting:
+        child = waiting.pop()
+        for needed in catalog.made_from(child.manifest.parents):
+            if _key(needed) not in reasons and needed.location.uri != child.location.uri:
+                reasons[_key(needed)] = f"{child.location.uri} version {child.manifest.version} was made from it"
+                waiting.append(needed)
+
+
+def _fates(catalog: Catalog, reasons: dict[tuple[str, int], str], *, stay: bool) -> list[VersionFate]:
+    found = []
+    for known in catalog.datasets.values():
+        others = {file.path for each in known if _key(each) in reasons for file in each.manifest.all_files}
+        counted = set() if stay else others
+        for dataset in known:
+            if (_key(dataset) in reasons) is not stay:
+                continue
+            own = [file for file in dataset.manifest.all_files if file.path not in counted]
+            counted |= {file.path for file in own}
+            found.append(
+                VersionFate(
+                    uri=dataset.location.uri,
+                    version=dataset.manifest.version,
+                    created_at=dataset.manifest.created_at,
+                    bytes=sum(file.bytes for file in own),
+                    reason=reasons.get(_key(dataset), "old, without a tag, and nothing needs it"),
+                )
+            )
+    return found
+
+
+def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
+    """Bytes of the files that no version lists and that are old enough, by name relative to the root."""
+    before_ns = (time.time() - config.leftovers_older_than_days * 24 * 3600) * 1e9
+    found = {}
+    for name, known in catalog.datasets.items():
+        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
+        for file in sorted(set(catalog.files_of(name)) - listed):
+            path = f"{name}/{file}" if name else file
+            if 0 < (_changed_ns(catalog.root.child(path)) or 0) < before_ns:
+                found[path] = catalog.sizes[path]
+    return found
+
+
+def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], leftovers: Iterable[str]) -> None:
+    place, known = catalog.place(name), catalog.datasets[name]
+    gone = [dataset for dataset in known if _key(dataset) not in reasons]
+    for dataset in gone:
+        place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
+    listed = {
+        file.path for number in versions(place.uri) for file in open_version(place, number).manifest.all_files
+    }  # newest too
+    files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.all_files}
+    prefix = f"{name}/" if name else ""
+    for file in sorted({*files, *leftovers} - {f"{prefix}{path}" for path in listed}):
+        catalog.root.inside(file).delete()
+
+
+def _owner(catalog: Catalog, file: str) -> str:
+    """The innermost dataset that a file lies in."""
+    return max((name for name in catalog.datasets if not name or file.startswith(f"{name}/")), key=len)
+
+
+def _key(dataset: Dataset) -> tuple[str, int]:
+    return dataset.location.uri, dataset.manifest.version
+
+
+def _changed_ns(location: Location) -> int | None:
+    with storage_errors("look at", location.uri):
+        return location.filesystem.get_file_info(location.path).mtime_ns  # type: ignore[no-any-return]

@@ -1,0 +1,79 @@
+"""What becomes of data in the long run, as users call it.
+
+offline.tag("runs/data", "audited")                        # runs/data@audited is this version from now on
+offline.vacuum("runs", keep_versions=3, delete=True)
+offline.forget("runs", "subject = 'p-17'", delete=True)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from offline_core.arguments import Data, Given, Path, config_of, place_of
+from offline_core.datasets.dataset import DatasetRef
+
+if TYPE_CHECKING:
+    from offline_core.retention.config import ForgetConfig, VacuumConfig
+    from offline_core.retention.forget import ForgetResult
+    from offline_core.retention.vacuum import VacuumResult
+
+
+def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = False) -> DatasetRef:
+    """Let a name stand for a version of a dataset, the latest by default: `runs/data@name` is read as that version.
+
+    A name that stands for another version is moved. Tagged versions stay when `vacuum` deletes old ones.
+
+    Arguments:
+        remove: remove the tag; the version stays.
+
+    Raises:
+        ConfigError: the name is none.
+        VersionNotFoundError: there is no such version, or no such tag to remove.
+        DatasetNotFoundError: there is no dataset.
+    """
+    from offline_core.datasets.dataset import open_committed
+    from offline_core.datasets.tags import remove_tag, resolve, write_tag
+
+    uri, known = place_of(data)
+    opened = open_committed(uri, known if version is None else version)
+    if remove:
+        opened = open_committed(uri, resolve(opened.location, name))
+        remove_tag(opened.location, name)
+    else:
+        write_tag(opened.location, name, opened.manifest.version)
+    return opened.ref
+
+
+def vacuum(root: Path, /, *, config: Given[VacuumConfig] = None, **parameters: Any) -> VacuumResult:
+    """List, or with `delete=True` delete, old versions of the datasets at or below a root, and files that belong to none.
+
+    Arguments:
+        parameters: fields of `VacuumConfig`.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        CorruptFileError, CheckpointError: a manifest cannot be read; nothing is deleted.
+    """
+    from offline_core.retention.config import VacuumConfig
+    from offline_core.retention.vacuum import vacuum
+
+    return vacuum(config_of(VacuumConfig, config, parameters), root=os.fspath(root))
+
+
+def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfig] = None, **parameters: Any) -> ForgetResult:
+    """Say, or with `delete=True` do it, which episodes are taken out of all versions of all datasets at or below a root.
+
+    Arguments:
+        where: SQL, such as "subject = 'p-17'".
+        parameters: fields of `ForgetConfig`.
+
+    Raises:
+        ConfigError: the condition cannot be understood, or no dataset has its columns.
+        DatasetNotFoundError: there is no dataset.
+    """
+    from offline_core.retention.config import ForgetConfig
+    from offline_core.retention.forget import forget
+
+    chosen = parameters if where is None else {**parameters, "where": where}
+    return forget(config_of(ForgetConfig, config, chosen), root=os.fspath(root))
