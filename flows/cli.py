@@ -57,6 +57,8 @@ def _parameter(argument: Argument) -> click.Parameter:
     if not argument.is_option:
         many = -1 if argument.kind == "uris" else 1
         return click.Argument([argument.name], default=argument.default, nargs=many, required=argument.default is None)
+    if argument.kind == "switch":
+        return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)
     names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "folder" else [])]
     return click.Option(names, default=argument.default, help=argument.help, type=int if argument.kind == "version" else str)
 
@@ -176,10 +178,10 @@ def _add_stage(stage: Stage) -> None:
     options = _config_options(lambda: {"config": load(stage.config)})
 
     @_verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help)
-    def run(plan: bool = False, env: str | None = None, **given: Any) -> None:
+    def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
-        values = _values(given, [f"environment.id={env}"] if env else [])
+        values = _values(given, [f"environment.id={env}"] * bool(env) + ["append=true"] * append)
         groups = {name: parse(load(path), values.pop(name)) for name, path in stage.groups.items() if name in values}
         arguments = _checked(stage.arguments, given) | {"config": parse(load(stage.config), values)}
         if plan:

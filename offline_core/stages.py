@@ -115,7 +115,7 @@ def import_data(
 
     Arguments:
         source: files or folders; `result.notes` of what comes back says how they were read.
-        parameters: fields of `ImportConfig`.
+        parameters: fields of `ImportConfig`; with `append=True` what is new is added to the latest version.
     """
     from offline_core.conversion.config import ImportConfig
     from offline_core.conversion.importing import import_dataset

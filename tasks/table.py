@@ -17,8 +17,9 @@ class Argument:
     default: Any = None
     is_option: bool = False
     """On the command line, and not a positional argument."""
-    kind: Literal["folder", "uris", "version", "environment"] = "folder"
-    """folder: a place of this pipeline. uris: one or more of any kind. environment: sets environment.id of the config."""
+    kind: Literal["folder", "uris", "version", "environment", "switch"] = "folder"
+    """folder: a place of this pipeline. uris: one or more of any kind. environment: sets environment.id of the config. switch:
+    sets what has its name in the config to true."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ STAGES = {
                     kind="uris",
                 ),
                 _output("runs/imported", is_option=True),
+                Argument("append", "Add what is new to the latest version.", False, is_option=True, kind="switch"),
             ),
             card="import-card",
             plan="plans.importing:plan_import",

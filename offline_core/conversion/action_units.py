@@ -119,3 +119,21 @@ def _bounded(space: gym.Space[Any] | None) -> gym.spaces.Box:
             f"recorded_action_range scales actions to the bounds of the action space, which is {space}; declare a bounded Box."
         )
     return space
+
+
+def range_to_json(recorded: Range | None) -> list[Any] | None:
+    """[low, high, dtype] of numbers or arrays."""
+    if recorded is None:
+        return None
+    low, high = (np.asarray(end) for end in recorded)
+    return [low.tolist(), high.tolist(), str(low.dtype)]
+
+
+def range_from_json(stored: list[Any] | None) -> Range | None:
+    """What `range_to_json` was given."""
+    if stored is None:
+        return None
+    low, high, dtype = stored
+    if np.ndim(low) == 0:
+        return float(low), float(high)
+    return np.array(low, dtype), np.array(high, dtype)

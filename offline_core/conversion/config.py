@@ -110,6 +110,13 @@ class ImportConfig(Config):
         "scaled to the bounds of the action space, as RLlib does. None: in the units of the environment, or told from the "
         "data if RLlib recorded them.",
     )
+    append: bool = Field(
+        False,
+        title="Append",
+        exclude_if=lambda append: not append,
+        description="The next version has the episodes of the one before, and what is new: only new or changed files are "
+        "read, and late rows complete or correct episodes of their id. The first time, all is imported.",
+    )
     unreadable: Literal["fail", "quarantine"] = Field(
         "fail",
         title="Unreadable rows",

@@ -82,9 +82,14 @@ class EpisodeFiles:
     """The shapes of the steps it was found from; None: it was declared, or not found."""
     notes: list[str] = field(default_factory=list)
     """What was inferred and not declared."""
+    infers_range: bool = True
 
     def __post_init__(self) -> None:
         self.recorded_action_range = self.config.recorded_action_range
+
+    def fix_range(self, recorded: Range | None) -> None:
+        """Take the range of recorded actions from an earlier import of such files."""
+        self.recorded_action_range, self.infers_range = recorded, False
 
     def read(self) -> Iterator[tuple[list[Episode], Counts]]:
         """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
@@ -118,7 +123,7 @@ class EpisodeFiles:
     def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
         """The same groups, after the range of recorded actions is inferred from the first of them, if it is not declared."""
         held: list[list[Row]] = []
-        if self.recorded_action_range is None:
+        if self.recorded_action_range is None and self.infers_range:
 
             def episodes() -> Iterator[Episode]:
                 for rows in groups:

@@ -10,6 +10,11 @@ import pyarrow as pa
 
 from offline_core.conversion.config import IdsPer
 from offline_core.conversion.times import NANOSECONDS
+from offline_core.episodes import columns
+from offline_core.episodes.arrow import read_column
+
+SOURCE_FILE = "_source_file"
+"""A column beside the step columns: the number of the file in the source."""
 
 
 def named(
@@ -28,6 +33,18 @@ def named(
     encoded = pa.array(group * len(labels) + label).dictionary_encode()
     pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
     return [unique_id(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+
+
+def unique_ids(table: pa.Table, per: IdsPer, files: Sequence[str]) -> pa.Table:
+    """Rows in canonical columns, with a `SOURCE_FILE`, under ids that are unique everywhere."""
+    if per == "source":
+        return table
+    file = table[SOURCE_FILE].to_numpy().astype(np.int64)
+    t = read_column(table, columns.T) if per == "date" else np.zeros(len(file), np.int64)
+    assert isinstance(t, np.ndarray)
+    ids, group = named(table[columns.EPS_ID], file, t.reshape(len(file)), files, per)
+    names = pa.array(ids, pa.string()).take(pa.array(group))
+    return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
 
 
 def unique_id(eps_id: str, place: str) -> str:

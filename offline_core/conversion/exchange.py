@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from offline_core.conversion.trajectories import SOURCE_FILE
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.episodes import columns
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors

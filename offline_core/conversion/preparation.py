@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
+from offline_core.conversion.episode_ids import SOURCE_FILE
+from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
-from offline_core.conversion.trajectories import SOURCE_FILE, Spaces
+from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.values import (
+    check_within,
     conform,
-    empty_arrays,
     exact,
     finite,
     flags,
@@ -40,17 +42,8 @@ from offline_core.formats.packed import PACKED, read_foreign_column
 from offline_core.formats.sources.scans import SOURCE_ROW
 from offline_core.formats.sources.small_files import FilesRows
 
-PROBES = 64
-"""So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
-SEARCHED_ROWS = 4096
-"""Up to so many rows are searched for good ones to the last; of more, none is taken for good if no probe is."""
-
-Convert: TypeAlias = Callable[[pa.Table], pa.Table]
-
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
-_CLIPPED = "_clipped_action"
-"""A column beside the others while a table is converted."""
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 
@@ -75,6 +68,9 @@ class Preparation:
 
     clock: str = ""
     """What column t holds, once that is known."""
+
+    within: Spaces = (None, None)
+    """(observation space, action space) that values have to be in; None: any."""
 
     clipped_actions: int = 0
     """Good rows so far whose action lay outside that range."""
@@ -112,9 +108,10 @@ class Preparation:
         except DataError as error:
             return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
-            self.templates, self.clock = _usual(convert, table), _clock(mapped)
+            self.templates = usual_types(convert, table)
+        self.clock = self.clock or _clock(mapped)
         more: list[Unreadable] = []
-        parts = _good(convert, table, rows, uri, more)
+        parts = good_rows(convert, table, rows, uri, more)
         bad = sorted([*bad, *self._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
         if not parts:
             return None, bad
@@ -167,9 +164,9 @@ class Preparation:
 
     def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
         """Converted rows with the place each comes from."""
-        if _CLIPPED in good.column_names:
-            self.clipped_actions += int(good[_CLIPPED].to_numpy().sum())
-            good = good.drop_columns([_CLIPPED])
+        if CLIPPED in good.column_names:
+            self.clipped_actions += int(good[CLIPPED].to_numpy().sum())
+            good = good.drop_columns([CLIPPED])
         good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
         return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
 
@@ -233,7 +230,7 @@ class Preparation:
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
                 "import the files separately."
             )
-        if (clock := _clock(table)) != self.clock:
+        if self.clock and (clock := _clock(table)) != self.clock:
             raise SchemaError(
                 f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
                 "import the files separately."
@@ -255,8 +252,15 @@ class Preparation:
             trees |= found.extras | {columns.ACTIONS: conform(found.actions, self.spaces[1], columns.ACTIONS)}
         if self.templates:
             trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
+        for name, space in (
+            (columns.OBS, self.within[0]),
+            (columns.NEW_OBS, self.within[0]),
+            (columns.ACTIONS, self.within[1]),
+        ):
+            if space is not None and name in trees:
+                check_within(trees[name], space, name)
         if found is not None:
-            trees[_CLIPPED] = found.clipped
+            trees[CLIPPED] = found.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
         fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
@@ -290,41 +294,6 @@ class Preparation:
         if self.recorded_action_range is None:
             return None
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
-
-
-def _good(
-    convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
-) -> list[tuple[pa.Table, np.ndarray]]:
-    """Halves a table that cannot be converted until what is left is good, or one bad row."""
-    try:
-        return [(convert(table), rows)]
-    except DataError as error:
-        if len(rows) <= 1 or (len(rows) > SEARCHED_ROWS and not _probes(convert, table)):
-            bad += [Unreadable(uri, int(row), 1, error) for row in rows]
-            return []
-    half = len(rows) // 2
-    left = _good(convert, table.slice(0, half), rows[:half], uri, bad)
-    return left + _good(convert, table.slice(half), rows[half:], uri, bad)
-
-
-def _usual(convert: Convert, table: pa.Table) -> dict[str, Nested]:
-    """Templates of the whole table or, if it cannot be converted, of most of the rows that can be; none if there are none."""
-    try:
-        good = [convert(table)]
-    except DataError:
-        good = _probes(convert, table)
-    good = [part.drop_columns([_CLIPPED]) if _CLIPPED in part.column_names else part for part in good]
-    kinds = [str(part.schema) for part in good]
-    return empty_arrays(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
-
-
-def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
-    """Those of `PROBES` rows that can be converted, each by itself."""
-    good = []
-    for row in np.unique(np.linspace(0, table.num_rows - 1, PROBES).astype(int)).tolist():
-        with contextlib.suppress(DataError):
-            good.append(convert(table.slice(row, 1)))
-    return good
 
 
 def _is_mixed(column: pa.ChunkedArray) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.datasets.dataset import Dataset, DatasetRef
 from offline_core.datasets.manifest import digest
 from offline_core.errors import SchemaError
 from offline_core.formats.sources.step_reader import Unreadable
@@ -52,11 +52,12 @@ _SHORTEST = "shortest_time_gap"
 
 
 class Counts(BaseModel):
-    """rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
+    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
 
     model_config = ConfigDict(extra="forbid")
 
     rows: int = Field(0, description="Rows that were read, and those that are known to be unreadable.")
+    stored_rows: int = Field(0, description="Rows of the version before whose episodes were put together again with late ones.")
     steps: int = 0
     episodes: int = 0
     duplicates: int = Field(0, description="Rows that occur again.")
@@ -104,8 +105,8 @@ class Counts(BaseModel):
             quarantined_terminations=terminations,
         )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
-        if whole.rows != whole.steps + lost:
-            raise AssertionError(f"{whole.rows - whole.steps - lost} rows are unaccounted for: {whole}")
+        if (rows := whole.rows + whole.stored_rows) != whole.steps + lost:
+            raise AssertionError(f"{rows - whole.steps - lost} rows are unaccounted for: {whole}")
         return whole
 
     def __str__(self) -> str:
@@ -114,6 +115,33 @@ class Counts(BaseModel):
             f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value and name != _SHORTEST
         )
         return ", ".join(words) or "no rows"
+
+
+class Appended(BaseModel):
+    """What an append made of the version before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    files_seen: int = Field(description="Files of the source that earlier imports had read: not read again.")
+    files_new: int = Field(description="Files that were read.")
+    files_changed: int = Field(description="Those of them that an earlier import had read with other content.")
+    episodes_added: int = Field(description="Episodes with ids that the version before has not.")
+    episodes_unchanged: int = Field(description="Ids that came again with nothing new.")
+    episodes_completed: int = Field(description="Ids that got further steps: their episodes are replaced.")
+    episodes_corrected: int = Field(description="Ids of which a stored step has other values now: replaced, too.")
+    steps_added: int = Field(description="Steps after, less those before.")
+    steps_corrected: int = Field(description="Stored steps with other values now.")
+
+    def __str__(self) -> str:
+        known = f"{self.files_seen:,} files seen, {self.files_new:,} new"
+        changed = f" ({self.files_changed:,} of them changed)" if self.files_changed else ""
+        episodes = ", ".join(
+            f"{count:,} {what}"
+            for what in ("added", "unchanged", "completed", "corrected")
+            if (count := getattr(self, f"episodes_{what}"))
+        )
+        steps = f"{self.steps_added:,} steps added, {self.steps_corrected:,} corrected"
+        return f"{known}{changed}; episodes: {episodes or 'none'}; {steps}."
 
 
 class ImportResult(Result):
@@ -129,4 +157,14 @@ class ImportResult(Result):
         exclude_if=lambda replaced: replaced is None,
         description="What the version before holds and this one does not.",
     )
+    appended: Appended | None = Field(
+        None, exclude_if=lambda appended: appended is None, description="Of an append: what it did to the version before."
+    )
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
+
+
+def result_of(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:
+    """What the manifest of an import says of it."""
+    spaces = {"observation_space": dataset.observation_space, "action_space": dataset.action_space}
+    texts = {name: None if space is None else str(space) for name, space in spaces.items()}
+    return ImportResult(dataset=dataset.ref, **{**texts, **dataset.manifest.report}, replaced=replaced, reused=reused)

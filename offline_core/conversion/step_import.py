@@ -8,28 +8,36 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.action_range import infer_range, steps_of_table
-from offline_core.conversion.config import EpisodesConfig, ImportConfig
+from offline_core.conversion.action_units import range_from_json, range_to_json
+from offline_core.conversion.config import IdsPer, ImportConfig
+from offline_core.conversion.cuts import Remainder, sources_of
+from offline_core.conversion.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.conversion.exchange import PartWriter, read_part
-from offline_core.conversion.ordering import observations
+from offline_core.conversion.known_episodes import new_episodes
+from offline_core.conversion.late_rows import Late, join
+from offline_core.conversion.lost import Lost
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.row_columns import RowColumns
-from offline_core.conversion.times import has_timestamps
+from offline_core.conversion.step_order import ends_of, lies_in_order, order_of
+from offline_core.conversion.stored import Stored, mergeable, schema_of
 from offline_core.conversion.trajectories import Spaces, assemble
-from offline_core.conversion.trajectory_linking import row_bytes
+from offline_core.conversion.values import empty_arrays
 from offline_core.conversion.writing import Written, write
+from offline_core.datasets.manifest import Imported, SourceFile
 from offline_core.episodes import Episode, columns
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import DataError
 from offline_core.formats.sources.fingerprint import files_of
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.ray_reads import RayRead
@@ -50,27 +58,6 @@ PARTS_PER_TASK = 8
 FILES_PER_TASK = 16
 """At least."""
 SMALL_FILES_PER_TASK = 512
-IN_ORDER_SHARE = 0.9
-"""Rows without ids are taken as lying in order, and not held in memory to be linked, as long as this share of those that are
-read together is followed by the row that fits."""
-
-
-@dataclass
-class Lost:
-    """What cannot be imported."""
-
-    unreadable: list[Unreadable] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(file, row) of what could not be read."""
-    clipped_actions: int = 0
-    """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
-    without_partner: Counter[int] = field(default_factory=Counter)
-    """By the number of the join, rows without one."""
-
-    def count(self, before: tuple[int, Sequence[int]], after: tuple[int, Sequence[int]]) -> None:
-        """Add what was counted between two calls of `Preparation.counted`."""
-        self.clipped_actions += after[0] - before[0]
-        self.without_partner.update({i: b - a for i, (a, b) in enumerate(zip(before[1], after[1], strict=True)) if b > a})
 
 
 @dataclass
@@ -94,6 +81,10 @@ class StepImport:
     """Rows that turn out not to lie in order are linked."""
     notes: list[str] = field(default_factory=list)
     """What was inferred from the first rows and not declared."""
+    base: Stored | None = None
+    """The version that is appended to."""
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """Of the rows in canonical columns."""
 
     @classmethod
     def of(
@@ -105,40 +96,65 @@ class StepImport:
         listing: Listing,
         spaces: Spaces,
         columns_made: RowColumns | None = None,
+        base: Stored | None = None,
     ) -> StepImport:
-        """Look at the first rows for columns, order and the range of actions.
+        """Look at the first rows for columns, order and the range of actions; `base` says them where there is one.
 
         Raises:
             ConfigError: the parameters do not fit the source.
         """
         preparation = Preparation(config.mapping, spaces, config.recorded_action_range, columns_made)
+        if base is not None:
+            preparation.recorded_action_range = range_from_json(base.imported.recorded_action_range)
+            preparation.templates = empty_arrays(schema_of(base.imported).empty_table())
+            preparation.within = (base.dataset.observation_space, base.dataset.action_space)
         sizes = [sum(size for _, size, _ in files_of(reader, listing)) for reader in readers]
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
         job = cls(readers, sizes, config, root, folder, parts, preparation)
+        if base is not None:
+            job.base, job.order, job.has_ids = base, base.imported.order, base.imported.has_ids
+            job.schema = schema_of(base.imported)
+            job.may_link = job._has_to_link(config)
+            return job
         tables = job._prepared(range(len(readers)), Lost())
         if (table := next(tables, None)) is not None:
             if config.recorded_action_range is None:
                 job._infer_range(itertools.chain([table], tables))
             tables.close()  # or what reads for it, Ray's tasks among them, goes on
+            job.schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
             job.has_ids = columns.EPS_ID in table.column_names
             job.order = order_of(config.episodes, table)
-            job.may_link = config.episodes.order == "auto" and not job.has_ids and columns.NEW_OBS in table.column_names
+            job.may_link = job._has_to_link(config)
             if job.may_link and job.order == "linked":
                 job.order = "stored"
         return job
+
+    def _has_to_link(self, config: ImportConfig) -> bool:
+        return config.episodes.order == "auto" and not self.has_ids and columns.NEW_OBS in self.schema.names
 
     def _infer_range(self, tables: Iterable[pa.Table]) -> None:
         self.preparation.recorded_action_range, note = infer_range(map(steps_of_table, tables), self.preparation.spaces[1])
         self.notes += [] if note is None else [note]
 
-    def run(self, unreadable: list[Unreadable]) -> list[Written]:
-        """Writes everything, part by part; what cannot be read is added to `unreadable`."""
-        lost = Lost(unreadable)
+    def run(self, lost: Lost) -> list[Written]:
+        """Writes everything, part by part; what cannot be read is added to `lost`."""
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
         if self.preparation.made is not None:
             self.notes += self.preparation.made.notes(lost.without_partner)
         return written
+
+    def imported(self, sources: Sequence[SourceFile], lost: Lost) -> Imported:
+        """What appends to this import have to know."""
+        return Imported(
+            sources=list(sources),
+            order=self.order,
+            has_ids=self.has_ids,
+            recorded_action_range=range_to_json(self.preparation.recorded_action_range),
+            arrow_schema=base64.b64encode(self.schema.serialize()).decode(),
+            cuts=lost.cuts,
+            left_out=lost.left_out,
+        )
 
     def _written(self, lost: Lost) -> list[Written]:
         everything = range(len(self.readers))
@@ -146,24 +162,20 @@ class StepImport:
             return [write(self.root, "part", self._in_order(lost), self.config)]
         if not self.has_ids or self.parts == 1:
             tables = list(self._prepared_together(everything, lost))
-            assembled = [self._assemble(pa.concat_tables(tables), lost)] if tables else []
-            return [write(self.root, "part", assembled, self.config)]
+            return [self._written_of([pa.concat_tables(tables)] if tables else [], "part", lost)]
         groups = _groups(self.sizes)
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
             for found in map_items(read_with, self._scatter, groups):
-                lost.unreadable += found.unreadable
-                lost.places += found.places
-                lost.clipped_actions += found.clipped_actions
-                lost.without_partner += found.without_partner
+                lost += found
                 bar.update(1)
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
         with progress(len(shares), what="write", unit="part") as bar:
-            for part, refused in map_items(self.config.engine, functools.partial(self._gather, lost.places), shares):
+            for part, found in map_items(self.config.engine, functools.partial(self._gather, lost.places), shares):
                 written.append(part)
-                lost.unreadable += refused
+                lost += replace(found, places=[])
                 bar.update(1)
         return written
 
@@ -174,11 +186,56 @@ class StepImport:
                 writer.write(table)
         return lost
 
-    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[Written, list[Unreadable]]:
+    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[Written, Lost]:
         lost = Lost(places=places)
         tables = (read_part(self.folder, part) for part in parts)
-        assembled = (self._assemble(table, lost) for table in tables if table is not None)
-        return write(self.root, f"part-{parts.start:05d}", assembled, self.config), lost.unreadable
+        return self._written_of((table for table in tables if table is not None), f"part-{parts.start:05d}", lost), lost
+
+    def _written_of(self, tables: Iterable[pa.Table], prefix: str, lost: Lost) -> Written:
+        """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
+        if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
+            return write(self.root, prefix, (self._assemble(table, lost) for table in tables), self.config)
+        first_t = self.config.episodes.first_t if self.order == "t" else None
+        remainder = Remainder(self.schema, first_t)
+        written = write(self.root, prefix, (self._merged(table, lost, remainder) for table in tables), self.config)
+        cuts, left_out = remainder.written(self.root, prefix)
+        lost.cuts += cuts
+        lost.left_out += left_out
+        return written
+
+    def _merged(self, table: pa.Table, lost: Lost, remainder: Remainder) -> tuple[list[Episode], Counts]:
+        """Episodes of new rows and of the stored ones of the same ids."""
+        rules, files = self.config.episodes, [reader.uri for reader in self.readers]
+        if self.base is None:
+            return self._assemble(table, lost, remainder=remainder)
+        table = unique_ids(table, rules.ids_per, files)
+        ids = pc.unique(table[columns.EPS_ID]).to_pylist()
+        late = self.base.known.intersection(ids)
+        if not late:
+            return self._assemble(table, lost, remainder=remainder, per="source")
+        joined = join(table, self.base.rows(late))
+        counts = Counts(rows=joined.known, duplicates=joined.known)
+        before, cuts = set(remainder.ids), len(remainder.cuts)
+        if not joined.rows.num_rows:
+            lost.late += Late(unchanged=joined.unchanged)
+            return [], counts
+        episodes, more = self._assemble(joined.rows, lost, remainder=remainder, per="source", stored=self.base.dataset.ref.uri)
+        found = (remainder.ids - before) & late  # others were refused, and stay as they are
+        corrected = found & joined.corrected.keys()
+        own = Late(
+            joined.unchanged,
+            found - corrected - joined.unchanged,
+            corrected,
+            sum(joined.corrected[name] for name in corrected),
+            sum(joined.stored.get(name, 0) for name in found),
+            sum(name in found for name in sources_of(episodes, remainder.cuts[cuts:])),
+        )
+        lost.late += own
+        more.alternating_ids = 0  # late rows may lie anywhere
+        counts = more + counts
+        counts.rows -= own.stored_rows
+        counts.stored_rows += own.stored_rows
+        return episodes, counts
 
     def _prepared(self, which: Iterable[int], lost: Lost) -> Generator[pa.Table]:
         """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
@@ -217,10 +274,10 @@ class StepImport:
         waiting: list[pa.Table] = []
         tables = self._prepared(range(len(self.readers)), lost)
         for table in tables:
-            if self.may_link and not _lies_in_order(table):
+            if self.may_link and not lies_in_order(table):
                 yield self._assemble(pa.concat_tables([*waiting, table, *tables]), lost, order="linked")
                 return
-            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else _ends(table)
+            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
             cut = int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
             if cut:
                 yield self._assemble(pa.concat_tables([*waiting, table.slice(0, cut)]), lost)
@@ -230,17 +287,42 @@ class StepImport:
         if waiting:
             yield self._assemble(pa.concat_tables(waiting), lost)
 
-    def _assemble(self, table: pa.Table, lost: Lost, order: str | None = None) -> tuple[list[Episode], Counts]:
-        return assemble(
+    def _assemble(
+        self,
+        table: pa.Table,
+        lost: Lost,
+        order: str | None = None,
+        *,
+        remainder: Remainder | None = None,
+        per: IdsPer | None = None,
+        stored: str | None = None,
+    ) -> tuple[list[Episode], Counts]:
+        """Arguments:
+        per: in place of the config's `ids_per`.
+        stored: what file number 0 is, whose rows come from the version before; files of the source follow.
+        """
+        rules, files, places = self.config.episodes, [reader.uri for reader in self.readers], lost.places
+        if stored is not None:
+            files, places = [stored, *files], [(number + 1, row) for number, row in places]
+
+        def refuse_new(found: Unreadable) -> None:
+            if found.uri != stored:  # what is stored stays as it is
+                refuse(found, self.config.unreadable, lost.unreadable)
+
+        episodes, counts = assemble(
             table,
-            self.config.episodes,
+            rules if per is None else rules.model_copy(update={"ids_per": per}),
             order=order or self.order,
-            files=[reader.uri for reader in self.readers],
+            files=files,
             spaces=self.preparation.spaces,
-            refuse=functools.partial(refuse, rule=self.config.unreadable, listed=lost.unreadable),
-            lost=lost.places,
+            refuse=refuse_new,
+            lost=places,
             in_order=None if self.preparation.made is None else self.preparation.made.in_order,
+            remainder=remainder,
         )
+        if self.base is None or remainder is not None:
+            return episodes, counts
+        return new_episodes(episodes, counts, self.base, lost.late, refuse_new, files[0])
 
 
 def _groups(sizes: Sequence[int]) -> list[range]:
@@ -253,59 +335,3 @@ def _groups(sizes: Sequence[int]) -> list[range]:
             start, size = number, 0
         size += more
     return [*groups, range(start, len(sizes))]
-
-
-def _ends(table: pa.Table) -> np.ndarray:
-    """(N,) bool: the row ends an episode."""
-    ends = np.zeros(table.num_rows, bool)
-    for name in {columns.TERMINATEDS, columns.TRUNCATEDS} & set(table.column_names):
-        ends |= table[name].to_numpy()
-    return ends
-
-
-def _lies_in_order(table: pa.Table) -> bool:
-    """Whether most rows that end nothing are followed by the row that fits."""
-    obs, new_obs = (row_bytes(tree) for tree in observations(table))
-    fits = (new_obs[:-1] == obs[1:]).all(axis=1)[~_ends(table)[:-1]]
-    return bool(fits.mean() >= IN_ORDER_SHARE) if len(fits) else True
-
-
-def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
-    """What `auto` stands for with these columns and first rows.
-
-    Raises:
-        ConfigError: the order cannot be had from these columns.
-    """
-    names = table.column_names
-    order: str = rules.order
-    if order == "auto":
-        if columns.T in names:
-            order = "t" if _numbers_steps(table[columns.T], rules.first_t) else "time"
-        else:
-            order = "linked" if columns.NEW_OBS in names else "stored"
-    if order in ("t", "time") and columns.T not in names:
-        raise ConfigError(f"Rows cannot be ordered by {order}: no column is mapped to 't'.")
-    if rules.ids_per == "date" and not has_timestamps(table):
-        raise ConfigError("Ids per date need a column 't' of timestamps or dates; use episodes.ids_per: file, or folder.")
-    if order == "t" and has_timestamps(table):
-        raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
-    if order == "linked" and columns.NEW_OBS not in names:
-        raise ConfigError("Rows cannot be linked without a column new_obs.")
-    if columns.NEW_OBS not in names and rules.last_new_obs is None:
-        raise ConfigError(
-            "There is no column new_obs, so it is the obs of the next step; say what follows the last one by "
-            "episodes.last_new_obs: repeat or drop."
-        )
-    if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
-        raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
-    if not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & set(names) and order != "single_step":
-        raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
-    return order
-
-
-def _numbers_steps(t: pa.ChunkedArray, first: int) -> bool:
-    """Whole numbers do; if they are stored as real ones, only those that begin with the first of an episode."""
-    if not pa.types.is_floating(t.type):
-        return bool(pa.types.is_integer(t.type))
-    values = t.to_numpy()
-    return bool((values == np.floor(values)).all() and values.min(initial=np.inf) == first)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.episode_ids import hashed, id_of_part, named
+from offline_core.conversion.cuts import Remainder
+from offline_core.conversion.episode_ids import SOURCE_FILE, hashed, id_of_part, named
 from offline_core.conversion.ordering import Refuse, SourceRows, put_in_order
 from offline_core.conversion.report import Counts, Unreadable
 from offline_core.conversion.times import NANOSECONDS, alternating, has_timestamps
@@ -19,9 +20,6 @@ from offline_core.episodes import Episode, columns, nested, table_to_episodes
 from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.errors import EpisodeError
 from offline_core.formats.sources.scans import SOURCE_ROW
-
-SOURCE_FILE = "_source_file"
-"""A column beside the step columns: the number of the file in the source."""
 
 Spaces = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
 
@@ -83,6 +81,7 @@ def assemble(
     refuse: Callable[[Unreadable], None],
     lost: Sequence[tuple[int, int]] = (),
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None = None,
+    remainder: Remainder | None = None,
 ) -> tuple[list[Episode], Counts]:
     """The episodes of a canonical step table, those first whose first row comes first.
 
@@ -95,6 +94,7 @@ def assemble(
             first, and may raise; they are not counted.
         lost: (file, row) of what could not be read.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
+        remainder: takes note of what an append needs; rows have ids, and t or times.
 
     Raises:
         EpisodeError: the steps cannot be put in order.
@@ -128,6 +128,7 @@ def assemble(
         if columns.TIME not in table.column_names:
             steps = replace(steps, table=steps.table.append_column(columns.TIME, pa.array(steps.t)))
     counts.terminations = int(steps.terminated.sum())
+    source = steps
     t = steps.t if order == "t" else _from_zero(starts)
     parts = Parts.of(steps, starts, t, gaps)
     if rules.time_limit_steps is not None:
@@ -141,6 +142,8 @@ def assemble(
     if columns.NEW_OBS not in steps.table.column_names:
         drop_last = rules.last_new_obs == "drop"
         steps, kept = add_next_observations(steps, parts.last, kept, drop_last=drop_last, counts=counts)
+    if remainder is not None:
+        remainder.add(source, parts.first, parts.last, parts.is_open, ids, kept)
     episodes = _episodes(steps, t, pa.array(ids).take(pa.array(parts.per_step(np.arange(len(ids))))), kept)
     episodes = [replace(e, observation_space=spaces[0], action_space=spaces[1]).validate() for e in episodes]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import check_no_nulls, read_column
 from offline_core.episodes.codec import pack, unpack
+from offline_core.episodes.containment import outside
 from offline_core.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
@@ -192,3 +193,14 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
         return True
     is_whole = array.dtype.kind in "iu" and dtype.kind in "iuf"
     return is_whole and not (lost(array, dtype) | (array.astype(dtype).astype(array.dtype) != array)).any()
+
+
+def check_within(tree: Nested, space: gym.Space[Any], name: str) -> None:
+    """Raises a SpaceError if a value is not in the space."""
+    leaves = nested.flatten(tree, name)
+    for path, leaf in nested.space_leaves(space, name).items():
+        if path in leaves and (bad := outside(leaves[path], leaf)).any():
+            raise SpaceError(
+                f"Column {path!r} holds {leaves[path][bad][0]}, which is not in {leaf}, the space of the version before. "
+                "Declare a larger space and import all again, or leave such rows out."
+            )

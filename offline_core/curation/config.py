@@ -61,6 +61,14 @@ class PruningConfig(Config):
     columns: list[str] | None = Field(
         None, title="Columns", description="Table format only: keep these columns beside the ones every table needs."
     )
+    new_since: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda version: version is None,
+        title="New since",
+        description="Only episodes that this earlier version of the dataset has not, or has with other steps. Reads only files "
+        "that it has not.",
+    )
     files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
 
 
@@ -82,8 +90,9 @@ class SplitConfig(Config):
         "episodes",
         min_length=1,
         exclude_if=lambda by: by == "episodes",
-        description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. Any other word is a "
-        "column, such as the number of a building: episodes with the same value stay on one side.",
+        description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. id: by a hash of the "
+        "id, so an episode never changes sides, and its parts are together; equal episodes of other ids may part, without "
+        "strata. Any other word is a column, such as the number of a building: equal values stay on one side.",
     )
     equal_episodes: Literal["together", "apart"] = Field(
         "together",

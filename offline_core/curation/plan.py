@@ -62,6 +62,7 @@ def plan_pruning(
     if config.drop_duplicates and source.manifest.format == "table":
         unplanned.append("drop_duplicates")
         config = config.model_copy(update={"drop_duplicates": False})
+    unplanned += ["new_since"] * (config.new_since is not None)
     unplanned += [str(own) for own in config.filters]
     if config.where_steps is not None:
         Condition.sql(config.where_steps)

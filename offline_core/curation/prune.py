@@ -14,11 +14,11 @@ from offline_core.curation.config import PruningConfig
 from offline_core.curation.filters import make_filters, refusals
 from offline_core.curation.pieces import write_pieces
 from offline_core.curation.scores import scores_of
-from offline_core.curation.selection import choose, condition, pruning_index
+from offline_core.curation.selection import choose, condition, decides_alone, index_names, pruning_index
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.datasets.deriving import derive
-from offline_core.datasets.episode_index import STEP_CORE
+from offline_core.datasets.deriving import derive, derive_by_file, only_files
+from offline_core.datasets.episode_index import STEP_CORE, episode_index
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.row_groups import row_groups, schema_of
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
@@ -68,33 +68,55 @@ def prune_dataset(
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
     scores = scores_of(config.outliers, source)
+    if scores is not None and config.new_since is not None:
+        raise ConfigError("Scores of outliers are of a whole version: prune by them first, and by new_since what that gives.")
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
 
-    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+    def write(root: Location, part: Dataset, dropped: dict[str, int]) -> WrittenFiles:
         filters = make_filters(config.filters)
-        index = pruning_index(source, config, of_episodes, scores)
-        names = _projection(source, config)
-        finite = finite_episodes(source) if config.drop_non_finite else None
-        refused = functools.partial(refusals, source, index, filters) if filters else None
-        choice = choose(index, config, where=of_episodes, finite=finite, refusals=refused)
-        dropped = dict(choice.dropped)
-        with EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer:
+        with EpisodeWriter(root, "part", format=part.manifest.format, config=config.files) as writer:
+            if not part.manifest.files:
+                return writer.written
+            index = pruning_index(part, config, of_episodes, scores)
+            names = _projection(part, config)
+            new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
+            finite = finite_episodes(part) if config.drop_non_finite else None
+            refused = functools.partial(refusals, part, index, filters) if filters else None
+            choice = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
+            dropped |= choice.dropped
             if of_steps is None:
-                copy_episodes(source, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+                copy_episodes(part, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
             else:
-                dropped["where_steps"] = write_pieces(source, index, choice.keep, of_steps, writer, names=names)
-        if not writer.files:
-            raise _nothing_left(source, index, config)
-        return writer.written, {"dropped": dropped}
+                dropped["where_steps"] = write_pieces(part, index, choice.keep, of_steps, writer, names=names)
+        return writer.written
 
+    def write_all(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+        dropped: dict[str, int] = {}
+        part = source if config.new_since is None else only_files(source, without=open_committed(dataset, config.new_since))
+        written = write(root, part, dropped)
+        if not written.files:
+            raise _nothing_left(source, config, of_episodes)
+        if config.new_since is not None:
+            elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
+            dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
+        return written, {"dropped": dropped}
+
+    def report(written: WrittenFiles) -> dict[str, Any]:
+        if not written.files:
+            raise _nothing_left(source, config, of_episodes)
+        return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
+
+    before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    by_scores: dict[str, Any] = (
-        {} if scores is None else {"outliers": scores.sha256}
-    )  # what they say counts, and not where they are
+    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
     operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
-    pruned, reused = derive(output, operation, [source], write, may_reuse=may_reuse)
-    before, after = source.manifest.statistics, pruned.manifest.statistics
+    if may_reuse and decides_alone(config):
+        one_by_one = functools.partial(write, dropped={})
+        pruned, reused = derive_by_file(output, operation, source, one_by_one, files=config.files, report=report)
+    else:
+        pruned, reused = derive(output, operation, [source], write_all, may_reuse=may_reuse)
+    after = pruned.manifest.statistics
     dropped: dict[str, int] = pruned.manifest.report["dropped"]
     return PruningResult(
         dataset=pruned.ref,
@@ -120,6 +142,20 @@ def finite_episodes(source: Dataset) -> np.ndarray:
     return np.array([is_finite(episode) for group in row_groups(source) for episode in group.episodes(STEP_CORE)], bool)
 
 
+def known_episodes(source: Dataset, part: Dataset, earlier: Dataset) -> np.ndarray:
+    """(episodes of `part`,) booleans: an earlier version of the source has the episode, with the same content.
+
+    Arguments:
+        part: the files of the source that the earlier version has not.
+    """
+    names = [columns.EPS_ID, columns.CONTENT]
+    gone = only_files(earlier, without=source)
+    if not gone.manifest.files:
+        return np.zeros(sum(entry.episodes for entry in part.manifest.files), bool)
+    known = set(episode_index(gone, names).iter_rows())
+    return np.array([row in known for row in episode_index(part, names).iter_rows()], bool)
+
+
 def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
     if config.columns is None:
         return None
@@ -131,10 +167,12 @@ def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
     return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
 
 
-def _nothing_left(source: Dataset, index: pl.DataFrame, config: PruningConfig) -> EmptyDatasetError:
+def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None) -> EmptyDatasetError:
+    index = episode_index(source, index_names(config, where))
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
-    rules = [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
+    rules = [f"new since version {config.new_since}"] * (config.new_since is not None)
+    rules += [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
     rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]
     rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
     return EmptyDatasetError(

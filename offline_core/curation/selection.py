@@ -16,6 +16,7 @@ from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.episode_index import episode_index
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
+from offline_core.runtime.sql import has_aggregates
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ def choose(
     index: pl.DataFrame,
     config: PruningConfig,
     *,
+    new: np.ndarray | None = None,
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
@@ -40,6 +42,7 @@ def choose(
 
     Arguments:
         index: with the columns that `index_names` names.
+        new: (episodes,) whether the version of `new_since` lacks an episode; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
         refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
@@ -52,6 +55,8 @@ def choose(
         dropped[rule] = dropped.get(rule, 0) + int((keep & ~kept).sum())
         keep = keep & kept
 
+    if new is not None:
+        apply("new_since", new)
     if finite is not None:
         apply("drop_non_finite", finite)
     if where is not None:
@@ -73,6 +78,12 @@ def choose(
         top[candidates[best]] = True
         apply("keep_top_fraction", top)
     return Choice(keep, dropped)
+
+
+def decides_alone(config: PruningConfig) -> bool:
+    """Whether `where` is the only rule, if there is one, and compares no episode with others."""
+    others = config.model_dump(exclude={"where", "columns", "files"}, exclude_defaults=True)
+    return not others and not has_aggregates(config.where or "")
 
 
 def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:

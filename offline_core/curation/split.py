@@ -11,6 +11,7 @@ import polars as pl
 from pydantic import Field
 
 from offline_core.curation.config import SplitConfig
+from offline_core.curation.split_by_id import split_by_id
 from offline_core.datasets.commit import find_version
 from offline_core.datasets.copying import commit_copy, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
@@ -26,7 +27,7 @@ from offline_core.storage.location import Location
 log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
-BY_LOT, BY_TIME = "episodes", "time"
+BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
 
 
 class SplitResult(Result):
@@ -57,6 +58,9 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:
         return _result(found[0], found[1], source, reused=True)
+    if config.by == BY_ID:
+        (train_side, _), (other_side, _) = split_by_id(config, source, places, operations)
+        return _result(train_side, other_side, source)
     index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
     groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
     held_out = chosen_to_hold_out(index, config, groups)

@@ -15,7 +15,7 @@ import gymnasium as gym
 
 from offline_core.datasets.damage import unusable_files
 from offline_core.datasets.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
-from offline_core.datasets.manifest import FileEntry, Format, Manifest, Operation, Parent, Statistics, identity_of
+from offline_core.datasets.manifest import FileEntry, Format, Imported, Manifest, Operation, Parent, Statistics, identity_of
 from offline_core.episodes import space_to_json
 from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
 from offline_core.inputs.input_columns import InputColumns
@@ -57,11 +57,13 @@ def commit(
     action_space: gym.Space[Any] | None = None,
     input_columns: InputColumns | None = None,
     report: Mapping[str, Any] = MappingProxyType({}),
+    imported: Imported | None = None,
     version: int | None = None,
 ) -> Dataset:
     """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
 
     Arguments:
+        imported: of an import, what appends to it have to know.
         version: the required number; None: the next one, and if another writer is first, the one after it. If the same
             operation made the same files from the same parents before, that version is returned and none is added.
 
@@ -84,6 +86,7 @@ def commit(
         statistics=statistics,
         files=list(files),
         report=dict(report),
+        imported=imported,
     )
     fingerprint = manifest.fingerprint
     seen = 0

@@ -57,7 +57,7 @@ def missing_files(dataset: Dataset) -> dict[str, str]:
     present = dataset.location.sizes()
     return {
         file.path: "is missing" if file.path not in present else f"has {present[file.path]:,} bytes instead of {file.bytes:,}"
-        for file in dataset.manifest.files
+        for file in dataset.manifest.all_files
         if present.get(file.path) != file.bytes
     }
 
@@ -65,7 +65,7 @@ def missing_files(dataset: Dataset) -> dict[str, str]:
 def _wrong(dataset: Dataset, look: Callable[[Dataset, FileEntry], str | None]) -> dict[str, str]:
     if missing := missing_files(dataset):
         return missing
-    files = dataset.manifest.files
+    files = dataset.manifest.all_files
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(functools.partial(look, dataset), files)
         return {file.path: wrong for file, wrong in zip(files, found, strict=True) if wrong}

@@ -241,7 +241,7 @@ def open_version(location: Location, version: int) -> Dataset:
         raise CorruptFileError(
             f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
         ) from error
-    location.check_names(file.path for file in manifest.files)
+    location.check_names(file.path for file in manifest.all_files)
     return Dataset(location, manifest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.datasets.read_errors import not_imported
-from offline_core.datasets.row_groups import RowGroup, row_groups
+from offline_core.datasets.row_groups import READERS, ROW_GROUP, RowGroup, row_groups
 from offline_core.episodes import columns
+from offline_core.episodes.batch import run_starts
 from offline_core.episodes.codec import unpack
 from offline_core.episodes.episode import return_of
 from offline_core.episodes.metadata import SCHEMA, complete, content_of, policy_of, success_of
@@ -56,6 +58,21 @@ def indexed_row_groups(dataset: Dataset, index: pl.DataFrame) -> Iterator[tuple[
         yield group, np.arange(first, episode)
 
 
+def places_of_ids(dataset: Dataset) -> pl.DataFrame:
+    """The id and the row group (`ROW_GROUP`) of each episode, in the order of the data; reads only the column of ids."""
+
+    def ids_in(group: RowGroup) -> pl.DataFrame:
+        ids = group.read([columns.EPS_ID])[columns.EPS_ID].combine_chunks()
+        if dataset.manifest.format == "table":
+            ids = ids.take(pa.array(run_starts(ids)))
+        numbers = np.full(len(ids), group.number_in_dataset, np.int64)
+        return pl.DataFrame({columns.EPS_ID: pl.Series(ids, dtype=pl.String), ROW_GROUP: numbers})
+
+    schema = {columns.EPS_ID: pl.String, ROW_GROUP: pl.Int64}
+    with ThreadPoolExecutor(READERS) as pool:
+        return pl.concat([pl.DataFrame(schema=schema), *pool.map(ids_in, row_groups(dataset))])
+
+
 def _from_rows(group: RowGroup, names: Sequence[str]) -> pa.Table:
     index = complete(group.read([*names, columns.EPS_ID]))
     if columns.CONTENT in names and index[columns.CONTENT].null_count:
@@ -92,6 +109,11 @@ def _with(index: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
     return index.set_column(index.schema.get_field_index(name), SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type))
 
 
+def trajectory_of(eps_id: str) -> str:
+    """The id that all parts of a trajectory share: without the step that a later part begins at."""
+    return PART_SUFFIX.sub("", eps_id)
+
+
 def first_parts(index: pl.DataFrame) -> np.ndarray:
     """(episodes,) for each episode the number of its trajectory's first part: its own number unless it is a later part.
 
@@ -101,7 +123,7 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
         index: `episode_index` of a dataset, with eps_id, t_started and terminated.
     """
     ids = index[columns.EPS_ID].to_list()
-    bases = [PART_SUFFIX.sub("", eps_id) for eps_id in ids]
+    bases = list(map(trajectory_of, ids))
     starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
     keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)

@@ -64,6 +64,24 @@ class Summary(_Record):
             max=max((end for end in (self.max, other.max) if end is not None), default=None),
         )
 
+    def replaced(self, removed: Summary, added: Summary) -> Summary | None:
+        """As `ColumnStatistics.replaced`."""
+        if removed.count == 0 or removed.count == self.count:
+            return self.merge(added) if removed.count == 0 else added
+        ends = [self.min, self.max, removed.min, removed.max]
+        if any(end is None for end in ends):
+            return None
+        low, high, removed_low, removed_high = (float(end) for end in ends if end is not None)
+        if removed_low <= low and (added.min is None or added.min > low):
+            return None
+        if removed_high >= high and (added.max is None or added.max < high):
+            return None
+        count = self.count - removed.count
+        mean = self.mean + (self.mean - removed.mean) * (removed.count / count)
+        squares = self.count * self.std * self.std - removed.count * removed.std * removed.std
+        squares -= (removed.mean - mean) ** 2 * removed.count * (count / self.count)
+        return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
+
 
 class Statistics(_Record):
     """Counts and statistics of a dataset."""
@@ -91,6 +109,22 @@ class Statistics(_Record):
             columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
         )
 
+    def replaced_columns(self, removed: Statistics, added: Statistics) -> dict[str, ColumnStatistics] | None:
+        """Of the columns, without the episodes of `removed`, which are some of these, and with those of `added`.
+
+        None where that is not known, see `ColumnStatistics.replaced`.
+        """
+        if self.columns is None or added.columns is None:
+            return None
+        found = dict(added.columns)
+        for name, before in self.columns.items():
+            less, more = (removed.columns or {}).get(name), added.columns.get(name)
+            now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
+            if now is None or (less is not None and more is None):
+                return None
+            found[name] = now
+        return dict(sorted(found.items()))
+
 
 class FileEntry(_Record):
     """A data file; `path` is relative to the dataset's folder. Episodes and steps of foreign files are unknown: 0."""
@@ -107,6 +141,38 @@ class FileEntry(_Record):
     """Rows of each row group; None in older manifests and for foreign files: the footer has them."""
     group_bytes: list[int] | None = Field(None, exclude_if=_is_none)
     """Bytes of each row group before compression; None with `group_rows`."""
+
+
+class SourceFile(_Record):
+    """A file that an import has read, so that an append leaves it out."""
+
+    uri: str
+    bytes: int
+    changed_ns: int | None = None
+    """Time of its last change, nanoseconds since 1970; None: its storage has none."""
+    sha256: str | None = None
+    """Of its content; None if it was read without `append`."""
+
+
+class Imported(_Record):
+    """What an append has to know of the imports before it.
+
+    Files of `cuts` and `left_out` hold values of the source and belong to the version as `Manifest.files` do.
+    """
+
+    sources: list[SourceFile] = []
+    """Of this version and of those it was appended to, by URI."""
+    order: str = ""
+    """How steps were ordered: t, time, linked, stored or single_step; empty: files of episodes."""
+    has_ids: bool = False
+    recorded_action_range: list[Any] | None = None
+    """Declared or inferred: [low, high, dtype]."""
+    arrow_schema: str = ""
+    """base64 of the Arrow schema of the rows, under canonical names."""
+    cuts: list[FileEntry] = []
+    """Parquet; a row for each episode that is not all of its source's: `CUTS` in `conversion/cuts.py`."""
+    left_out: list[FileEntry] = []
+    """Parquet; rows in canonical columns that are in no episode because it is incomplete: they wait for late ones."""
 
 
 class Parent(_Record):
@@ -153,7 +219,11 @@ READS: Literal[1] = 1
 
 
 class Manifest(_Record):
-    """One committed version of a dataset."""
+    """One committed version of a dataset.
+
+    Versions of one dataset may share files: an append lists those of the version before as they are. A file may be deleted
+    when no manifest of the dataset has it in `all_files`.
+    """
 
     manifest_version: Literal[1] = READS
     version: int
@@ -169,9 +239,16 @@ class Manifest(_Record):
     files: list[FileEntry]
     report: dict[str, Any] = {}
     """Report of the operation; not part of the fingerprint."""
+    imported: Imported | None = Field(None, exclude_if=_is_none)
+    """Of an import; not part of the fingerprint."""
     forgotten: list[Forgotten] = Field([], exclude_if=lambda forgotten: not forgotten)
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
+
+    @property
+    def all_files(self) -> list[FileEntry]:
+        """The data files, and those that only appends read."""
+        return self.files if self.imported is None else [*self.files, *self.imported.cuts, *self.imported.left_out]
 
     @property
     def actions(self) -> Literal["sampled", "greedy"] | None:

@@ -61,6 +61,17 @@ class ColumnStatistics(BaseModel):
         """Merge two statistics."""
         return _Sums.parse(self).merge(_Sums.parse(other)).statistics()
 
+    def replaced(self, removed: ColumnStatistics, added: ColumnStatistics) -> ColumnStatistics | None:
+        """Those of the values without `removed`, which are some of them, and with `added`; exact up to rounding.
+
+        None where the least or largest value was removed and `added` has none that reaches it: the next one is not known.
+        """
+        sums, less, more = (_Sums.parse(each) for each in (self, removed, added))
+        if not len(sums.count) == len(less.count) == len(more.count):
+            return None
+        found = sums.without(less, more)
+        return None if found is None else found.merge(more).statistics()
+
     def quantile(self, q: float) -> list[float | None]:
         """The smallest value that a share `q` (0..1) of the finite values does not exceed, to 3.1 % of itself.
 
@@ -195,6 +206,31 @@ class _Sums:
         self.max = np.maximum(self.max, other.max)
         self.histogram += other.histogram
         return self
+
+    def without(self, other: _Sums, more: _Sums) -> _Sums | None:
+        """These sums without the others, whose extremes are those that hold with `more` merged; None if they are not known."""
+        count = self.count - other.count
+        rest = np.maximum(1, count)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = self.mean + (self.mean - other.mean) * (other.count / rest)
+            distance = other.mean - mean
+            between = distance * (distance * (other.count * (count / np.maximum(1, self.count))))
+            squares = np.maximum(0.0, self.squares - other.squares - between)
+        low = np.where((other.min > self.min) | (other.count == 0), self.min, more.min)
+        high = np.where((other.max < self.max) | (other.count == 0), self.max, more.max)
+        if ((count > 0) & ((low > self.min) | (high < self.max))).any():
+            return None
+        none = count == 0
+        return _Sums(
+            count=count,
+            nan=self.nan - other.nan,
+            infinite=self.infinite - other.infinite,
+            mean=np.where(none, 0.0, mean),
+            squares=np.where(none, 0.0, squares),
+            min=np.where(none, np.inf, low),
+            max=np.where(none, -np.inf, high),
+            histogram=self.histogram - other.histogram,
+        )
 
     def _pooled(self) -> _Sums:
         """All dimensions as one."""

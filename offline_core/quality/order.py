@@ -6,9 +6,9 @@ import numpy as np
 
 from offline_core.conversion.times import GAP_FACTOR, time_gaps
 from offline_core.episodes import columns
+from offline_core.episodes.containment import any_in_step
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.quality.rule import CountingRule
-from offline_core.quality.spaces import any_in_step
 from offline_core.quality.steps import StepBatch
 
 

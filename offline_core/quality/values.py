@@ -10,10 +10,10 @@ import numpy as np
 
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import columns
+from offline_core.episodes.containment import any_in_step, outside
 from offline_core.episodes.nested import PATH_SEPARATOR, space_leaves
 from offline_core.quality.result import Finding, Verdict
 from offline_core.quality.rule import Tally
-from offline_core.quality.spaces import any_in_step, outside
 from offline_core.quality.steps import StepBatch
 
 

@@ -14,6 +14,7 @@ from offline_core.datasets.prepare import prepared
 from offline_core.datasets.reader import episodes
 from offline_core.datasets.writer import EpisodeWriter
 from offline_core.episodes import Episode
+from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError
 from offline_core.inputs.input_columns import common_inputs
 from offline_core.policies.checkpoint import load_policy
@@ -65,7 +66,7 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         uri: (weight, sample_episodes(uri, policies[uri], environment=config.environment, seed=config.seed))
         for uri, weight in config.policies.items()
     }
-    steps, spaces, origin = dict.fromkeys(streams, 0), None, dict[str, str]()
+    steps, spaces, taken = dict.fromkeys(streams, 0), None, dict[str, tuple[str, str]]()
     with prepared(output) as root:
         with (
             EpisodeWriter(root, "part", format=config.format, config=config.files) as writer,
@@ -74,17 +75,14 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         ):
             for _, stream in streams.values():  # closes environments at once, not when garbage is collected
                 opened.enter_context(contextlib.closing(stream))
-            chosen = _up_to(mixed(streams), config.steps)
+            once = {uri: (weight, _not_taken(uri, stream, taken)) for uri, (weight, stream) in streams.items()}
+            chosen = _up_to(mixed(once), config.steps)
             while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
                 for uri, episode in batch:
                     own = (episode.observation_space, episode.action_space)
                     spaces = spaces or own
                     if own != spaces:
                         raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
-                    if origin.setdefault(episode.eps_id, uri) != uri:
-                        raise ConfigError(
-                            f"{uri} holds episode {episode.eps_id}, and so does {origin[episode.eps_id]}; prune one of the two."
-                        )
                     steps[uri] += len(episode)
                     bar.update(len(episode))
                 writer.write([episode for _, episode in batch])
@@ -133,6 +131,23 @@ def sample_episodes(
         identity, num_envs = manifest.fingerprint, EPISODES_PER_ROUND
         for chunk in play(player, environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=True):
             yield from chunk
+
+
+def _not_taken(uri: str, episodes: Iterable[Episode], taken: dict[str, tuple[str, str]]) -> Iterator[Episode]:
+    """The episodes of a source that no other gave before; `taken` are the sources and contents of those, by id.
+
+    Raises:
+        ConfigError: another source gave an episode of the same id with other steps.
+    """
+    for episode in episodes:
+        content = content_of(episode)
+        origin, before = taken.setdefault(episode.eps_id, (uri, content))
+        if origin == uri:
+            yield episode
+        elif before != content:
+            raise ConfigError(
+                f"{uri} holds episode {episode.eps_id}, and so does {origin}, with other steps; prune one of the two."
+            )
 
 
 def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:

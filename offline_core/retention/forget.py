@@ -7,7 +7,8 @@ import logging
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.curation.condition import Condition
-from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.dataset import Dataset, open_version, versions
+from offline_core.datasets.manifest import FileEntry
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import ForgetConfig
@@ -100,18 +101,24 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
         holder = next(dataset for dataset in known if any(file.path == path for file in dataset.manifest.files))
         written[path] = without(holder, path, meant)
     for dataset in known:
-        if (manifest := manifest_without(dataset, written, names)) is not None:
+        if (manifest := manifest_without(dataset, written, subjects.ids, names)) is not None:
             replace_manifest(dataset, manifest)
-    for path in {*subjects.files, *subjects.leftovers}:
+    kept = {entry.path for number in versions(catalog.place(name).uri) for entry in _again(catalog, name, number)}
+    late = {entry.path for dataset in known for entry in dataset.manifest.all_files} - kept
+    for path in {*subjects.files, *subjects.leftovers, *late}:
         catalog.place(name).inside(path).delete()
+
+
+def _again(catalog: Catalog, name: str, version: int) -> list[FileEntry]:
+    return open_version(catalog.place(name), version).manifest.all_files
 
 
 def _finish(catalog: Catalog) -> None:
     """Delete the files that a run which was killed has replaced and not deleted."""
     for name, known in catalog.datasets.items():
-        listed = {file.path for dataset in known for file in dataset.manifest.files}
+        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
         buried = {path for dataset in known for each in dataset.manifest.forgotten for path in each.files} - listed
-        for path in buried & {*catalog.files_of(name)}:
+        for path in (path for path in buried if (f"{name}/{path}" if name else path) in catalog.sizes):
             catalog.place(name).inside(path).delete()
 
 

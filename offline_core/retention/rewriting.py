@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
 
+from offline_core.conversion.late_files import imported_without
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.episode_index import episode_index
@@ -34,20 +35,25 @@ def without(dataset: Dataset, path: str, meant: np.ndarray) -> list[FileEntry]:
     return writer.files
 
 
-def manifest_without(dataset: Dataset, files: Mapping[str, Sequence[FileEntry]], names: Names) -> Manifest | None:
+def manifest_without(
+    dataset: Dataset, files: Mapping[str, Sequence[FileEntry]], ids: Collection[str], names: Names
+) -> Manifest | None:
     """The manifest with other files, and without names; None: it stays as it is.
 
     Statistics of columns are left out: the least or largest value may be of a forgotten episode.
 
     Arguments:
         files: what stands for each file that was written again.
+        ids: of the episodes, without the suffixes of parts.
     """
     before = dataset.manifest
+    imported = imported_without(dataset.location, before.imported, ids)
     replaced = [entry for entry in before.files if entry.path in files]
     told = before.model_dump_json(include={"operation", "report"}).encode()
-    if not replaced and told not in names:
+    if not replaced and imported == before.imported and told not in names:
         return None
     after = Manifest.model_validate({**before.model_dump(), **json.loads(names.removed(told))})
+    after = after.model_copy(update={"imported": imported})
     if replaced:
         now = [entry for old in before.files for entry in files.get(old.path, [old])]
         after = after.model_copy(update={"files": now})
@@ -57,7 +63,7 @@ def manifest_without(dataset: Dataset, files: Mapping[str, Sequence[FileEntry]],
         episodes=before.statistics.episodes - after.statistics.episodes,
         steps=before.statistics.steps - after.statistics.steps,
         fingerprint=before.fingerprint,
-        files=[entry.path for entry in replaced],
+        files=[entry.path for entry in before.all_files if entry.path not in {each.path for each in after.all_files}],
     )
     return after.model_copy(update={"forgotten": [*before.forgotten, tombstone]})
 

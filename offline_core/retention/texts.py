@@ -46,6 +46,9 @@ class Names:
 def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
     """(text files that hold a name, other files that do), relative to the root; neither data nor manifests of datasets."""
     own = {f"{name}/{file}" if name else file for name in catalog.datasets for file in catalog.files_of(name)}
+    for name, known in catalog.datasets.items():
+        late = (file.path for dataset in known for file in dataset.manifest.all_files)
+        own |= {f"{name}/{path}" if name else path for path in late}
     texts: list[str] = []
     others: list[str] = []
     for file in catalog.sizes:

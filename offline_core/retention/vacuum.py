@@ -116,12 +116,12 @@ def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
 def _fates(catalog: Catalog, reasons: dict[tuple[str, int], str], *, stay: bool) -> list[VersionFate]:
     found = []
     for known in catalog.datasets.values():
-        others = {file.path for each in known if _key(each) in reasons for file in each.manifest.files}
+        others = {file.path for each in known if _key(each) in reasons for file in each.manifest.all_files}
         counted = set() if stay else others
         for dataset in known:
             if (_key(dataset) in reasons) is not stay:
                 continue
-            own = [file for file in dataset.manifest.files if file.path not in counted]
+            own = [file for file in dataset.manifest.all_files if file.path not in counted]
             counted |= {file.path for file in own}
             found.append(
                 VersionFate(
@@ -140,7 +140,7 @@ def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
     before_ns = (time.time() - config.leftovers_older_than_days * 24 * 3600) * 1e9
     found = {}
     for name, known in catalog.datasets.items():
-        listed = {file.path for dataset in known for file in dataset.manifest.files}
+        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
         for file in sorted(set(catalog.files_of(name)) - listed):
             path = f"{name}/{file}" if name else file
             if 0 < (_changed_ns(catalog.root.child(path)) or 0) < before_ns:
@@ -153,8 +153,10 @@ def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], le
     gone = [dataset for dataset in known if _key(dataset) not in reasons]
     for dataset in gone:
         place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
-    listed = {file.path for number in versions(place.uri) for file in open_version(place, number).manifest.files}  # newest too
-    files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.files}
+    listed = {
+        file.path for number in versions(place.uri) for file in open_version(place, number).manifest.all_files
+    }  # newest too
+    files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.all_files}
     prefix = f"{name}/" if name else ""
     for file in sorted({*files, *leftovers} - {f"{prefix}{path}" for path in listed}):
         catalog.root.inside(file).delete()

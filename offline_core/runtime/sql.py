@@ -9,6 +9,7 @@ becomes the name of a column.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -106,6 +107,12 @@ def _parsed(text: str, what: str, functions: frozenset[str], *, dotted: bool = F
         raise ConfigError(f"The {what} {shown(text)} {error}") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ConfigError(f"The {what} {shown(text)} cannot be understood: {first_line(error)[:SHOWN]}.") from error
+
+
+def has_aggregates(text: str) -> bool:
+    """Whether a condition that can be parsed compares rows with others."""
+    words = [word.lower() for _, word in _tokens(text)]
+    return any(word in AGGREGATES and following == "(" for word, following in itertools.pairwise(words))
 
 
 def shown(text: str) -> str:

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.importing import import_dataset
 from offline_core.conversion.report import Counts, ImportResult, refuse
-from offline_core.conversion.step_import import order_of
-from offline_core.conversion.trajectories import SOURCE_FILE, assemble
+from offline_core.conversion.step_order import order_of
+from offline_core.conversion.trajectories import assemble
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode
@@ -107,7 +108,7 @@ def end_of(episode: Episode) -> str:
 
 def balanced(counts: Counts) -> None:
     lost = counts.duplicates + counts.dropped_last_steps + counts.dropped_steps + counts.quarantined_rows
-    assert counts.rows == counts.steps + lost, counts
+    assert counts.rows + counts.stored_rows == counts.steps + lost, counts
 
 
 def nonzero(counts: Counts) -> dict[str, int]:

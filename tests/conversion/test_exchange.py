@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.exchange import PartWriter, part_of, read_part
-from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.errors import StorageError
 from offline_core.storage.location import Location, temporary_folder
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from offline_core.conversion.config import EpisodesConfig
-from offline_core.conversion.step_import import order_of
+from offline_core.conversion.step_order import order_of
 from offline_core.errors import ConfigError, SchemaError
 from tests.conversion.factories import Row, assembled, parts, steps, summary
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.conversion.trajectories import SOURCE_FILE
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.errors import EpisodeError
 from offline_core.formats.sources.scans import SOURCE_ROW
 from tests.conversion.factories import (

@@ -168,3 +168,25 @@ def test_a_broken_histogram_is_refused(histogram: str) -> None:
     data = json.loads(ColumnStatistics.of(np.arange(3)).model_dump_json()) | {"histogram": histogram}
     with pytest.raises(CorruptFileError, match="histogram cannot be read"):
         ColumnStatistics.model_validate(data).quantile(0.5)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 40), st.integers(0, 40))
+def test_values_replaced_by_others(seed: int, kept: int, removed: int, added: int) -> None:
+    random = np.random.default_rng(seed)
+    a, b, c = (random.choice([-1.0, 0.0, 2.5, 3.0, np.nan, np.inf], (count, 2)) for count in (kept, removed, added))
+    before, expected = ColumnStatistics.of(np.concatenate([a, b])), ColumnStatistics.of(np.concatenate([a, c]))
+    found = before.replaced(ColumnStatistics.of(b), ColumnStatistics.of(c))
+    if found is None:  # an extreme value went, and none came
+        of_b, of_c = ColumnStatistics.of(b), ColumnStatistics.of(c)
+        assert any(
+            low == least and (other is None or other > least)
+            for low, least, other in zip(of_b.min, before.min, of_c.min, strict=True)
+        ) or any(
+            high == most and (other is None or other < most)
+            for high, most, other in zip(of_b.max, before.max, of_c.max, strict=True)
+        )
+        return
+    exact = {"count", "nan", "infinite", "min", "max", "histogram"}
+    assert found.model_dump(include=exact) == expected.model_dump(include=exact)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-9)
+    np.testing.assert_allclose(found.std, expected.std, atol=1e-6)

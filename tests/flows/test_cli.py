@@ -66,7 +66,9 @@ def test_help_loads_nothing_heavy_and_shown_parameters_only_their_models() -> No
 def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None:
     flow = getattr(importlib.import_module(f"flows.{stage.operation}"), stage.operation)
     assert flow.name == stage.name
-    expected = {argument.name: argument.default for argument in stage.arguments if argument.kind != "environment"}
+    expected = {
+        argument.name: argument.default for argument in stage.arguments if argument.kind not in ("environment", "switch")
+    }
     taken = {name: value.default for name, value in inspect.signature(flow.fn).parameters.items()}
     assert taken["config"] == load(stage.config)()
     if stage.verb == "merge":  # a form shows a default, a command has to name what it merges

@@ -245,3 +245,36 @@ def test_forget_has_no_flow() -> None:
     from tasks.table import STAGES
 
     assert not any("forget" in name for name in STAGES) and callable(forgetting.forget)
+
+
+def test_appends_share_files_and_keep_rows_that_wait(tmp_path: Path) -> None:
+    """A vacuum leaves what the latest version needs; forget also takes rows that wait for others."""
+    logs, runs = tmp_path / "logs", tmp_path / "runs"
+    declared = IMPORT | {"append": True, "episodes": {"last_new_obs": "drop"}, "files": {"max_rows_per_file": 2}}
+    whole = pl.read_parquet(_logs(tmp_path / "source") / "day0.parquet")
+    logs.mkdir()
+    whole.filter(pl.col("t") < 5).write_parquet(logs / "0.parquet")  # the last step of each waits for its next observation
+    offline.import_data(logs, output=runs / "data", **declared)
+    whole.filter(pl.col("t") >= 5, pl.col("subject") == SUBJECTS[2]).write_parquet(logs / "1.parquet")
+    offline.import_data(logs, output=runs / "data", **declared)
+    shared = {file.path for file in open_dataset(f"{runs}/data", 1).manifest.files}
+    assert shared & {file.path for file in open_dataset(f"{runs}/data").manifest.files}
+    offline.vacuum(runs, keep_versions=1, older_than_days=0, leftovers_older_than_days=0, delete=True)
+    assert versions(f"{runs}/data") == [2]
+    assert all(not found.wrong for found in offline.verify(runs))
+    result = offline.forget(runs, where=f"starts_with(eps_id, '{SUBJECTS[0]}')", delete=True)
+    assert result.ids == 2 and result.left == []
+    assert all(not found.wrong for found in offline.verify(runs))
+    manifest = open_dataset(f"{runs}/data").manifest
+    assert manifest.imported is not None
+    late = [pq.read_table(runs / "data" / file.path) for file in (*manifest.imported.cuts, *manifest.imported.left_out)]
+    ids = {name for table in late for name in table["eps_id"].to_pylist()}
+    assert ids and not any(name.startswith(SUBJECTS[0]) for name in ids)
+    assert RARE not in {x for table in late if "obs" in table.column_names for obs in table["obs"].to_pylist() for x in obs}
+    assert {file.name for file in (runs / "data/_late").iterdir()} == {
+        file.path[6:] for file in manifest.all_files if "_late" in file.path
+    }
+    whole.filter(pl.col("t") >= 5, pl.col("subject") == SUBJECTS[1]).write_parquet(logs / "2.parquet")
+    offline.import_data(logs, output=runs / "data", **declared)
+    lengths = {row["eps_id"]: row["length"] for row in offline.open_dataset(runs / "data").table().iter_rows(named=True)}
+    assert sorted(lengths.values()) == [8] * 4

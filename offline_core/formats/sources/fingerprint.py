@@ -23,6 +23,17 @@ def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]
     return [file for place in _places(reader) for file in _facts(place, listing)]
 
 
+def located_files(reader: StepReader | Location, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
+    """As `files_of`, each with its location."""
+    found = []
+    for place in _places(reader):
+        inside = listing.below(place) if listing.is_folder(place) else {"": listing.info(place)}
+        found += [
+            (place.child(name) if name else place, info) for name, info in inside.items() if info.type == fs.FileType.File
+        ]
+    return found
+
+
 def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
     """Whether the fingerprint detects changes: all sources are files whose storage has times of changes."""
     found = [[_facts(place, listing) for place in _places(reader)] or [[]] for reader in readers]

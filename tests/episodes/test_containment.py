@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from offline_core.episodes import nested
+from offline_core.episodes.containment import outside
 from offline_core.errors import SpaceError
-from offline_core.quality.spaces import outside
 
 SPACES: list[gym.Space[Any]] = [
     spaces.Box(-1, 1, (2,), np.float32),
