@@ -10,7 +10,7 @@ from offline_core.ranking.measures import Measures
 
 ALIKE = 0.15
 """Spread of the returns below which all episodes are about as good as each other."""
-BY_LOT = 0.9
+BY_LOT = 0.97
 """Stochasticity above which what acted did so by lot."""
 FEW_STEPS, FEW_EPISODES = 5_000, 50
 ENOUGH_BEST = 2_000
@@ -58,8 +58,8 @@ def advise(measures: Measures, *, target: float | None = None) -> Advice:
         )
         confidence = "high" if target is not None or (measures.stochasticity or 1) < 0.5 else "medium"
     elif kind == "random":
-        first, second = by_value, "iql"
-        source = f"{SCHWEIGHOFER}; {KUMAR}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
+        first, second = ("iql", "cql") if is_listed else ("td3_bc", "iql")
+        source = f"{KOSTRIKOV}; {SCHWEIGHOFER}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
         because = "what acted did so by lot, so copying it is no use, and it tried all actions, so their values can be learned"
         confidence = "medium" if measures.coverage >= 0.2 else "low"
     elif kind == "one_policy":
