@@ -87,7 +87,7 @@ class EpisodeWriter:
         if not episodes:
             return
         if self._columns is not None:
-            _add_columns(self._columns, episodes)
+            add_columns(self._columns, episodes)
         if self.format == "episodes":
             self._append_rows(episode_rows(episodes))
             return
@@ -178,8 +178,8 @@ def statistics_of(metadata: Sequence[dict[str, np.ndarray]]) -> Statistics:
     )
 
 
-def _add_columns(statistics: StatisticsBuilder, episodes: Sequence[Episode]) -> None:
-    """Adds all steps at once if the episodes agree on their shapes, else episode by episode."""
+def add_columns(statistics: StatisticsBuilder, episodes: Sequence[Episode]) -> None:
+    """Add the columns of episodes: all steps at once if the episodes agree on their shapes, else episode by episode."""
     for name in dict.fromkeys([*_STATISTICS_COLUMNS, *(name for episode in episodes for name in episode.extras)]):
         having = [episode for episode in episodes if name in _STATISTICS_COLUMNS or name in episode.extras]
         try:
