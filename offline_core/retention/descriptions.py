@@ -30,7 +30,7 @@ def descriptions(catalog: Catalog, versions: Sequence[Dataset], policies: Collec
         policies: names of the folders of the checkpoints that learned from them.
     """
     fingerprints = {fingerprint for version in versions for fingerprint in version.manifest.fingerprints}
-    found = {path for version in versions for path in _beside(catalog, version)}
+    found = {path for version in versions for path in beside(catalog, version)}
     for path in catalog.sizes:
         if _ESTIMATE.fullmatch(path) or posixpath.basename(path) == RESULT_FILE:
             found |= _of_result(catalog, path, fingerprints)
@@ -38,7 +38,7 @@ def descriptions(catalog: Catalog, versions: Sequence[Dataset], policies: Collec
     return sorted(found & catalog.sizes.keys())
 
 
-def _beside(catalog: Catalog, version: Dataset) -> Iterator[str]:
+def beside(catalog: Catalog, version: Dataset) -> Iterator[str]:
     """A check, cards, the time of the last verification, and the list of rows that an import could not read."""
     number = f"{version.manifest.version:06d}"
     names = [f"_checks/{number}.json", f"{VERSIONS}/{number}.verified"]
@@ -48,17 +48,27 @@ def _beside(catalog: Catalog, version: Dataset) -> Iterator[str]:
     return (posixpath.join(folder, name) for name in names)
 
 
-def _of_result(catalog: Catalog, path: str, fingerprints: Collection[str]) -> set[str]:
-    """The files of an estimate, a decision or an export that names one of the versions; those of a training stay."""
+def named_by_results(catalog: Catalog) -> dict[str, set[str]]:
+    """Fingerprints that the stored results of stages name, by URI; results of datasets themselves are no users of them."""
+    found = {path: _stored(catalog, path)[0] for path in catalog.sizes if posixpath.basename(path) == RESULT_FILE}
+    return {catalog.root.child(path).uri: {*_fingerprints(result)} for path, result in found.items() if result}
+
+
+def _stored(catalog: Catalog, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """(result, fingerprints of what was made) of a stored result; empty if another program wrote the file."""
     place = catalog.root.child(path)
     try:
         values = json.loads(without_checksum(place.read(), place.uri))
-        result: Mapping[str, Any] = values["result"]
-        made: Mapping[str, Any] = values["made"]
-        if not {*fingerprints} & {*_fingerprints(result)}:
-            return set()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CorruptFileError):
-        return set()  # another program wrote it
+        return dict(values["result"]), dict(values["made"])
+    except (ValueError, KeyError, TypeError, RecursionError, CorruptFileError):
+        return {}, {}
+
+
+def _of_result(catalog: Catalog, path: str, fingerprints: Collection[str]) -> set[str]:
+    """The files of an estimate, a decision or an export that names one of the versions; those of a training stay."""
+    result, made = _stored(catalog, path)
+    if not {*fingerprints} & {*_fingerprints(result)}:
+        return set()
     if _ESTIMATE.fullmatch(path):
         return {path}
     names = {*made, *SIDECAR_FILES} if {"source", "output", "format"} <= result.keys() else SIDECAR_FILES

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
@@ -190,6 +191,18 @@ def test_a_version_of_which_nothing_is_left_can_be_run_again(tmp_path: Path) -> 
     forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path))
     assert holding(tmp_path) == [] and open_dataset(f"{tmp_path}/own").manifest.files == []
     assert forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path)).versions == []
+
+
+def test_files_of_other_programs_are_left_and_listed(tmp_path: Path) -> None:
+    data_at(tmp_path)
+    (tmp_path / "raw").mkdir()
+    with gzip.open(tmp_path / "raw/day.csv.gz", "wt") as file:
+        file.write("subject,dose\npatient-17,1\n")
+    pl.DataFrame({"subject": ["patient-17", "x"], "dose": [1, 2]}).write_parquet(tmp_path / "raw/day.parquet")
+    (tmp_path / "raw/others.csv").write_text("subject,dose\npatient-170,1\n")
+    found = forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path))
+    assert found.left == [f"{tmp_path}/raw/day.csv.gz", f"{tmp_path}/raw/day.parquet"] and found.texts == []
+    assert "patient-170" in (tmp_path / "raw/others.csv").read_text()
 
 
 def test_an_old_result_is_not_reused(tmp_path: Path) -> None:
