@@ -107,7 +107,9 @@ def file_an_episode(folder: Path) -> Path:
             "obs": rng.normal(size=(n, 3)).tolist(),
             "action": rng.normal(size=(n, 2)).tolist(),
         }
-        pl.DataFrame(steps | {"reward": rng.normal(size=n)}).write_parquet(folder / f"{number}.parquet")
+        notes = pl.Series("note", [None] * (n - 1) + ["last"])
+        rows = pl.DataFrame(steps | {"reward": rng.normal(size=n), "note": notes})
+        rows.write_parquet(folder / f"{number}.parquet")
     return folder
 
 

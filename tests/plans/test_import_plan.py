@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,4 +204,27 @@ def test_columns_that_are_made_are_planned_with_the_others(tmp_path: Path) -> No
     plan = planned(source, source={"columns": ["episodeId", "step", "state", "action", "done"]}, **given)
     assert [role.source for role in plan.roles if role.name == "rewards"] == ["rewards"]
     assert plan.observation_space == "Box(-inf, inf, (2,), float64)"
+    check_by_import(plan, tmp_path)
+
+
+def test_fields_of_structs_are_found_by_their_names(tmp_path: Path) -> None:
+    rows = [
+        {
+            "meta": {"episode": t // 10, "step": t % 10, "note": None},
+            "obs": [t / 2, 1.0],
+            "out": {"action": t % 2, "reward": 0.5},
+        }
+        for t in range(40)
+    ]
+    (tmp_path / "x.ndjson").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    plan = planned(tmp_path / "x.ndjson")
+    roles = {role.name: role.source for role in plan.roles}
+    assert roles == {
+        "eps_id": "meta.episode",
+        "t": "meta.step",
+        "obs": "obs",
+        "actions": "out.action",
+        "rewards": "out.reward",
+    }
+    assert plan.counts.episodes == 4
     check_by_import(plan, tmp_path)

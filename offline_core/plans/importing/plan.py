@@ -12,7 +12,7 @@ from offline_core.errors import EmptyDatasetError
 from offline_core.formats.sources.opening import EPISODES
 from offline_core.plans.importing import proposal
 from offline_core.plans.importing.result import Decision, ImportPlan, Refused
-from offline_core.plans.importing.roles import REQUIRED, in_order, nested_places
+from offline_core.plans.importing.roles import REQUIRED, in_order
 from offline_core.plans.importing.sample import Sample, sampled
 from offline_core.plans.importing.schema import shown
 from offline_core.plans.importing.trial import Trial, lengths
@@ -72,7 +72,7 @@ def _plan(paths: Sequence[str], sample: Sample, found: proposal.Proposal) -> Imp
         roles=in_order(found.roles),
         left_out=found.left_out,
         chosen=found.chosen,
-        decisions=[*_undecided_roles(found, sample), *found.decisions, *_undecided_rows(trial)],
+        decisions=[*_undecided_roles(found), *found.decisions, *_undecided_rows(trial)],
         order=trial.order,
         counts=trial.counts,
         lengths=middle,
@@ -105,19 +105,12 @@ def _first_rows(sample: Sample) -> list[dict[str, str]]:
     return [{name: shown(values[name][row]) for name in names} for row in range(first.num_rows)]
 
 
-def _undecided_roles(found: proposal.Proposal, sample: Sample) -> list[Decision]:
-    nested: dict[str, str] = {}
-    for reader in sample.readers[:1]:
-        for table in reader.tables[:1]:
-            nested = nested_places(table)
-    decisions = []
-    for role in in_order(found.roles):
-        if role.source is not None or (role.name not in REQUIRED and not role.candidates):
-            continue
-        place = nested.get(role.name)
-        likelier = [] if place is None else [place]
-        decisions.append(Decision(name=role.name, question=role.reason, candidates=[*likelier, *role.candidates]))
-    return decisions
+def _undecided_roles(found: proposal.Proposal) -> list[Decision]:
+    return [
+        Decision(name=role.name, question=role.reason, candidates=role.candidates)
+        for role in in_order(found.roles)
+        if role.source is None and (role.name in REQUIRED or role.candidates)
+    ]
 
 
 def _undecided_rows(trial: Trial) -> list[Decision]:

@@ -93,9 +93,9 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
 def proposed(config: ImportConfig, sample: Sample) -> Proposal:
     """The parameters for the columns of a sample, and for those that are made of them as declared."""
     made = made_by(config, sample.readers)
-    readers = sample.readers if made is None else [_with_made(reader, made) for reader in sample.readers]
-    rows = rows_of(readers)
-    plan = Proposal(config, columns_of(readers, rows))
+    seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
+    rows = rows_of(seen)
+    plan = Proposal(config, columns_of(seen, rows))
     every, rows = len(rows), rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping)
     _set_format(plan, sample)
@@ -197,13 +197,15 @@ def _choose_columns(plan: Proposal, sample: Sample, readers: Sequence[FirstRows]
     """Leaves out by `source.columns` what would cost rows and is no role."""
     if plan.config.source.columns is not None or sample.format not in CHOOSING:
         return
-    used = {source for role in plan.roles.values() for source in role.sources}
+    there = {column.name for column in plan.columns}
+    mapped = [source for role in plan.roles.values() for source in role.sources]
+    used = {source if source in there else source.partition(".")[0] for source in mapped}
     undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
     extras = [column for column in plan.columns if column.name not in used | undecided]
     plan.left_out = unusable(extras, readers, empty_rows)
     if plan.left_out:
         names = [column.name for column in plan.columns if column.name not in plan.left_out]
-        names += [name for name in used if name not in names and name not in plan.config.source.arguments.values()]
+        names += sorted(used - {*names})
         plan.set("source.columns", names, f"all but {', '.join(plan.left_out)}, for which rows would be refused")
 
 

@@ -88,6 +88,7 @@ def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str,
     for name in SYNONYMS:
         if name not in guess.roles:
             _by_name(guess, name)
+    _inside_structs(guess)
     _time(guess)
     _ids(guess)
     _ends(guess)
@@ -116,6 +117,15 @@ def _by_name(guess: Guess, name: str) -> None:
     elif name in VECTORS and (parts := [each for each in parts_of(name, guess.left) if _is_number(guess.column(each))]):
         joined = parts[0] if len(parts) == 1 else parts
         guess.take(name, joined, f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}")
+
+
+def _inside_structs(guess: Guess) -> None:
+    for each in guess.left:
+        kind = guess.column(each).type
+        for child in kind if pa.types.is_struct(kind) else ():
+            for name, known in SYNONYMS.items():
+                if plain(child.name) in known and name not in guess.roles:
+                    guess.take(name, f"{each}.{child.name}", f"another name for {name}, inside {each}")
 
 
 def _time(guess: Guess) -> None:
@@ -219,16 +229,3 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
 
 def _is_number(column: pa.ChunkedArray) -> bool:
     return values.numbers(column) is not None
-
-
-def nested_places(table: pa.Table) -> dict[str, str]:
-    """Canonical name → `struct.field` of fields whose names say it: a mapping takes them by that."""
-    found: dict[str, str] = {}
-    for each in table.schema:
-        if not pa.types.is_struct(each.type):
-            continue
-        for child in each.type:
-            for name, known in SYNONYMS.items():
-                if plain(child.name) in known and name not in found:
-                    found[name] = f"{each.name}.{child.name}"
-    return found
