@@ -262,9 +262,14 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
 
 def _print(stage: Stage, result: Any) -> None:
     from flows.decision import print_decision
-    from flows.results import print_findings, print_result, print_settings
+    from flows.results import print_findings, print_outliers, print_result, print_settings
 
-    show: dict[str, Callable[[Any], None]] = {"check": print_findings, "decide": print_decision, "sweep": print_settings}
+    show: dict[str, Callable[[Any], None]] = {
+        "check": print_findings,
+        "outliers": print_outliers,
+        "decide": print_decision,
+        "sweep": print_settings,
+    }
     if stage.verb == "vacuum":
         from flows.retention import print_vacuumed
 

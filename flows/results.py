@@ -13,6 +13,7 @@ from offline_core.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from offline_core.quality.result import QualityReport
+    from offline_core.ranking.result import OutlierResult
     from offline_core.sweeps.result import SweepResult
 
 _LEFT_OUT = ("columns",)
@@ -59,6 +60,16 @@ def print_settings(result: SweepResult) -> None:
 def print_findings(report: QualityReport) -> None:
     """What the rules say of a dataset."""
     console_of_output().print(str(report.dataset), findings_table(report))
+
+
+def print_outliers(result: OutlierResult) -> None:
+    """The episodes that are unlike the others, and what the data speaks for."""
+    console = console_of_output()
+    table = Table("episode", "id", "score", "reason", title=f"{result.count:,} outliers, score {result.threshold:g} or more")
+    for each in result.outliers:
+        table.add_row(f"{each.episode:,}", each.eps_id, f"{each.score:.1f}", each.reason)
+    console.print(str(result.dataset), table, *result.advice.sentences, *result.notes, sep="\n", markup=False)
+    console.print(f"Advice: {result.advice}", f"Scores: {result.scores}", sep="\n", markup=False)
 
 
 def findings_table(report: QualityReport) -> Table:

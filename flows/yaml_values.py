@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -9,6 +10,20 @@ import yaml
 MAX_BYTES = 2**20
 MAX_VALUES = 100_000
 """With every alias written out."""
+
+
+_BOOL = "tag:yaml.org,2002:bool"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's flags: `on`, `off`, `yes` and `no` are texts, keys of joins and categories for example."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile("true|True|TRUE|false|False|FALSE"), [*"tTfF"])
 
 
 def load_yaml(text: str | bytes) -> Any:
@@ -20,7 +35,7 @@ def load_yaml(text: str | bytes) -> Any:
     if len(text) > MAX_BYTES:
         raise ValueError(f"it has {len(text):,} bytes, where {MAX_BYTES:,} are the most")
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None

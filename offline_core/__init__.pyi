@@ -2,6 +2,7 @@ from . import errors as errors
 from .conversion.config import ConversionConfig as ConversionConfig
 from .conversion.config import ImportConfig as ImportConfig
 from .conversion.exporting import ExportConfig as ExportConfig
+from .conversion.publishing import PublishConfig as PublishConfig
 from .conversion.ray_steps import ray_steps as ray_steps
 from .curation.config import CompactionConfig as CompactionConfig
 from .curation.config import MergeConfig as MergeConfig
@@ -39,11 +40,13 @@ from .quality.config import QualityConfig as QualityConfig
 from .quality.result import Finding as Finding
 from .quality.rule import Tally as Tally
 from .quality.steps import StepBatch as StepBatch
+from .ranking.config import OutlierConfig as OutlierConfig
 from .recording.config import MixtureConfig as MixtureConfig
 from .recording.config import RecordingConfig as RecordingConfig
 from .retention.config import ForgetConfig as ForgetConfig
 from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
+from .retention_stages import publish as publish
 from .retention_stages import tag as tag
 from .retention_stages import vacuum as vacuum
 from .rollouts.metric import PlayedStep as PlayedStep
@@ -65,6 +68,7 @@ from .stages import import_data as import_data
 from .stages import merge as merge
 from .stages import mix as mix
 from .stages import open_dataset as open_dataset
+from .stages import outliers as outliers
 from .stages import prune as prune
 from .stages import record as record
 from .stages import split as split

@@ -3,6 +3,7 @@
 offline.tag("runs/data", "audited")                        # runs/data@audited is this version from now on
 offline.vacuum("runs", keep_versions=3, delete=True)
 offline.forget("runs", "subject = 'p-17'", delete=True)
+offline.publish("runs/data", format="delta")               # a table for Spark, DuckDB and Polars, of the same files
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from offline_core.arguments import Data, Given, Path, config_of, place_of
 from offline_core.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
+    from offline_core.conversion.publishing import PublishConfig, PublishResult
     from offline_core.retention.config import ForgetConfig, VacuumConfig
     from offline_core.retention.forget import ForgetResult
     from offline_core.retention.vacuum import VacuumResult
@@ -77,3 +79,19 @@ def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfi
 
     chosen = parameters if where is None else {**parameters, "where": where}
     return forget(config_of(ForgetConfig, config, chosen), root=os.fspath(root))
+
+
+def publish(data: Data, /, *, config: Given[PublishConfig] = None, **parameters: Any) -> PublishResult:
+    """Make a table of Delta or Iceberg show a version of a dataset, with the same files.
+
+    Arguments:
+        parameters: fields of `PublishConfig`.
+
+    Raises:
+        ConfigError: the extra of the format is missing.
+        SchemaError: the table cannot hold a column.
+    """
+    from offline_core.conversion.publishing import PublishConfig, publish_dataset
+
+    parsed, (uri, version) = config_of(PublishConfig, config, parameters), place_of(data)
+    return publish_dataset(parsed, dataset=uri, version=version)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
     from offline_core.quality.config import QualityConfig
     from offline_core.quality.result import QualityReport
+    from offline_core.ranking.config import OutlierConfig
+    from offline_core.ranking.result import OutlierResult
     from offline_core.recording.config import MixtureConfig, RecordingConfig
     from offline_core.sweeps.config import SweepConfig
     from offline_core.sweeps.result import SweepResult
@@ -212,6 +214,20 @@ def check(data: Data, /, *, config: Given[QualityConfig] = None, **parameters: A
 
     parsed, (uri, version) = config_of(QualityConfig, config, parameters), place_of(data)
     return check_dataset(parsed, dataset=uri, version=version)
+
+
+def outliers(data: Data, /, *, output: Path, config: Given[OutlierConfig] = None, **parameters: Any) -> OutlierResult:
+    """Rank the episodes by how unlike the others they are, with reasons, and say which algorithm the dataset speaks for.
+
+    Arguments:
+        output: folder of the scores; `prune(data, "not is_outlier", outliers=result.uri, output=…)` acts on them.
+        parameters: fields of `OutlierConfig`.
+    """
+    from offline_core.ranking.config import OutlierConfig
+    from offline_core.ranking.outliers import find_outliers
+
+    parsed, (uri, version) = config_of(OutlierConfig, config, parameters), place_of(data)
+    return find_outliers(parsed, dataset=uri, version=version, output=os.fspath(output))
 
 
 def train(data: Data, /, *, output: Path, config: Given[TrainingConfig] = None, **parameters: Any) -> TrainingResult:

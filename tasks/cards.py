@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import ConversionResult
 from offline_core.conversion.exporting import ExportConfig, ExportResult
+from offline_core.conversion.publishing import PublishResult
 from offline_core.conversion.report import ImportResult
 from offline_core.curation.compact import CompactionResult
 from offline_core.curation.config import SplitConfig
@@ -41,6 +42,7 @@ from offline_core.retention.vacuum import VacuumResult
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide_policies
+from tasks.outliers_card import find_outliers
 from tasks.sweep_card import sweep_settings
 
 MOST_LISTED = 50
@@ -312,6 +314,11 @@ def _export_policy(result: PolicyExportResult, config: object, *, output: str, *
     return Page(card, (result.policy, None), [Location.of(output).child("card")])
 
 
+def _publish_dataset(result: PublishResult, config: object, **_: object) -> Page:
+    rows = {"Dataset": result.dataset, "Format": result.format, "Table": result.table}
+    return Page(Card("Published table", rows), (result.dataset.uri, result.dataset.version), [])
+
+
 def _percentiles(latency: Latency) -> str:
     return f"p50 {latency.p50_microseconds:g}, p99 {latency.p99_microseconds:g}"
 
@@ -324,12 +331,14 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _import_dataset,
         _convert_table,
         _check_dataset,
+        find_outliers,
         _prune_dataset,
         _compact_dataset,
         _split_dataset,
         _merge_datasets,
         _mix_datasets,
         _export_dataset,
+        _publish_dataset,
         _train_policy,
         _fine_tune_policy,
         sweep_settings,

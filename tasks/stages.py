@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.conversion.converting import convert_table as convert_table
     from offline_core.conversion.exporting import export_dataset as export_dataset
     from offline_core.conversion.importing import import_dataset as import_dataset
+    from offline_core.conversion.publishing import publish_dataset as publish_dataset
     from offline_core.curation.compact import compact_dataset as compact_dataset
     from offline_core.curation.merge import merge_datasets as merge_datasets
     from offline_core.curation.prune import prune_dataset as prune_dataset
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.promotion.promote import promote_policy as promote_policy
     from offline_core.promotion.rollback import rollback_policy as rollback_policy
     from offline_core.quality.check import check_dataset as check_dataset
+    from offline_core.ranking.outliers import find_outliers as find_outliers
     from offline_core.recording.mixing import mix_datasets as mix_datasets
     from offline_core.recording.record import record_episodes as record_episodes
     from offline_core.retention.vacuum import vacuum

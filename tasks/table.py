@@ -142,6 +142,15 @@ STAGES = {
             gate="quality.check:enforce",
         ),
         Stage(
+            verb="outliers",
+            operation="find_outliers",
+            module="ranking.outliers",
+            config="ranking.config:OutlierConfig",
+            help="Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.",
+            arguments=(DATASET, _output("runs/outliers", "Folder for the scores."), VERSION),
+            card="outliers-card",
+        ),
+        Stage(
             verb="prune",
             operation="prune_dataset",
             module="curation.prune",
@@ -203,6 +212,15 @@ STAGES = {
                 VERSION,
             ),
             card="export-card",
+        ),
+        Stage(
+            verb="publish",
+            operation="publish_dataset",
+            module="conversion.publishing",
+            config="conversion.publishing:PublishConfig",
+            help="Make a Delta table, or with -s format=iceberg an Iceberg table, show a version by its own files.",
+            arguments=(DATASET, VERSION),
+            card="publication-card",
         ),
         Stage(
             verb="train",

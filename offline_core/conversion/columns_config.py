@@ -53,6 +53,23 @@ class Join(Config):
         return [*self.on, *([] if self.asof is None else [self.asof])]
 
 
+class InEpisode(Config):
+    """A column whose value needs earlier rows of the episode."""
+
+    of: str = Field(title="Of", description="An SQL expression on the columns of a row, such as the name of one: numbers.")
+    how: Literal["lag", "sum"] = Field(
+        "lag", title="How", description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one."
+    )
+    steps: int = Field(1, ge=1, title="Steps", description="How many rows earlier.")
+    first: float | None = Field(None, title="First", description="The value of a lag where there is no earlier row; needed.")
+
+    @model_validator(mode="after")
+    def _has_first(self) -> InEpisode:
+        if (self.how == "lag") != (self.first is not None):
+            raise ConfigError("A lag needs 'first', the value of rows that have no earlier one; a sum has none.")
+        return self
+
+
 class ColumnsConfig(Config):
     """Columns made of others before `mapping` looks at them: joined, filled, computed, encoded, in this order."""
 
@@ -76,11 +93,24 @@ class ColumnsConfig(Config):
         {}, title="Bins", description="Column of numbers to a few choices, for actions that algorithms choose from."
     )
 
+    in_episode: dict[str, InEpisode] = Field(
+        {},
+        title="In episodes",
+        description="Column of numbers to what it is of earlier rows, once the rows of an episode are in order: {before: {of: "
+        "tin, first: 20}}. For obs and extras; a policy in service is given it under its own name.",
+    )
+
     @model_validator(mode="after")
     def _consistent(self) -> ColumnsConfig:
-        order_of(self.computed)
-        names = [*self.computed, *(name for join in self.joins for name in join.columns)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        order_of(self.of_rows)
+        read = {name for text in self.of_rows.values() for name in names_in(text)} | {*self.encode, *self.discretise}
+        if late := sorted(self.in_episode.keys() & (read | {name for join in self.joins for name in join.keys})):
+            raise ConfigError(
+                f"{late[0]} (columns.in_episode) is known once rows are in order, so no expression, category, bin or join can "
+                "use it. Put it into obs, next to what it would be computed with."
+            )
+        names = [*self.of_rows, *(name for join in self.joins for name in join.columns)]
+        if twice := sorted({n for n in names if names.count(n) > 1} | (self.computed.keys() & self.in_episode.keys())):
             raise ConfigError(f"Two joins or computed columns are to be called {', '.join(twice)}.")
         if both := sorted(self.encode.keys() & self.discretise.keys()):
             raise ConfigError(f"{', '.join(both)} cannot have both categories (encode) and bins (discretise).")
@@ -89,12 +119,17 @@ class ColumnsConfig(Config):
     @property
     def made(self) -> set[str]:
         """The names of the columns that are not in the source."""
-        return {*self.computed, *(name for join in self.joins for name in join.columns)}
+        return {*self.of_rows, *(name for join in self.joins for name in join.columns)}
+
+    @property
+    def of_rows(self) -> dict[str, str]:
+        """All expressions on single rows by the columns that they make."""
+        return self.computed | {name: each.of for name, each in self.in_episode.items()}
 
     def needed(self, mapped: Sequence[str]) -> list[str]:
         """The columns of the source that are needed for these mapped ones and all that is declared here."""
         names = [*mapped, *self.encode, *self.discretise, *self.fill]
-        names += [name for text in self.computed.values() for name in names_in(text)]
+        names += [name for text in self.of_rows.values() for name in names_in(text)]
         names += [name for join in self.joins for name in join.keys]
         return [name for name in dict.fromkeys(names) if name not in self.made]
 

@@ -161,7 +161,8 @@ def _by_t(steps: SourceRows, files: Sequence[str], refuse: Refuse, max_gap: floa
     if by_number:
         starts[1:] |= np.diff(steps.t) != 1
         return Ordered(steps, starts, duplicates=len(again))
-    starts |= _over_lost(steps)
+    if not _shows_missing(steps, max_gap):
+        starts |= _over_lost(steps)
     if max_gap is None and columns.NEW_OBS in steps.table.column_names:
         return Ordered(steps, starts, duplicates=len(again))
     gaps = time_gaps(steps.t, steps.group, starts, max_gap)
@@ -201,6 +202,14 @@ def _follows(steps: SourceRows) -> np.ndarray:
     return fits
 
 
+def _shows_missing(steps: SourceRows, max_gap: float | None) -> bool:
+    """Whether a missing step always leaves a gap: the largest one is less than twice the shortest time between two steps."""
+    if max_gap is None:
+        return False
+    times = np.diff(steps.t)[np.diff(steps.group) == 0]
+    return len(times) == 0 or bool(max_gap < 2 * times.min())
+
+
 def _over_lost(steps: SourceRows) -> np.ndarray:
     """(N,) bool: between the row and the one before it something could not be read, so it may not follow.
 
@@ -214,7 +223,8 @@ def _over_lost(steps: SourceRows) -> np.ndarray:
     if (same & (lost < 0)).any():
         raise EpisodeError(
             "Some rows cannot be read, and the others are not in the order of time: without new_obs, where a step is "
-            "missing is not known. Fix these rows, or number the steps of an episode by t."
+            "missing is not known. Fix these rows, number the steps of an episode by t, or declare an episodes.max_gap of less "
+            "than twice the time between two steps."
         )
     over[1:] = same & (lost > 0)
     return over

@@ -57,10 +57,12 @@ def row_columns(
     sample: dict[str, pl.Series] = {each.name: each for each in made.raw(table, uri)}
     sample |= {each.name: each for other in others for each in other.rows.select(other.join.columns)}
     _check(declared, table.column_names, sample)
+    _check_late(config, table.column_names)
     steps = _steps(config, sample)
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
-    return dataclasses.replace(made, inputs=_inputs(config, made.steps), labels=_labels(config, made.steps))
+    inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
+    return dataclasses.replace(made, inputs=inputs, labels=labels, late=declared.in_episode)
 
 
 def inputs_of(config: ImportConfig, made: RowColumns | None) -> InputColumns | None:
@@ -117,12 +119,26 @@ def _check(declared: ColumnsConfig, in_source: Sequence[str], sample: Mapping[st
             f"The source has columns {', '.join(taken)} already: give those of joins and expressions other names."
         )
     there = [*dict.fromkeys([*in_source, *sample, *declared.made])]
-    needs = {f"The computed column {name!r}": names_in(text) for name, text in declared.computed.items()}
+    needs = {f"The computed column {name!r}": names_in(text) for name, text in declared.of_rows.items()}
     needs |= {f"The join with {', '.join(join.paths)}": join.keys for join in declared.joins}
     needs |= {f"columns.{field}": [*getattr(declared, field)] for field in ("fill", "encode", "discretise")}
     for what, names in needs.items():
         if missing := [name for name in names if name not in sample and name not in declared.made]:
             raise ConfigError(f"{what} needs {', '.join(missing)}. {no_column(missing, there)}")
+
+
+def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
+    """Raises:
+    ConfigError: columns of earlier rows are mapped to more than obs, or there are new_obs, which would need them, too.
+    """
+    late = config.columns.in_episode.keys()
+    others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
+    if wrong := sorted(late & others):
+        raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
+    if late and columns.NEW_OBS in {*config.mapping, *in_source}:
+        raise ConfigError(
+            "columns.in_episode makes parts of obs, and new_obs would lack them: leave new_obs out of the source."
+        )
 
 
 def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
@@ -132,7 +148,7 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         ConfigError: an expression does not fit the types of the columns.
     """
     declared = config.columns
-    computed = {name: declared.computed[name] for name in order_of(declared.computed)}
+    computed = {name: declared.of_rows[name] for name in order_of(declared.of_rows)}
     every = RowSteps(columns=dict.fromkeys(sample, "any"), computed=computed)
     obs = _mapped(config, [columns.OBS])
     inputs = every.of(_mapped(config, _INPUTS)).columns
@@ -240,6 +256,10 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     names = _mapped(config, [columns.OBS])
     if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
         return None  # lists or structs, which no steps look into
+    late = config.columns.in_episode.keys()
+    computed = {name: text for name, text in steps.computed.items() if name not in late}
+    given = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
+    steps = steps.model_copy(update={"computed": computed, "columns": given})
     labels = _labels(config, steps)
     action = _mapped(config, [columns.ACTIONS])
     return InputColumns(

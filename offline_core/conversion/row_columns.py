@@ -6,10 +6,14 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from offline_core.conversion.columns_config import InEpisode
 from offline_core.conversion.joins import OtherRows
+from offline_core.episodes import columns
+from offline_core.episodes.arrow import read_column, to_arrow
 from offline_core.inputs.frames import nested, root_of, with_nested
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.inputs.row_steps import BadRow, RowSteps
@@ -33,6 +37,8 @@ class RowColumns:
     inputs: InputColumns | None = None
     labels: list[str] | list[float] | None = None
     """What each choice of an action is called in the source, where they are categories or bins."""
+    late: Mapping[str, InEpisode] = field(default_factory=dict)
+    """Columns that become what they are once rows are in order; until then they are what they are of."""
     without_partner: list[int] = field(default_factory=list)
     """Rows so far that a join found no partner for."""
 
@@ -97,6 +103,32 @@ class RowColumns:
                 table = table.append_column(column, new[column.name])
         return table
 
+    def in_order(self, table: pa.Table, starts: np.ndarray) -> pa.Table:
+        """Canonical rows in order, with the columns that need earlier ones.
+
+        Arguments:
+            starts: (N,) bool, the row does not follow the one before it.
+        """
+        part, places = pl.Series(np.cumsum(starts)), self._places()
+        for name, late in self.late.items():
+            target = columns.OBS if name in places else name
+            tree = read_column(table, target)
+            assert isinstance(tree, np.ndarray)
+            flat = tree.reshape(len(tree), -1).copy()
+            flat[:, places.get(name, 0)] = _of_earlier(flat[:, places.get(name, 0)], part, late)
+            at = table.column_names.index(target)
+            table = table.set_column(at, table.schema.field(at), to_arrow(flat.reshape(tree.shape), target))
+        return table
+
+    def _places(self) -> dict[str, int]:
+        """Where the vector of observations has the columns that need earlier rows."""
+        found, place = dict[str, int](), 0
+        for name in self.inputs.obs if self.inputs is not None else ():
+            found |= {name: place} if name in self.late else {}
+            encoding = self.steps.encode.get(name)
+            place += encoding.size if encoding is not None and encoding.form == "one_hot" else 1
+        return found
+
     @property
     def _made(self) -> set[str]:
         """The names of columns that are not in the source."""
@@ -110,3 +142,11 @@ class RowColumns:
             for number, other in enumerate(self.joins)
             if (count := without_partner.get(number, 0))
         ]
+
+
+def _of_earlier(values: np.ndarray, part: pl.Series, late: InEpisode) -> np.ndarray:
+    """(N,) the same column of earlier rows of the part."""
+    of = pl.col("value")
+    expression = of.cum_sum() if late.how == "sum" else of.shift(late.steps, fill_value=pl.lit(late.first).cast(pl.Float64))
+    frame = pl.DataFrame({"value": values.astype(np.float64), "part": part})
+    return frame.select(expression.over("part")).to_series().to_numpy()

@@ -318,6 +318,7 @@ class StepImport:
             refuse=refuse_new,
             lost=places,
             remainder=remainder,
+            in_order=None if self.preparation.made is None else self.preparation.made.in_order,
         )
         if self.base is None or remainder is not None:
             return episodes, counts

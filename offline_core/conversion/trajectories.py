@@ -81,6 +81,7 @@ def assemble(
     refuse: Callable[[Unreadable], None],
     lost: Sequence[tuple[int, int]] = (),
     remainder: Remainder | None = None,
+    in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None = None,
 ) -> tuple[list[Episode], Counts]:
     """The episodes of a canonical step table, those first whose first row comes first.
 
@@ -93,6 +94,7 @@ def assemble(
             first, and may raise; they are not counted.
         lost: (file, row) of what could not be read.
         remainder: takes note of what an append needs; rows have ids, and t or times.
+        in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
 
     Raises:
         EpisodeError: the steps cannot be put in order.
@@ -115,6 +117,8 @@ def assemble(
         steps, starts, counts.duplicates, counts.ambiguous_links, found = put_in_order(steps, order, files, left_out, max_gap)
     if len(steps) == 0:
         return [], counts
+    if in_order is not None:
+        steps = replace(steps, table=in_order(steps.table, starts))
     gaps = np.zeros(len(steps), bool) if found is None else found
     if order == "time":
         counts.time_gaps = int(gaps.sum())

@@ -25,6 +25,13 @@ class PruningConfig(Config):
         description="SQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, "
         "success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.",
     )
+    outliers: str | None = Field(
+        None,
+        exclude_if=lambda uri: uri is None,
+        title="Outliers",
+        description="Folder that 'offline outliers' wrote for this version: the condition may also name outlier_score and "
+        "is_outlier: outlier_score < 6.",
+    )
     drop_duplicates: bool = Field(
         False,
         title="Drop duplicates",

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.curation.condition import Condition
 from offline_core.curation.config import PruningConfig
-from offline_core.curation.selection import choose, condition, index_names
+from offline_core.curation.scores import scores_of
+from offline_core.curation.selection import choose, condition, pruning_index
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.datasets.episode_index import episode_index
 from offline_core.episodes import columns
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -53,7 +53,7 @@ def plan_pruning(
     """What `prune_dataset` would keep, as far as the metadata says; reads no observations and no actions.
 
     Raises:
-        ConfigError: a condition cannot be understood, or names an unknown column.
+        ConfigError: a condition cannot be understood, or names an unknown column; or the scores are not of this version.
         SchemaError: a foreign folder, which has no metadata.
     """
     source = open_committed(dataset, version)
@@ -67,7 +67,7 @@ def plan_pruning(
     if config.where_steps is not None:
         Condition.sql(config.where_steps)
         unplanned.append("where_steps")
-    index = episode_index(source, index_names(config, of_episodes))
+    index = pruning_index(source, config, of_episodes, scores_of(config.outliers, source))
     choice = choose(index, config, where=of_episodes)
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(

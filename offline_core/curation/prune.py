@@ -13,7 +13,8 @@ from offline_core.curation.condition import Condition
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.filters import make_filters, refusals
 from offline_core.curation.pieces import write_pieces
-from offline_core.curation.selection import choose, condition, decides_alone, index_names
+from offline_core.curation.scores import Scores, scores_of
+from offline_core.curation.selection import choose, condition, decides_alone, pruning_index
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.datasets.deriving import derive, derive_by_file, only_files
@@ -58,23 +59,27 @@ def prune_dataset(
         where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
 
     Raises:
-        ConfigError: a condition cannot be understood, or names an unknown column; a filter cannot be made, or gives something
-            else than True or False.
+        ConfigError: a condition cannot be understood, or names an unknown column; the scores are not of this version; a
+            filter cannot be made, or gives something else than True or False.
         DataError: a filter failed on an episode, which the message names.
         EmptyDatasetError: nothing meets them; nothing is committed.
     """
     of_episodes = condition(config, where)
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
+    scores = scores_of(config.outliers, source)
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
+
+    if scores is not None and config.new_since is not None:
+        raise ConfigError("outliers are scores of a whole version: prune by them first, and then by new_since.")
 
     def write(root: Location, part: Dataset, dropped: dict[str, int]) -> WrittenFiles:
         filters = make_filters(config.filters)
         with EpisodeWriter(root, "part", format=part.manifest.format, config=config.files) as writer:
             if not part.manifest.files:
                 return writer.written
-            index = episode_index(part, index_names(config, of_episodes))
+            index = pruning_index(part, config, of_episodes, scores)
             names = _projection(part, config)
             new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
             finite = finite_episodes(part) if config.drop_non_finite else None
@@ -92,7 +97,7 @@ def prune_dataset(
         part = source if config.new_since is None else only_files(source, without=open_committed(dataset, config.new_since))
         written = write(root, part, dropped)
         if not written.files:
-            raise _nothing_left(source, config, of_episodes)
+            raise _nothing_left(source, config, of_episodes, scores)
         if config.new_since is not None:
             elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
             dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
@@ -100,12 +105,15 @@ def prune_dataset(
 
     def report(written: WrittenFiles) -> dict[str, Any]:
         if not written.files:
-            raise _nothing_left(source, config, of_episodes)
+            raise _nothing_left(source, config, of_episodes, scores)
         return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
 
     before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    operation, may_reuse = Operation.of("prune_dataset", config), not isinstance(where, pl.Expr)
+    by_scores: dict[str, Any] = (
+        {} if scores is None else {"outliers": scores.sha256}
+    )  # what they say counts, and not where they are
+    operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
         pruned, reused = derive_by_file(output, operation, source, one_by_one, files=config.files, report=report)
@@ -162,8 +170,8 @@ def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
     return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
 
 
-def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None) -> EmptyDatasetError:
-    index = episode_index(source, index_names(config, where))
+def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> EmptyDatasetError:
+    index = pruning_index(source, config, where, scores)
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"new since version {config.new_since}"] * (config.new_since is not None)

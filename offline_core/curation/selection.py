@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,9 @@ import polars as pl
 
 from offline_core.curation.condition import Condition, without_nan
 from offline_core.curation.config import PruningConfig
+from offline_core.curation.scores import SCORE_COLUMNS, Scores
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.episode_index import episode_index
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
@@ -87,15 +90,38 @@ def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Cond
     """What an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
 
     Raises:
-        ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's.
+        ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's; or scores are given and
+            no condition on them.
     """
     if where is not None and config.where is not None:
         raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
     if (given := config.where if where is None else where) is None:
+        _require_scores(config, frozenset())
         return None
     found = Condition.sql(given) if isinstance(given, str) else Condition(str(given), given)
-    found.require(columns.EPISODE_METADATA)
+    if config.outliers is None and (scores := sorted(found.names & set(SCORE_COLUMNS))):
+        found.refuse(f"names {scores[0]!r}: name the folder of the scores by 'outliers', see 'offline outliers --help'.")
+    _require_scores(config, found.names)
+    found.require((*columns.EPISODE_METADATA, *(SCORE_COLUMNS if config.outliers else ())))
     return found
+
+
+def _require_scores(config: PruningConfig, names: Collection[str]) -> None:
+    if config.outliers is not None and not set(SCORE_COLUMNS) & set(names):
+        raise ConfigError(
+            f"outliers is {config.outliers!r}, and no condition names {' or '.join(SCORE_COLUMNS)}: set where, such as "
+            "'not is_outlier' or 'outlier_score < 6'."
+        )
+
+
+def pruning_index(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> pl.DataFrame:
+    """The columns that the rules look at, one row an episode in the order of the data.
+
+    Raises:
+        SchemaError: a foreign folder, which has no such columns.
+    """
+    index = episode_index(source, index_names(config, where))
+    return index if scores is None else index.hstack(scores.table.select(SCORE_COLUMNS))
 
 
 def index_names(config: PruningConfig, where: Condition | None) -> list[str]:

@@ -174,7 +174,8 @@ def numbers(location: Location) -> tuple[list[int], list[int]]:
 
 def is_dataset(uri: str) -> bool:
     """Whether this is a dataset, with or without a committed version."""
-    return Location.of(uri).child(VERSIONS).is_folder()
+    folder = Location.of(uri).child(VERSIONS)
+    return folder.is_folder() and not any(name.endswith(".manifest") for name in folder.files(recursive=False))  # Lance's
 
 
 def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.runtime.config import Config
@@ -13,8 +13,10 @@ from offline_core.runtime.config import Config
 MAX_BINS = 1024
 
 
-class Bins(Config):
+class Bins(BaseModel):
     """n bins: number x is in bin i if edges[i-1] ≤ x < edges[i]."""
+
+    model_config = ConfigDict(frozen=True)
 
     edges: list[float]
     """(n-1,) between the bins."""

@@ -35,7 +35,11 @@ class Encoding(Config):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        return {"categories": value} if isinstance(value, list | str) else value
+        declared = {"categories": value} if isinstance(value, list | str) else value
+        known = declared.get("categories") if isinstance(declared, dict) else None
+        if isinstance(known, list) and any(isinstance(e, bool) for e in known) and any(isinstance(e, str) for e in known):
+            raise ConfigError(f"categories are texts and truth values, {known}: quote on, off, yes and no in YAML.")
+        return declared
 
     @model_validator(mode="after")
     def _distinct(self) -> Encoding:

@@ -55,6 +55,18 @@ def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, st
     return Card("Quality", {**rows, **marked}, figures.png(figure))
 
 
+def outliers_card(
+    *,
+    headline: Headline,
+    rows: Mapping[str, object],
+    outliers: Sequence[tuple[int, str, str, str]],
+    advice: Sequence[str],
+) -> Card:
+    """Which episodes are unlike the others, out of (number, id, score, reason), and what the data speaks for."""
+    found = Section("Outliers", columns=("episode", "id", "score", "reason"), rows=outliers)
+    return Card("Outliers", rows, headline=headline, sections=[found, Section("What the data is like", advice)])
+
+
 def training_card(
     *,
     rows: Mapping[str, object],

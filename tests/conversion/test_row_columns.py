@@ -219,9 +219,41 @@ def test_only_needed_columns_are_read(tmp_path: Path) -> None:
     assert episode.extras.keys() == {"action_logp"}
 
 
+def test_columns_of_earlier_rows(tmp_path: Path) -> None:
+    rooms = [log(0), log(1)]
+    rooms[1][10]["mode"] = "boost"  # its row is left out, and what follows it is another part
+    late = {
+        "before": {"of": "sensors.tin * 2", "steps": 2, "first": -1},
+        "used": {"of": "energy", "how": "sum"},
+        "last": {"of": "energy", "first": 0},
+    }
+    given = changed(config(tmp_path, unreadable="quarantine"), in_episode=late)
+    obs = ["mode", "before", "sensors.tin", "used"]
+    given = given.model_copy(update={"mapping": {**given.mapping, "obs": obs}})
+    found, result = imported(written(tmp_path, *rooms), given)
+    parts = {"room0/2026-01-31": rooms[0], "room1/2026-01-31": rooms[1][:10]}
+    (other,) = found.keys() - parts.keys()
+    for name, rows in (parts | {other: rooms[1][11:]}).items():
+        tin, energy = ([row["sensors"]["tin"] for row in rows], [row["energy"] for row in rows])
+        expected = np.array([[-1, -1, *(2 * np.array(tin[:-2]))], tin, np.cumsum(energy)]).T
+        np.testing.assert_allclose(found[name].observations[:-1, 3:], expected)
+        np.testing.assert_allclose(found[name].observations[1:-1, 3:], expected[1:])  # the next observations, but the last
+        np.testing.assert_allclose(found[name].extras["last"], [0, *energy[:-1]])
+    inputs = open_dataset(result.dataset.uri).manifest.input_columns
+    assert inputs is not None
+    assert inputs.steps.columns == {"mode": "text", "sensors.tin": "number", "before": "number", "used": "number"}
+    assert inputs.steps.computed == {}
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
+        (
+            {"computed": {"x": "b"}, "in_episode": {"b": {"of": "energy", "first": 0}}},
+            "no expression, category, bin or join can",
+        ),
+        ({"in_episode": {"b": {"of": "energy"}}}, "A lag needs 'first'"),
+        ({"in_episode": {"reward": {"of": "energy", "how": "sum"}}}, "reward .columns.in_episode. can be a part of obs"),
         (
             {"computed": {"x": "sensors.tinn + 1"}},
             r"The computed column 'x' needs sensors\.tinn\. .* Did you mean sensors\.tin\?",

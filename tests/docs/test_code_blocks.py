@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import offline_core
 from flows.cli import app, main
 from flows.settings import read_values
+from flows.yaml_values import load_yaml
 from offline_core.errors import ConfigError
 from tasks.table import STAGES as TABLE
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
@@ -212,7 +212,7 @@ def _quietly(command: list[str], block: Block, *, cwd: Path) -> None:
 
 def _check_yaml(block: Block) -> None:
     """Parameters of some stage, unless it says itself that it is for Kubernetes."""
-    values = yaml.safe_load(block.text)
+    values = load_yaml(block.text)
     if "apiVersion" in values:
         return
     errors = []

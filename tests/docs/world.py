@@ -66,9 +66,28 @@ def _of_other_people(folder: Path) -> None:
     observed, done = np.random.default_rng(0).normal(size=(300, 3)), np.random.default_rng(1).uniform(-0.5, 0.5, (300, 2))
     robot = {"episode_index": frames // 100, "frame": frames % 100, "observation.state": observed.astype(np.float32)}
     pl.DataFrame(robot | {"action": done.astype(np.float32), "reward": np.ones(300)}).write_parquet(data / "robot.parquet")
+    _of_a_building(data)
     for name in ("2026-01/a", "2026-02/b"):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
     ids = theirs["eps_id"].unique(maintain_order=True)
     theirs.filter(pl.col("eps_id").is_in(ids[:8].implode())).write_parquet(data / "2026-01" / "a.parquet")
     theirs.filter(pl.col("eps_id").is_in(ids[8:16].implode())).write_parquet(data / "2026-02" / "b.parquet")
     theirs.filter(pl.col("eps_id").is_in(ids[16:].implode())).write_parquet(data / "old.parquet")
+
+
+def _of_a_building(data: Path) -> None:
+    """Two rooms' days, a file each, and prices in another file."""
+    hours = range(24)
+    for number, room in enumerate(("north", "south")):
+        (data / "building" / room).mkdir(parents=True)
+        sensors = [{"tin": None if hour == 3 else 18.0 + (hour + number) % 6, "tout": hour / 4} for hour in hours]
+        rows = {
+            "time": [f"2026-01-31 {hour:02d}:30:00" for hour in hours],
+            "sensors": sensors,
+            "mode": [("heat", "off")[hour % 2] for hour in hours],
+            "energy": [0.5 * (hour % 2) for hour in hours],
+            "setpoint": [16 + 2 * (hour % 4) + 0.1 for hour in hours],
+        }
+        pl.DataFrame(rows).write_ndjson(data / "building" / room / "2026-01-31.ndjson")
+    prices = {"time": [f"2026-01-31 {hour:02d}:00:00" for hour in hours], "price": [0.2 + 0.01 * hour for hour in hours]}
+    pl.DataFrame(prices).write_csv(data / "prices.csv")

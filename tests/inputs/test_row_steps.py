@@ -88,6 +88,8 @@ def test_codes_of_categories(encoding: Encoding, codes: list[int]) -> None:
 
 def test_categories_of_numbers() -> None:
     assert Encoding(categories=[1, 2.5]).codes(pl.Series([2.5, 1, 3, None])).tolist() == [1, 0, -1, -1]  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="quote on, off, yes and no in YAML"):
+        Encoding(categories=["heat", False])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="different values"):
         Encoding(categories=["a", "a"])
 

@@ -24,6 +24,7 @@ SUFFIXES = {
     ".ndjson.gz": "ndjson",
     ".arrow": "ipc",
     ".feather": "ipc",
+    ".avro": "avro",
     ".npz": "npz",
     ".hdf5": "d4rl",
     ".h5": "d4rl",

@@ -15,6 +15,7 @@ from offline_core.errors import ConfigError, OfflineError
 from offline_core.formats.sources.custom import CustomReader
 from offline_core.formats.sources.data_files import data_files, format_by_name
 from offline_core.formats.sources.expansion import MAX_EXPANSION
+from offline_core.formats.sources.lake_tables import TABLES, LakeTable, table_format
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.locations import FILESYSTEM, inside
 from offline_core.formats.sources.partitions import PartitionedReader, Values, named_values, typed
@@ -32,14 +33,14 @@ EPISODES = "episodes"
 """Not a format of steps: Parquet files with an episode a row in column `item`."""
 
 _SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
-_SCANNED = ("parquet", "csv", "ndjson", "ipc")
+_SCANNED = ("parquet", "csv", "ndjson", "ipc", "avro")
 _NAMED_ARRAYS = ("npz", "d4rl", "sample_batch")
 """Columns can be chosen in these formats, too."""
 _MINARI = {"data/main_data.hdf5", "data/metadata.json"}
 _LEROBOT = {"meta/info.json"}
 _FOLDERS = ("minari", "lerobot")
 """Formats that are a whole folder."""
-FORMATS = (*_SCANNED, "sample_batch", "npz", "d4rl", *_FOLDERS, EPISODES)
+FORMATS = (*_SCANNED, *TABLES, "sample_batch", "npz", "d4rl", *_FOLDERS, EPISODES)
 
 
 class SourceConfig(Config):
@@ -62,8 +63,9 @@ class SourceConfig(Config):
     arguments: Arguments = Field(
         {},
         title="Arguments",
-        description="For the reader, as JSON: for csv those of polars.scan_csv, for read_… those of Ray Data, for "
-        "sample_batch module_id. From Python any objects; a filesystem among them is where the paths lie.",
+        description="For the reader, as JSON: for csv those of polars.scan_csv, for delta and lance version, for "
+        "iceberg snapshot_id, for read_… those of Ray Data, for sample_batch module_id. From Python any objects; a filesystem "
+        "among them is where the paths lie.",
     )
 
     max_expansion: float = Field(
@@ -177,6 +179,10 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
             scanned = ScannedFile(file, format, chosen, config.where, own, max_expansion=config.max_expansion)
             yield scanned, named_values(file, location)
         return
+    if format in TABLES:
+        chosen = None if config.columns is None else tuple(config.columns)
+        yield LakeTable(location, format, chosen, config.where, own), {}
+        return
     if format == EPISODES:
         raise ConfigError(f"{location.uri} holds episodes and not steps.")
     arguments = {"max_expansion": config.max_expansion, **own}
@@ -247,6 +253,8 @@ def _detected(location: Location, listing: Listing) -> str:
         return "minari"
     if there & _LEROBOT:
         return "lerobot"
+    if (table := table_format(there)) is not None:
+        return table
     first_of_kind: dict[str | None, Location] = {}
     for file in data_files(location, None, listing):
         first_of_kind.setdefault(format_by_name(file.path), file)

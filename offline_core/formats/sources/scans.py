@@ -1,4 +1,4 @@
-"""Scan Parquet, CSV, NDJSON and Arrow IPC with Polars, with columns and row filter pushed down."""
+"""Scan Parquet, CSV, NDJSON, Arrow IPC and Avro with Polars, with columns and row filter pushed down."""
 
 from __future__ import annotations
 
@@ -39,12 +39,20 @@ _SAME_LINES = frozenset(
 )
 """With only these arguments, bad lines can be found without Polars."""
 
+
+def _scan_avro(path: str, *, row_index_name: str | None = None, **arguments: Any) -> pl.LazyFrame:
+    """Avro has no scan in Polars: the file is read as a whole."""
+    rows = pl.read_avro(path, **arguments).lazy()
+    return rows if row_index_name is None else rows.with_row_index(row_index_name)
+
+
 # All rows decide the type of a column: a reward may be 1 for ten thousand steps, and 0.5 later.
 SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
     "parquet": functools.partial(pl.scan_parquet, glob=False),
     "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None),
     "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
     "ipc": functools.partial(pl.scan_ipc, glob=False),
+    "avro": _scan_avro,
 }
 
 
@@ -143,7 +151,7 @@ class ScannedFile(LocatedReader):
                 return
             width = max(1, frame_bytes(measured) // max(1, measured.height))
             if self.where is not None:
-                rows = rows.filter(self._condition(self.where, schema))
+                rows = rows.filter(condition_on(self.where, schema, self.uri))
             chosen = rows.select(SOURCE_ROW, *wanted)
             for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
                 if batch.height:
@@ -171,17 +179,6 @@ class ScannedFile(LocatedReader):
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {first_line(error)}.") from error
 
-    def _condition(self, where: str, schema: Mapping[str, Any]) -> pl.Expr:
-        """The condition, checked on an empty frame."""
-        condition = sql_condition(where)
-        try:
-            kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise ConfigError(f"The condition {shown(where)} cannot be used on {self.uri}: {first_line(error)}.") from error
-        if kind != pl.Boolean:
-            raise ConfigError(f"The condition {shown(where)} gives {kind} and not true or false.")
-        return condition
-
     def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
         """(number of rows copied to `into`, the lines that are not rows)."""
         try:
@@ -202,6 +199,22 @@ class ScannedFile(LocatedReader):
 
     def _corrupt(self, what: str) -> CorruptFileError:
         return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.")
+
+
+def condition_on(where: str, schema: Mapping[str, Any], uri: str) -> pl.Expr:
+    """The SQL condition, checked on an empty frame.
+
+    Raises:
+        ConfigError: it cannot be understood, or used on these columns.
+    """
+    condition = sql_condition(where)
+    try:
+        kind = pl.DataFrame(schema={SOURCE_ROW: pl.UInt32, **schema}).select(condition).dtypes[0]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ConfigError(f"The condition {shown(where)} cannot be used on {uri}: {first_line(error)}.") from error
+    if kind != pl.Boolean:
+        raise ConfigError(f"The condition {shown(where)} gives {kind} and not true or false.")
+    return condition
 
 
 def frame_bytes(frame: pl.DataFrame) -> int:

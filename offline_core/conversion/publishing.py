@@ -1,0 +1,52 @@
+"""Publish a dataset as a table that Spark, DuckDB and Polars read by its name; the data files are the same."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+
+from pydantic import Field
+
+from offline_core.datasets.dataset import DatasetRef, open_committed
+from offline_core.datasets.tags import write_tag
+from offline_core.formats.published import FOLDERS, TAG, TableFormat
+from offline_core.runtime.config import Config
+from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
+
+
+class PublishConfig(Config):
+    """As what a dataset is published."""
+
+    format: TableFormat = Field(
+        "delta",
+        title="Format",
+        description="delta: a log in the dataset's folder. iceberg: metadata in its folder _iceberg, for the episode format.",
+    )
+
+
+class PublishResult(Result):
+    """The table."""
+
+    dataset: DatasetRef
+    format: TableFormat
+    table: str = Field(description="What readers name: the folder of the table.")
+
+
+def publish_dataset(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
+    """Makes the table of a dataset show a version: the next commit of the table. Nothing is copied.
+
+    The version gets the tag `published-<format>`, so that its files stay. A version that is shown already is not committed
+    again.
+
+    Raises:
+        ConfigError: the extra of the format is missing.
+        SchemaError: the table cannot hold a column.
+    """
+    source = open_committed(dataset, version)
+    write_tag(source.location, f"{TAG}{config.format}", source.manifest.version)  # first: what a table shows must not go
+    changed = importlib.import_module(f"offline_core.formats.published.{config.format}").publish(source)
+    folder = source.location if config.format == "delta" else source.location.child(FOLDERS[config.format])
+    log.info("%s %s as %s", "Published" if changed else "Is published already:", source.ref, config.format)
+    return PublishResult(dataset=source.ref, format=config.format, table=folder.uri, reused=not changed)

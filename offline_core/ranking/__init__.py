@@ -1,0 +1,1 @@
+"""Which episodes are unlike the others, and what a dataset speaks for."""

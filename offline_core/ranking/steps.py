@@ -1,0 +1,89 @@
+"""The numbers of a step as columns: one by one of vectors, mean and spread of anything larger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.episodes import columns
+from offline_core.errors import SchemaError
+from offline_core.quality.steps import StepBatch
+
+MOST_NUMBERS = 64
+"""Of a column; an image is its mean and its spread."""
+MOST_ACTIONS = 32
+"""Of a Discrete space that are told apart."""
+_APART = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, columns.ACTION_LOGP}
+_APART |= {columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers of N steps."""
+
+    names: Sequence[str]
+    """C names: `obs[1]` is the first number of the observation, as in conditions."""
+    values: np.ndarray
+    """(N, C) float64"""
+
+    def of(self, *roots: str) -> np.ndarray:
+        """(N, …) those of the columns with these names."""
+        return self.values[:, [root_of(name) in roots for name in self.names]]
+
+
+def root_of(name: str) -> str:
+    """The column of a number: `obs` for `obs/position[2]`."""
+    return name.partition("[")[0].partition("/")[0].partition(" ")[0]
+
+
+def numbers_of(batch: StepBatch) -> Numbers:
+    """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers."""
+    names: list[str] = []
+    parts: list[np.ndarray] = []
+    for path, leaf in batch.columns.items():
+        root = path.partition("/")[0]
+        if root not in _APART and leaf.dtype.kind in "fiub":
+            space = batch.action_space if path == columns.ACTIONS else None
+            for name, values in _numbers(path, leaf, space):
+                names.append(name)
+                parts.append(values)
+    return Numbers(names, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
+
+
+def next_observations(batch: StepBatch) -> np.ndarray:
+    """(N, …) float64 numbers of the observations after the steps, in the order of `numbers_of`."""
+    paths = [path for path in batch.columns if path.partition("/")[0] == columns.OBS]
+    leaves = [batch.columns[columns.NEW_OBS + path[len(columns.OBS) :]] for path in paths]
+    parts = [
+        v for path, leaf in zip(paths, leaves, strict=True) for _, v in _numbers(path, leaf, None) if leaf.dtype.kind in "fiub"
+    ]
+    return np.column_stack(parts) if parts else np.zeros((len(batch), 0))
+
+
+def same_names(known: Sequence[str], found: Sequence[str], batch: StepBatch) -> None:
+    """Check that all episodes have the same columns.
+
+    Raises:
+        SchemaError: They do not.
+    """
+    if differing := sorted(set(known) ^ set(found)):
+        raise SchemaError(
+            f"{batch.dataset}: the episodes do not all have {differing[0]!r}, as from episode {batch.eps_ids[0]} on, so they "
+            "cannot be compared. 'offline check' says which ones differ; keep one kind by pruning."
+        )
+
+
+def _numbers(path: str, leaf: np.ndarray, space: gym.Space | None) -> list[tuple[str, np.ndarray]]:
+    flat = leaf.reshape(len(leaf), -1)
+    if isinstance(space, gym.spaces.Discrete) and flat.shape[1] == 1 and 2 < int(space.n) <= MOST_ACTIONS:
+        start = int(space.start)
+        return [(f"{path} = {start + n}", (flat[:, 0] == start + n).astype(float)) for n in range(int(space.n))]
+    if flat.shape[1] > MOST_NUMBERS:
+        wide = flat.astype(np.float32)
+        return [(f"{path} (mean)", wide.mean(axis=1)), (f"{path} (spread)", wide.std(axis=1))]
+    if leaf.ndim == 1:
+        return [(path, leaf.astype(float))]
+    return [(f"{path}[{i}]", flat[:, i - 1].astype(float)) for i in range(1, flat.shape[1] + 1)]

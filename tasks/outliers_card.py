@@ -1,0 +1,28 @@
+"""The card of a ranking of episodes: the outliers with their reasons, and what the data speaks for."""
+
+from __future__ import annotations
+
+from offline_core.ranking.config import OutlierConfig
+from offline_core.ranking.result import OutlierResult
+from offline_core.reporting.card import Headline
+from offline_core.reporting.cards import outliers_card
+from offline_core.storage.location import Location
+from tasks.artifacts import Page
+
+
+def find_outliers(result: OutlierResult, config: OutlierConfig, *, output: str, **_: object) -> Page:
+    """The page of a result."""
+    advice, quantiles = result.advice, result.quantiles
+    scores = ", ".join(f"{value:.2f} of {100 * float(share):g} %" for share, value in quantiles.items())
+    card = outliers_card(
+        headline=Headline("Advice", str(advice), "blue"),
+        rows={
+            "Dataset": result.dataset,
+            "Scores": result.scores,
+            "Outliers": f"{result.count:,} of {result.dataset.episodes:,} episodes, from a score of {result.threshold:g} on",
+            "Scores up to": scores,
+        },
+        outliers=[(each.episode, each.eps_id, f"{each.score:.1f}", each.reason) for each in result.outliers],
+        advice=[*advice.sentences, *result.notes],
+    )
+    return Page(card, (result.dataset.uri, result.dataset.version), [Location.of(output).child("card")])
