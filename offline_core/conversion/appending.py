@@ -39,6 +39,9 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         raise ConfigError(f"The categories of {found[0]} are found in the data, which grows: name them by columns.encode.")
     if found := [name for name, each in config.columns.discretise.items() if each.needs_data]:
         raise ConfigError(f"The bins of {found[0]} are found in the data, which grows: declare their edges.")
+    if config.columns.in_episode:
+        name = next(iter(config.columns.in_episode))
+        raise ConfigError(f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out.")
     location = Location.of(output)
     known, _ = numbers(location)
     if not known:

@@ -13,8 +13,8 @@ from offline_core.curation.condition import Condition
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.filters import make_filters, refusals
 from offline_core.curation.pieces import write_pieces
-from offline_core.curation.scores import scores_of
-from offline_core.curation.selection import choose, condition, decides_alone, index_names, pruning_index
+from offline_core.curation.scores import Scores, scores_of
+from offline_core.curation.selection import choose, condition, decides_alone, pruning_index
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.datasets.deriving import derive, derive_by_file, only_files
@@ -68,10 +68,11 @@ def prune_dataset(
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
     scores = scores_of(config.outliers, source)
-    if scores is not None and config.new_since is not None:
-        raise ConfigError("Scores of outliers are of a whole version: prune by them first, and by new_since what that gives.")
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
+
+    if scores is not None and config.new_since is not None:
+        raise ConfigError("outliers are scores of a whole version: prune by them first, and then by new_since.")
 
     def write(root: Location, part: Dataset, dropped: dict[str, int]) -> WrittenFiles:
         filters = make_filters(config.filters)
@@ -96,7 +97,7 @@ def prune_dataset(
         part = source if config.new_since is None else only_files(source, without=open_committed(dataset, config.new_since))
         written = write(root, part, dropped)
         if not written.files:
-            raise _nothing_left(source, config, of_episodes)
+            raise _nothing_left(source, config, of_episodes, scores)
         if config.new_since is not None:
             elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
             dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
@@ -104,12 +105,14 @@ def prune_dataset(
 
     def report(written: WrittenFiles) -> dict[str, Any]:
         if not written.files:
-            raise _nothing_left(source, config, of_episodes)
+            raise _nothing_left(source, config, of_episodes, scores)
         return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
 
     before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
+    by_scores: dict[str, Any] = (
+        {} if scores is None else {"outliers": scores.sha256}
+    )  # what they say counts, and not where they are
     operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
@@ -167,8 +170,8 @@ def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
     return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
 
 
-def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None) -> EmptyDatasetError:
-    index = episode_index(source, index_names(config, where))
+def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> EmptyDatasetError:
+    index = pruning_index(source, config, where, scores)
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"new since version {config.new_since}"] * (config.new_since is not None)
