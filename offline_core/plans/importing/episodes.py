@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.episode_ids import folder_of
+from offline_core.conversion.episode_ids import SOURCE_FILE, folder_of
 from offline_core.conversion.times import GAP_FACTOR, MAX_SPREAD, MIN_STEPS, NANOSECONDS, has_timestamps
-from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.episodes import columns
 from offline_core.episodes.arrow import read_column
 from offline_core.formats.sources.first_rows import FirstRows

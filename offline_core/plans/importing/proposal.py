@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.row_columns import RowColumns
-from offline_core.conversion.trajectories import SOURCE_FILE
 from offline_core.episodes import columns
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import DataError

@@ -13,12 +13,13 @@ from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.joins import open_join
+from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable
 from offline_core.conversion.resolving import row_columns, with_choices
 from offline_core.conversion.row_columns import RowColumns
-from offline_core.conversion.step_import import Lost, StepImport
+from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.trajectories import Spaces
 from offline_core.datasets.statistics import StatisticsBuilder
 from offline_core.datasets.writer import add_columns, statistics_of
