@@ -173,7 +173,7 @@ def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str,
 
 def _add_stage(stage: Stage) -> None:
     """Adds the verb of a stage."""
-    plan = click.Option(["--plan"], is_flag=True, help="Only say what would be read and written, and the cost on this machine.")
+    plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
     options = _config_options(lambda: {"config": load(stage.config)})
 

@@ -1,8 +1,9 @@
-"""`--plan`: what a verb would read, write and cost, on one page; nothing is written."""
+"""`--plan`: what a verb would read, write and cost, on one page; nothing is written but the file that is asked for."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +11,13 @@ from rich.table import Table
 from flows.results import console_of_output
 from offline_core.curation.plan import QUANTILES, PruningPlan
 from offline_core.plans.plan import Amount, Plan
+from offline_core.storage.location import Location
 from tasks.table import Stage, load
+
+if TYPE_CHECKING:
+    from offline_core.plans.importing.result import ImportPlan
+
+PARAMETER_FILES = (".yaml", ".yml")
 
 
 def print_plan(stage: Stage, **arguments: Any) -> None:
@@ -19,8 +26,23 @@ def print_plan(stage: Stage, **arguments: Any) -> None:
     if stage.operation == "prune_dataset":  # planned from metadata alone, whatever the output
         del arguments["output"]
         _print_pruning(load(stage.plan)(**arguments))
+    elif stage.operation == "import_dataset":
+        _print_import(load(stage.plan)(**arguments), arguments["output"])
     else:
         _print_costs(load(stage.plan)(**arguments))
+
+
+def _print_import(plan: ImportPlan, output: str) -> None:
+    """The page and the YAML; where the output is a file or a pipe, the page as comments, so that all of it is YAML."""
+    if output.endswith(PARAMETER_FILES):
+        Location.of(output).write(_as_comments(plan).encode())
+        sys.stdout.write(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}\n")
+    else:
+        sys.stdout.write(str(plan) if sys.stdout.isatty() else _as_comments(plan))
+
+
+def _as_comments(plan: ImportPlan) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in plan.page.splitlines()) + f"\n{plan.yaml}"
 
 
 def _print_costs(plan: Plan) -> None:

@@ -46,6 +46,8 @@ def print_forgotten(result: ForgetResult) -> None:
     _listed(
         {
             "Policies that learned from them; train these again, then delete them": result.policies,
+            "Aliases that name such a policy; promote another one there": result.addresses,
+            "Checks, cards, exports, estimates and decisions of these versions, which go; make them again": result.removed,
             "Texts in which their names are replaced": result.texts,
             "Other files that name them, or cannot be read; delete these by hand": result.left,
         }

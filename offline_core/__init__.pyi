@@ -24,6 +24,7 @@ from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
 from .learning.config import TrainingConfig as TrainingConfig
 from .learning.replay.buffer import ReplayBuffer as ReplayBuffer
+from .plans.importing.result import ImportPlan as ImportPlan
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
@@ -69,6 +70,7 @@ from .stages import merge as merge
 from .stages import mix as mix
 from .stages import open_dataset as open_dataset
 from .stages import outliers as outliers
+from .stages import plan_import as plan_import
 from .stages import prune as prune
 from .stages import record as record
 from .stages import split as split

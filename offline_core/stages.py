@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from offline_core.fine_tuning.result import FineTuneResult
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.result import TrainingResult
+    from offline_core.plans.importing.result import ImportPlan
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
     from offline_core.quality.config import QualityConfig
     from offline_core.quality.result import QualityReport
@@ -121,8 +122,23 @@ def import_data(
     from offline_core.conversion.importing import import_dataset
 
     parsed = config_of(ImportConfig, config, parameters)
-    paths = os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
-    return _made(import_dataset(parsed, source=paths, output=os.fspath(output)))
+    return _made(import_dataset(parsed, source=_paths(source), output=os.fspath(output)))
+
+
+def plan_import(source: Path | Sequence[Path], /, *, config: Given[ImportConfig] = None, **parameters: Any) -> ImportPlan:
+    """Look at other people's data before it is imported: what the columns are taken for and why, and what is to decide.
+
+    The first rows of a few files are read, and nothing is written. If `plan.is_ready`, `plan.config` is what `import_data`
+    takes as its config; `print(plan)` shows it all.
+
+    Arguments:
+        source: files or folders.
+        parameters: fields of `ImportConfig`; what is given stays as it is.
+    """
+    from offline_core.conversion.config import ImportConfig
+    from offline_core.plans.importing.plan import plan_import
+
+    return plan_import(config_of(ImportConfig, config, parameters), source=_paths(source))
 
 
 def convert(data: Data, /, *, output: Path, config: Given[ConversionConfig] = None, **parameters: Any) -> Dataset:
@@ -338,6 +354,10 @@ def verify(path: Path | Data) -> Iterator[Verified]:
 
     uri, version = place_of(path)
     return verify(uri, version)
+
+
+def _paths(source: Path | Sequence[Path]) -> str | list[str]:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
 
 
 def _opened(uri: str, version: int | None, result: BaseModel | None = None) -> Dataset:

@@ -39,6 +39,7 @@ class Stage:
     run_name: str | None = None
     """Of the task, in which its parameters are filled in."""
     plan: str | None = None
+    plan_help: str = "Only say what would be read and written, and the cost on this machine."
     gate: str | None = None
     """Raises where the result does not meet the config."""
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -119,7 +120,9 @@ STAGES = {
                 Argument("append", "Add what is new to the latest version.", False, is_option=True, kind="switch"),
             ),
             card="import-card",
-            plan="plans.importing:plan_import",
+            plan="plans.importing.plan:plan_import",
+            plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
+            "which -o FILE.yaml or > FILE keeps.",
         ),
         Stage(
             verb="convert",

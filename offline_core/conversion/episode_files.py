@@ -72,6 +72,8 @@ class EpisodeFiles:
     unreadable: list[Unreadable]
     spaces: Spaces = (None, None)
     """The declared ones."""
+    groups_per_file: int | None = None
+    """The first row groups alone; None: all."""
     wholes: dict[str, tuple[str, Place]] = field(default_factory=dict)
     """Content and place of whole episodes, by id."""
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
@@ -147,7 +149,7 @@ class EpisodeFiles:
                 schema = parquet.schema_arrow
                 if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
                     raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
-                for number in range(parquet.num_row_groups):
+                for number in range(parquet.num_row_groups)[: self.groups_per_file]:
                     yield _items(parquet, number)
         except DataError as error:  # and no StorageError: what is out of reach is not damaged
             if self.config.unreadable == "fail":

@@ -22,8 +22,6 @@ from offline_core.datasets.manifest import Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
-from offline_core.formats.sources.fingerprint import files_of
-from offline_core.formats.sources.opening import SourceConfig
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
 
@@ -114,13 +112,6 @@ def _place(path: str) -> str:
         return Location.of(path).uri
     except LocationError:  # a source that is no location, such as a query
         return path
-
-
-def source_sizes(config: SourceConfig, source: str | Sequence[str]) -> dict[str, int]:
-    """Bytes of each file or folder that an import reads by itself, by URI; empty if the source is not files."""
-    opened = Source.open(_listed(source), config)
-    sizes = {each.uri: sum(size for _, size, _ in files_of(each, opened.listing)) for each in opened.everything}
-    return {uri: size for uri, size in sizes.items() if size}
 
 
 def _listed(source: str | Sequence[str]) -> list[str]:

@@ -179,6 +179,13 @@ class StepImport:
                 bar.update(1)
         return written
 
+    def assembled(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
+        """All episodes, put together in this process; of rows with ids, all at once."""
+        if not self.has_ids and self.order != "linked":
+            yield from self._in_order(lost)
+        elif tables := list(self._prepared_together(range(len(self.readers)), lost)):
+            yield self._assemble(pa.concat_tables(tables), lost)
+
     def _scatter(self, group: range) -> Lost:
         lost, ids_per_file = Lost(), self.config.episodes.ids_per == "file"
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
@@ -317,8 +324,8 @@ class StepImport:
             spaces=self.preparation.spaces,
             refuse=refuse_new,
             lost=places,
-            remainder=remainder,
             in_order=None if self.preparation.made is None else self.preparation.made.in_order,
+            remainder=remainder,
         )
         if self.base is None or remainder is not None:
             return episodes, counts

@@ -80,8 +80,8 @@ def assemble(
     spaces: Spaces,
     refuse: Callable[[Unreadable], None],
     lost: Sequence[tuple[int, int]] = (),
-    remainder: Remainder | None = None,
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None = None,
+    remainder: Remainder | None = None,
 ) -> tuple[list[Episode], Counts]:
     """The episodes of a canonical step table, those first whose first row comes first.
 
@@ -93,8 +93,8 @@ def assemble(
         refuse: is given the rows of episodes in which different rows claim the same place, or one a place before the
             first, and may raise; they are not counted.
         lost: (file, row) of what could not be read.
-        remainder: takes note of what an append needs; rows have ids, and t or times.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
+        remainder: takes note of what an append needs; rows have ids, and t or times.
 
     Raises:
         EpisodeError: the steps cannot be put in order.

@@ -68,6 +68,8 @@ def prune_dataset(
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
     scores = scores_of(config.outliers, source)
+    if scores is not None and config.new_since is not None:
+        raise ConfigError("Scores of outliers are of a whole version: prune by them first, and by new_since what that gives.")
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
 
@@ -110,9 +112,7 @@ def prune_dataset(
 
     before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    by_scores: dict[str, Any] = (
-        {} if scores is None else {"outliers": scores.sha256}
-    )  # what they say counts, and not where they are
+    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
     operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})

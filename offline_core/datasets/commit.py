@@ -95,7 +95,7 @@ def commit(
         if version is None:
             new = [each for each in known if each > seen]
             if same := _newest(location, new, lambda manifest: manifest.fingerprint == fingerprint):
-                _mark(location, known[-1], marked)  # older datasets have no mark
+                mark_used(location, known[-1], marked)  # older datasets have no mark
                 return _with_latest(same, known)
         seen = max(known[-1:] + marked[-1:], default=0)
         if version is not None and version <= seen and version not in known:
@@ -110,11 +110,11 @@ def commit(
                 raise
             log.info("Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, uri)
             continue
-        _mark(location, manifest.version, marked)
+        mark_used(location, manifest.version, marked)
         return made
 
 
-def _mark(location: Location, number: int, marked: Sequence[int]) -> None:
+def mark_used(location: Location, number: int, marked: Sequence[int]) -> None:
     """Reserves `number` and all lower numbers, also if the manifest is deleted later.
 
     The manifest comes first: its exclusive create decides between two writers. If this writer dies before it writes the

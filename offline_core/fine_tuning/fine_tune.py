@@ -95,6 +95,7 @@ def fine_tune_policy(
         )
         algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
         algorithm.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
+        algorithm.policy.input_columns = policy.input_columns
         run = ExpertRun(
             config,
             OffPolicyLearner(online),

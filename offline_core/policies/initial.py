@@ -30,9 +30,10 @@ def check_network(uri: str, own: NetworkConfig, given: NetworkConfig) -> None:
 
 
 def begin_as(policy: Policy, initial: Policy) -> None:
-    """Give `policy` the weights and the observation filter of `initial`, which has the same network.
+    """Give `policy` the weights, the observation filter and the input columns of `initial`, which has the same network.
 
     A value function that only one of them has is left out: a policy keeps its own.
     """
+    policy.input_columns = initial.input_columns
     own = policy.state_dict()
     policy.load_state_dict(own | {name: tensor for name, tensor in initial.state_dict().items() if name in own})

@@ -10,7 +10,9 @@ from offline_core.ranking.measures import Measures
 
 ALIKE = 0.15
 """Spread of the returns below which all episodes are about as good as each other."""
-BY_LOT = 0.9
+CONSTANT = 0.25
+"""Stochasticity below which a state has one action: returns then differ by where episodes start."""
+BY_LOT = 0.97
 """Stochasticity above which what acted did so by lot."""
 FEW_STEPS, FEW_EPISODES = 5_000, 50
 ENOUGH_BEST = 2_000
@@ -54,12 +56,12 @@ def advise(measures: Measures, *, target: float | None = None) -> Advice:
     if kind == "expert":
         first, second, source = "bc", "marwil", KUMAR
         because = (
-            "the episodes are all about as good as the best, so what acted can be copied, and little is left to choose from"
+            "the episodes are alike in return, or in what is done in a state, so it can be copied, and little is left to choose"
         )
         confidence = "high" if target is not None or (measures.stochasticity or 1) < 0.5 else "medium"
     elif kind == "random":
-        first, second = by_value, "iql"
-        source = f"{SCHWEIGHOFER}; {KUMAR}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
+        first, second = ("iql", "cql") if is_listed else ("td3_bc", "iql")
+        source = f"{KOSTRIKOV}; {SCHWEIGHOFER}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
         because = "what acted did so by lot, so copying it is no use, and it tried all actions, so their values can be learned"
         confidence = "medium" if measures.coverage >= 0.2 else "low"
     elif kind == "one_policy":
@@ -92,7 +94,8 @@ def kind_of(measures: Measures, target: float | None = None) -> Kind:
     by_lot = measures.stochasticity is not None and measures.stochasticity >= BY_LOT
     if by_lot:
         return "random"
-    alike = measures.spread <= ALIKE or measures.near_best >= 0.75
+    constant = measures.stochasticity is not None and measures.stochasticity <= CONSTANT
+    alike = constant or measures.spread <= ALIKE or measures.near_best >= 0.75
     if alike and (target is None or measures.near_best >= 0.5):
         return "expert"
     return "one_policy" if alike else "mixed"

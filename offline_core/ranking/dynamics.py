@@ -17,6 +17,8 @@ RIDGE = 1e-4
 """Of the mean square of a feature."""
 KEPT = 0.95
 """Of the steps, in the second fit: those that the first one explains best."""
+LEAST_MISSED = 0.01
+"""Of what the targets vary by: a model that is exact misses next to nothing."""
 LARGEST = 10.0
 """Of inputs in robust deviations, to either side."""
 
@@ -67,13 +69,13 @@ class Dynamics:
             kept = error <= np.quantile(error, KEPT)
             weights = _ridge(x[kept], y[kept])
             left = np.abs(y - x @ weights)
-            self._fits.append((weights, np.maximum(np.quantile(left, 0.5, axis=0) / 0.6745, 1e-3)))
+            self._fits.append((weights, np.maximum(np.quantile(left, 0.5, axis=0) / 0.6745, LEAST_MISSED)))
 
     def surprise(self, batch: StepBatch, numbers: Numbers, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) two, of the observation after a step and of its reward: logarithm of the distance from what was expected.
+        """(N,) two, of the observation after a step and of its reward: square root of the distance from what was expected.
 
-        In deviations of what the model misses usually, plus 1; NaN and infinity are as expected, for another number counts
-        them. That of the reward has its sign.
+        In deviations of what the model misses usually; the root, so that a rare state is not all that counts. NaN and
+        infinity are as expected, for another number counts them. That of the reward has its sign.
 
         Arguments:
             part: (N,) of each step.
@@ -88,7 +90,7 @@ class Dynamics:
         apart = np.where(np.isfinite(scaled), apart, 0.0)
         observed = np.sqrt(np.square(apart[:, :-1]).mean(axis=1)) if apart.shape[1] > 1 else np.zeros(len(apart))
         reward = apart[:, -1]
-        return np.log1p(observed), np.sign(reward) * np.log1p(np.abs(reward))
+        return np.sqrt(observed), np.sign(reward) * np.sqrt(np.abs(reward))
 
     def _lift(self, inputs: np.ndarray) -> np.ndarray:
         scaled = self._scale(inputs)

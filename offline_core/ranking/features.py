@@ -57,9 +57,11 @@ def features_of(batch: StepBatch, numbers: Numbers) -> Features:
     for i, name in enumerate(numbers.names):
         if root_of(name) != columns.TIME:  # grows with each episode
             add(f"{MEAN} {name}", mean[:, i])
+        if root_of(name) == columns.ACTIONS and isinstance(batch.action_space, gym.spaces.Discrete):
+            continue  # the mean says all of actions of a list
+        if root_of(name) != columns.TIME:
             add(f"{SPREAD} {name}", spread[:, i])
-        if root_of(name) != columns.ACTIONS or isinstance(batch.action_space, gym.spaces.Box):
-            add(f"{JUMP} {name}", jump[:, i])  # of actions of a list it is 1 or 0
+        add(f"{JUMP} {name}", jump[:, i])
         if root_of(name) == columns.OBS:
             add(f"{STILL} {name}", np.where(lengths > 1, still[:, i], np.nan))
     for root in (columns.OBS, columns.ACTIONS, columns.REWARDS):
@@ -80,13 +82,9 @@ def features_of(batch: StepBatch, numbers: Numbers) -> Features:
 def cut_before(features: Features) -> np.ndarray:
     """(E,) 1 for an episode that ends without a termination, and not at a time limit; 0 for all where many do.
 
-    A time limit is the longest length of those without a termination, if half of them have it.
+    A time limit is the longest length of all.
     """
-    lengths = features[CUT]
-    is_open = np.isfinite(lengths)
-    longest = max(lengths[is_open], default=0.0)
-    at_limit = lengths == longest
-    cut = is_open & ~at_limit if 2 * at_limit.sum() >= is_open.sum() and at_limit.sum() > 1 else is_open
+    cut = features[CUT] < features[LENGTH].max()  # NaN where it terminates
     return cut.astype(float) if cut.mean() <= MOST_CUT else np.zeros(len(cut))
 
 

@@ -17,8 +17,8 @@ LEAST_OF_BROKEN = 1e-3
 """A single NaN in a hundred steps counts."""
 LEAST_OF_FLAG = 0.125
 """An episode that alone has a flag is 8 deviations from the others."""
-LEAST_OF_SURPRISE = 0.02
-"""In nats, or in logarithms of deviations."""
+LEAST_OF_SURPRISE = 0.05
+"""In nats, or in roots of deviations."""
 
 
 def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np.ndarray:

@@ -10,12 +10,15 @@ from offline_core.curation.condition import Condition
 from offline_core.datasets.dataset import Dataset, open_version, versions
 from offline_core.datasets.manifest import FileEntry
 from offline_core.policies.manifest import PolicyManifest
+from offline_core.registry.history import CHECKPOINTS, read_history
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import ForgetConfig
+from offline_core.retention.descriptions import descriptions
 from offline_core.retention.rewriting import manifest_without, replace_manifest, without
-from offline_core.retention.subjects import Subjects, find_subjects
+from offline_core.retention.subjects import Subjects, find_subjects, parents_first
 from offline_core.retention.texts import Names, mentions, rewrite
 from offline_core.runtime.result import Result
+from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ class ForgetResult(Result):
     ids: int = Field(description="Different episodes, parts counted once.")
     versions: list[VersionWithout] = Field(description="Versions that lose episodes.")
     policies: list[str] = Field(description="Checkpoints that learned from them: train these again, then delete them.")
+    addresses: list[str] = Field(description="Aliases of registries that name such a checkpoint: promote another one there.")
+    removed: list[str] = Field(description="Checks, cards, exports, estimates and decisions of the versions: make them again.")
     texts: list[str] = Field(description="Cards, reports and lists in which their names are replaced.")
     left: list[str] = Field(
         description="Other files in which a name stands, and files of no version that cannot be read: delete them by hand."
@@ -48,9 +53,10 @@ class ForgetResult(Result):
 def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
     """Take episodes out of all versions of all datasets at or below `root`, or only say which.
 
-    First files without the episodes are written, then each manifest is replaced at once, then the old files are deleted. The
-    manifest keeps a tombstone: when, how many, which files, and its former fingerprint, by which what was made from the version
-    still finds it; neither the condition nor an id. A run that was killed is finished by the next one. Let no other stage
+    What describes the versions goes first. Then, what was made from a dataset before the dataset itself: files without the
+    episodes are written, each manifest is replaced at once, and the old files are deleted. So a run that was killed leaves
+    that by which the next one finds the rest. The manifest keeps a tombstone: when, how many, which files, and its former
+    fingerprint, by which what was made from the version still finds it; neither the condition nor an id. Let no other stage
     write below the root meanwhile. Weights of policies, copies elsewhere and Prefect's database are not changed.
 
     Raises:
@@ -66,18 +72,24 @@ def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
         catalog = read_catalog(root)
     found, unreadable = find_subjects(catalog, where)
     names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
-    texts, left = mentions(catalog, names)
+    versions = [each for name in found for each in _versions_without(catalog, name, found[name])]
+    policies = _policies(catalog, {(each.uri, each.version) for each in versions})
+    removed = descriptions(catalog, _opened(catalog, versions), policies)
+    texts, left = ([file for file in files if file not in removed] for files in mentions(catalog, names))
     if config.delete:
-        for name in catalog.datasets:
-            _forget(catalog, name, found.get(name, Subjects()), names)
+        for file in removed:
+            catalog.root.child(file).delete()
         for text in texts:
             rewrite(catalog, text, names)
-    versions = [each for name in found for each in _versions_without(catalog, name, found[name])]
+        for name in reversed(parents_first(catalog)):
+            _forget(catalog, name, found.get(name, Subjects()), names)
     result = ForgetResult(
         root=catalog.root.uri,
         ids=len({id for subjects in found.values() for id in subjects.ids}),
         versions=versions,
-        policies=_policies(catalog, {(each.uri, each.version) for each in versions}),
+        policies=[catalog.place(name).uri for name in policies],
+        addresses=[address for name in policies for address in _addresses(catalog.place(name))],
+        removed=[catalog.root.child(file).uri for file in removed],
         texts=[catalog.root.child(file).uri for file in texts],
         left=[catalog.root.child(file).uri for file in (*left, *unreadable)],
         deleted=config.delete,
@@ -100,7 +112,7 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
     for path, meant in subjects.files.items():
         holder = next(dataset for dataset in known if any(file.path == path for file in dataset.manifest.files))
         written[path] = without(holder, path, meant)
-    for dataset in known:
+    for dataset in reversed(known):
         if (manifest := manifest_without(dataset, written, subjects.ids, names)) is not None:
             replace_manifest(dataset, manifest)
     kept = {entry.path for number in versions(catalog.place(name).uri) for entry in _again(catalog, name, number)}
@@ -139,7 +151,7 @@ def _versions_without(catalog: Catalog, name: str, subjects: Subjects) -> list[V
 
 
 def _policies(catalog: Catalog, versions: set[tuple[str, int]]) -> list[str]:
-    """The policies that learned from these versions, or began as one that did."""
+    """The policies that learned from these versions, now or before a run that was killed, or began as one that did."""
     fingerprints: set[str] = set()
     found: dict[str, None] = {}
     grows = True
@@ -154,10 +166,29 @@ def _policies(catalog: Catalog, versions: set[tuple[str, int]]) -> list[str]:
         grows = both.keys() != found.keys()
         found = dict.fromkeys(both)
         fingerprints = {manifest.fingerprint for manifest in both.values()}
-    return [catalog.place(name).uri for name in sorted(found)]
+    return sorted(found)
+
+
+def _opened(catalog: Catalog, versions: list[VersionWithout]) -> list[Dataset]:
+    wanted = {(each.uri, each.version) for each in versions}
+    return [dataset for dataset in catalog.versions if (dataset.location.uri, dataset.manifest.version) in wanted]
+
+
+def _addresses(checkpoint: Location) -> list[str]:
+    """The addresses of a checkpoint in a registry; none if it is in no registry."""
+    folder, _, name = checkpoint.uri.rpartition("/")
+    if not folder.endswith(f"/{CHECKPOINTS}"):
+        return []
+    entry = checkpoint.parent.parent
+    aliases = read_history(entry).aliases
+    return [f"{entry.uri}@{alias}" for alias, move in aliases.items() if move.checkpoint == f"{CHECKPOINTS}/{name}"]
 
 
 def _learned(catalog: Catalog, manifest: PolicyManifest, versions: set[tuple[str, int]]) -> bool:
     """Whether a policy learned from one of these versions: the first parent is what it learned from, others were held out."""
-    data: list[Dataset] = catalog.made_from(manifest.parents[:1])
-    return any((dataset.location.uri, dataset.manifest.version) in versions for dataset in data)
+    first = manifest.parents[:1]
+    data: list[Dataset] = catalog.made_from(first)
+    former = {each.fingerprint for dataset in data for each in dataset.manifest.forgotten if each.episodes}
+    return any(parent.fingerprint in former for parent in first) or any(
+        (dataset.location.uri, dataset.manifest.version) in versions for dataset in data
+    )

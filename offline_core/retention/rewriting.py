@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,11 +15,16 @@ from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import FileEntry, Forgotten, Manifest, Statistics
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.datasets.row_groups import row_groups
+from offline_core.datasets.statistics import StatisticsBuilder
+from offline_core.datasets.writer import EpisodeWriter, add_columns, statistics_of
 from offline_core.episodes import columns
 from offline_core.retention.subjects import one_file
 from offline_core.retention.texts import Names
 from offline_core.storage.json_files import with_checksum
+
+_EMPTY: Mapping[str, Any] = {"notes": [], "quarantine": None}
+"""What replaces these in the report of a version."""
 
 
 def without(dataset: Dataset, path: str, meant: np.ndarray) -> list[FileEntry]:
@@ -40,7 +46,7 @@ def manifest_without(
 ) -> Manifest | None:
     """The manifest with other files, and without names; None: it stays as it is.
 
-    Statistics of columns are left out: the least or largest value may be of a forgotten episode.
+    Statistics are computed anew; notes of an import and its list of unreadable rows go, as they may tell of an episode.
 
     Arguments:
         files: what stands for each file that was written again.
@@ -49,12 +55,13 @@ def manifest_without(
     before = dataset.manifest
     imported = imported_without(dataset.location, before.imported, ids)
     replaced = [entry for entry in before.files if entry.path in files]
-    told = before.model_dump_json(include={"operation", "report"}).encode()
+    told = before.model_dump_json(include={"operation", "report", "input_columns"}).encode()
     if not replaced and imported == before.imported and told not in names:
         return None
     after = Manifest.model_validate({**before.model_dump(), **json.loads(names.removed(told))})
     after = after.model_copy(update={"imported": imported})
     if replaced:
+        after = after.model_copy(update={"report": {name: _EMPTY.get(name, value) for name, value in after.report.items()}})
         now = [entry for old in before.files for entry in files.get(old.path, [old])]
         after = after.model_copy(update={"files": now})
         after = after.model_copy(update={"statistics": _statistics(Dataset(dataset.location, after))})
@@ -78,4 +85,10 @@ def _statistics(dataset: Dataset) -> Statistics:
     if not dataset.manifest.files:
         return statistics_of([])
     index: pl.DataFrame = episode_index(dataset, columns.EPISODE_SUMMARY)
-    return statistics_of([{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])
+    statistics = statistics_of([{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])
+    if dataset.manifest.statistics.columns is None:
+        return statistics
+    builder = StatisticsBuilder()
+    for group in row_groups(dataset):
+        add_columns(builder, group.episodes())
+    return statistics.model_copy(update={"columns": builder.result()})

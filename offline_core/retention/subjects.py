@@ -46,7 +46,7 @@ def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subject
     found: dict[str, Subjects] = {}
     unreadable: list[str] = []
     has_columns = False
-    for name in _parents_first(catalog):
+    for name in parents_first(catalog):
         parents = _parents(catalog, name)
         inherited_ids = found[parents[0]].ids if len(parents) == 1 and parents[0] in found else set()
         inherited_contents = {content for parent in parents if parent in found for content in found[parent].contents}
@@ -137,7 +137,7 @@ def _parents(catalog: Catalog, name: str) -> list[str]:
     return sorted({names[each.location.uri] for each in made_from} - {name})
 
 
-def _parents_first(catalog: Catalog) -> list[str]:
+def parents_first(catalog: Catalog) -> list[str]:
     """The datasets in an order in which each comes after those that it was made from, as far as they are no circle."""
     waiting: Mapping[str, set[str]] = {name: set(_parents(catalog, name)) for name in catalog.datasets}
     done: list[str] = []

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gzip
 import html
+import io
 import json
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from offline_core.errors import CorruptFileError
 from offline_core.retention.catalog import Catalog
 from offline_core.storage.json_files import with_checksum, without_checksum
+from offline_core.storage.location import Location
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""
@@ -19,7 +28,7 @@ FORGOTTEN = b"(forgotten)"
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Names:
     """What must not stand anywhere any more: ids, and the texts of the condition."""
 
@@ -33,28 +42,62 @@ class Names:
         written = {form.encode() for name in plain for form in (name, json.dumps(name)[1:-1], html.escape(name))}
         return cls(tuple(sorted(written, key=lambda name: (-len(name), name))))
 
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        """Whole words: `p-17` is no part of `p-170`. Without names it matches nothing."""
+        words = b"|".join(map(re.escape, self.names)) or rb"(?!)"
+        return re.compile(rb"(?<![A-Za-z0-9])(?:" + words + rb")(?![A-Za-z0-9])")
+
     def __contains__(self, data: object) -> bool:
-        return isinstance(data, bytes) and any(name in data for name in self.names)
+        return isinstance(data, bytes) and self._pattern.search(data) is not None
 
     def removed(self, data: bytes) -> bytes:
         """The same text with other words in their place."""
-        for name in self.names:
-            data = data.replace(name, FORGOTTEN)
-        return data
+        return self._pattern.sub(FORGOTTEN, data)
 
 
 def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
-    """(text files that hold a name, other files that do), relative to the root; neither data nor manifests of datasets."""
+    """(text files that hold a name, other files that do), relative to the root; neither data nor manifests of datasets.
+
+    A file holds a name if its bytes do, or what gzip and Parquet unpack them to.
+    """
     own = {f"{name}/{file}" if name else file for name in catalog.datasets for file in catalog.files_of(name)}
     for name, known in catalog.datasets.items():
         late = (file.path for dataset in known for file in dataset.manifest.all_files)
         own |= {f"{name}/{path}" if name else path for path in late}
     texts: list[str] = []
     others: list[str] = []
-    for file in catalog.sizes:
-        if file not in own and "_versions/" not in file and catalog.root.child(file).read() in names:
+    for file in sorted(catalog.sizes):
+        if file not in own and "_versions/" not in file and any(data in names for data in contents(catalog.root.child(file))):
             (texts if file.endswith(TEXTS) else others).append(file)
     return texts, others
+
+
+def contents(file: Location) -> Iterator[bytes]:
+    """The bytes of a file, and what they unpack to: of gzip all, of Parquet each text once."""
+    data = file.read()
+    yield data
+    with contextlib.suppress(OSError, EOFError, zlib.error, pa.ArrowException):  # damaged, or of another kind
+        if data[:2] == b"\x1f\x8b":
+            yield gzip.decompress(data)
+        elif data[:4] == b"PAR1":
+            for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches():
+                for column in batch.columns:
+                    yield from _texts(column)
+
+
+def _texts(column: pa.Array) -> Iterator[bytes]:
+    """The texts in a column, however deep they lie in lists and structs."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        yield from _texts(column.dictionary)
+    elif pa.types.is_struct(kind):
+        for child in column.flatten():
+            yield from _texts(child)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _texts(column.flatten())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        yield from (text if isinstance(text, bytes) else text.encode() for text in column.drop_null().unique().to_pylist())
 
 
 def rewrite(catalog: Catalog, file: str, names: Names) -> None:

@@ -9,10 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.datasets.commit import mark_used
+from offline_core.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers, open_version, versions
 from offline_core.datasets.tags import read_tags
+from offline_core.errors import LocationError
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import VacuumConfig
+from offline_core.retention.descriptions import beside, named_by_results
 from offline_core.runtime.result import Result
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
@@ -55,7 +58,7 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
         StorageError: the storage does not answer, or a file cannot be deleted.
     """
     catalog = read_catalog(root)
-    reasons = _reasons_to_stay(catalog, config)
+    reasons = _reasons_to_stay(read_catalog(_with_users(catalog.root)), config)
     fates = {True: _fates(catalog, reasons, stay=True), False: _fates(catalog, reasons, stay=False)}
     leftovers = _leftovers(catalog, config)
     if config.delete:
@@ -80,6 +83,16 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
     return result
 
 
+def _with_users(root: Location) -> str:
+    """Where policies and derived datasets are looked for: at the root, or of a dataset in the folder that holds it."""
+    if not is_dataset(root.uri):
+        return root.uri
+    try:
+        return root.parent.uri
+    except LocationError:  # a whole bucket
+        return root.uri
+
+
 def _reasons_to_stay(catalog: Catalog, config: VacuumConfig) -> dict[tuple[str, int], str]:
     """By (URI, version), of those that stay."""
     reasons: dict[tuple[str, int], str] = {}
@@ -100,10 +113,14 @@ def _reasons_to_stay(catalog: Catalog, config: VacuumConfig) -> dict[tuple[str, 
 
 
 def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
-    """Adds what policies, and versions that stay, were made from; not earlier versions of the same dataset."""
+    """Adds what policies, stored results and versions that stay were made from; not earlier versions of the same dataset."""
     for name, policy in catalog.policies.items():
         for needed in catalog.made_from(policy.parents):
             reasons.setdefault(_key(needed), f"the policy {catalog.place(name).uri} was made from it")
+    for uri, fingerprints in named_by_results(catalog).items():
+        for dataset in catalog.versions:
+            if fingerprints & dataset.manifest.fingerprints:
+                reasons.setdefault(_key(dataset), f"{uri} names it")
     waiting = [dataset for dataset in catalog.versions if _key(dataset) in reasons]
     while waiting:
         child = waiting.pop()
@@ -150,7 +167,10 @@ def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
 
 def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], leftovers: Iterable[str]) -> None:
     place, known = catalog.place(name), catalog.datasets[name]
-    gone = [dataset for dataset in known if _key(dataset) not in reasons]
+    tagged = {*read_tags(place).values()}  # perhaps meanwhile
+    gone = [each for each in known if _key(each) not in reasons and each.manifest.version not in tagged]
+    committed, marked = numbers(place)
+    mark_used(place, committed[-1], marked)
     for dataset in gone:
         place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
     listed = {
@@ -159,6 +179,8 @@ def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], le
     files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.all_files}
     prefix = f"{name}/" if name else ""
     for file in sorted({*files, *leftovers} - {f"{prefix}{path}" for path in listed}):
+        catalog.root.inside(file).delete()
+    for file in {file for dataset in gone for file in beside(catalog, dataset)} & catalog.sizes.keys():
         catalog.root.inside(file).delete()
 
 

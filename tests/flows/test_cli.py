@@ -50,8 +50,8 @@ def test_help_names_every_verb_and_its_arguments() -> None:
     _, shown = run("--help")
     verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
     assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
-    assert verbs[-3:] == ["inspect", "registry", "verify"]
-    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 6
+    assert verbs[-5:] == ["inspect", "registry", "verify", "tag", "forget"]
+    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 8
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2
@@ -143,6 +143,24 @@ def test_settings_fill_an_empty_group_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("optimizer:\nevaluation:\n")
     values = read_values(["optimizer.batch_size=128"], str(tmp_path / "config.yaml"))
     assert values == {"optimizer": {"batch_size": 128}, "evaluation": None}
+
+
+def test_the_plan_of_an_import_is_its_parameters_too(tmp_path: Path, rllib_recordings: Path) -> None:
+    """What a pipe gets is YAML with the page as comments; -o keeps it in a file, and the next import takes it."""
+    source = str(rllib_recordings / "cartpole_json_plain")
+    code, shown = run("import", source, "--plan")
+    assert (
+        code == 0
+        and shown.startswith("# Ready to import.\n")
+        and yaml.safe_load(shown) == {"source": {"format": "sample_batch"}}
+    )
+    place = tmp_path / "plan.yaml"
+    code, page = run("import", source, "--plan", "-o", str(place))
+    assert code == 0 and page.splitlines()[-1].endswith(f"offline import {source} -o runs/imported -c {place}")
+    assert yaml.safe_load(place.read_text()) == yaml.safe_load(shown) and [*tmp_path.iterdir()] == [place]
+    assert read_values([], str(place)) == {"source": {"format": "sample_batch"}}
+    assert not imported_by("import", source, "--plan") & HEAVY
+    assert "parameters" in run("import", str(rllib_recordings / "pendulum_table"), "--plan")[1].splitlines()[0]
 
 
 def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import offline_core as offline
 from offline_core.datasets.dataset import open_dataset as open_version
 from offline_core.errors import ConfigError, SchemaError
+from offline_core.policies.initial import begin_as
 
 COLUMNS = {
     "computed": {"away": "abs(tin - 21)", "late": "case when hour >= 18 then 1 else 0 end"},
@@ -62,3 +63,9 @@ def test_what_it_cannot_act_on(policy: offline.Policy) -> None:
     without = offline.Policy(policy.observation_space, policy.action_space)
     with pytest.raises(ConfigError, match="does not say which raw columns"):
         without.act_on({"tin": [20]})
+
+
+def test_a_policy_that_begins_at_another_keeps_its_columns(policy: offline.Policy) -> None:
+    other = offline.Policy(policy.observation_space, policy.action_space, policy.network)
+    begin_as(other, policy)
+    assert other.input_columns == policy.input_columns is not None

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.conversion.config import ConversionConfig
 from offline_core.conversion.converting import convert_table
-from offline_core.conversion.importing import import_dataset
 from offline_core.curation.compact import compact_dataset
 from offline_core.curation.config import CompactionConfig
 from offline_core.datasets.dataset import open_dataset
@@ -17,7 +16,6 @@ from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundErr
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.plans.conversion import plan_compaction, plan_conversion
-from offline_core.plans.importing import plan_import
 from offline_core.plans.plan import Plan
 from offline_core.plans.recording import plan_recording
 from offline_core.plans.sweeping import plan_sweep
@@ -61,17 +59,6 @@ def test_a_copy_is_planned_from_a_part_of_it(table: str, tmp_path: Path, plan: A
     assert 0 < planned.seconds < 10 and planned.memory_bytes > 2**20
     again = plan(config, dataset=table, output=str(tmp_path / "out"))
     assert again.reused is not None and again.reused.startswith(f"{made.uri} version 1"), "it would do nothing"
-
-
-def test_an_import_is_planned_from_its_smallest_file(rllib_recordings: Path, tmp_path: Path) -> None:
-    source = str(rllib_recordings / "cartpole_json_packed")
-    planned = plan_import(ImportConfig(), source=source, output=str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    made = import_dataset(ImportConfig(), source=source, output=str(tmp_path / "out")).dataset
-    (writes,) = planned.writes
-    assert writes.steps == pytest.approx(made.steps, rel=0.3) and writes.bytes == pytest.approx(made.bytes, rel=0.5)
-    with pytest.raises(ConfigError, match="not made of files"):
-        plan_import(parse(ImportConfig, {"source": {"format": "read_sql"}}), source="select 1", output=str(tmp_path / "sql"))
 
 
 def test_a_recording_is_planned_from_a_few_episodes(cartpole_policy: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.errors import ConfigError
-from offline_core.runtime.sql import FUNCTIONS, MAX_LENGTH, MAX_OPERATORS, TYPES, sql_condition
+from offline_core.runtime.sql import FUNCTIONS, MAX_LENGTH, MAX_OPERATORS, TYPES, sql_condition, sql_expression
 
 ROWS = pl.DataFrame(
     {"a": [1, 2, 3], "b": ["x", "y", None], "obs": [[0.5, 1.5]] * 3, "at": [1.0, 2.0, 3.0], "select": [1, 2, 3]}
@@ -94,10 +94,21 @@ def is_known(call: str) -> bool:
 
 def test_allowed_functions_and_types_are_known_to_polars() -> None:
     for name in FUNCTIONS:
-        calls = [f"{name}({', '.join(['a', '1', 'b'][:count])})" for count in range(4)] + [f"{name}('year', a)"]
+        calls = [f"{name}({', '.join(['a', '1', 'b'][:count])})" for count in range(4)] + [
+            f"{name}('year', a)",
+            f"{name}(b, '%Y')",
+        ]
         assert any(map(is_known, calls)), name
     for name in TYPES:
         sql_condition(f"cast(a as {name}) = a::{name}")
+
+
+def test_expressions_are_of_one_row_and_of_whole_names() -> None:
+    rows = pl.DataFrame({"a.b": [1.0], "a": [{"b": 5}]})
+    assert sql_expression("a.b + x").meta.root_names() == ["a.b", "x"]
+    assert rows.select(sql_expression("2.5 / 0.3 * a.b")).item() == 2.5 / 0.3  # and no decimals, of seven digits
+    with pytest.raises(ConfigError, match=r"The expression 'avg\(a\)' calls avg, .* It is of several rows"):
+        sql_expression("avg(a)")
 
 
 @settings(max_examples=50)

@@ -1,0 +1,230 @@
+"""What the plan of an import says, held against what the import then does with its YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from flows.settings import read_values
+from offline_core import errors
+from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.reader import episodes
+from offline_core.formats.sources.first_rows import FIRST_ROWS, _whole_lines
+from offline_core.plans.importing.plan import plan_import
+from offline_core.plans.importing.result import ImportPlan
+from offline_core.plans.importing.sample import chosen
+from offline_core.runtime.config import parse
+from tests.plans import logs
+
+DATA = Path(__file__).parents[1] / "data" / "rllib"
+
+
+def planned(source: Path, /, **given: Any) -> ImportPlan:
+    return plan_import(parse(ImportConfig, given), source=str(source))
+
+
+def check_by_import(plan: ImportPlan, folder: Path) -> None:
+    """The YAML is the plan's config, and the import with it gives what the plan says."""
+    assert plan.is_ready, plan
+    (folder / "plan.yaml").write_text(plan.yaml)
+    config = parse(ImportConfig, read_values([], str(folder / "plan.yaml")))
+    assert config.model_dump(exclude_unset=True) == plan.config.model_dump(exclude_unset=True)
+    made = import_dataset(config, source=plan.source, output=str(folder / "out"))
+    assert (made.observation_space, made.action_space) == (plan.observation_space, plan.action_space)
+    found = {episode.eps_id: len(episode) for episode in episodes(open_dataset(made.dataset.uri))}
+    assert set(plan.eps_ids) <= found.keys()
+    if plan.is_whole:
+        assert made.counts == plan.counts and plan.lengths is not None
+        assert (plan.lengths[0], plan.lengths[2]) == (min(found.values()), max(found.values()))
+        assert made.notes[: len(plan.notes)] == [note for note in plan.notes if note in made.notes]
+        kept = made.counts.rows - made.counts.quarantined_rows
+        assert sum(each.rows for each in plan.refused) == made.counts.rows - kept
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.iterdir()))
+def test_what_rllib_recorded(name: str, tmp_path: Path) -> None:
+    given = {"environment": {"id": "Pendulum-v1"}} if name == "pendulum_table" else {}
+    check_by_import(planned(DATA / name, **given), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "expected"),
+    [
+        (logs.daily_folders, {"mapping": logs.ROOM_ROLES}, {"ids_per": "folder", "last_new_obs": "drop"}),
+        (logs.nested_ndjson, {}, {"last_new_obs": "repeat"}),
+        (logs.parquet_times, {"mapping": logs.ROOM_ROLES}, {"ids_per": "date", "last_new_obs": "drop"}),
+        (logs.epochs, {}, {"order": "time", "last_new_obs": "repeat"}),
+        (logs.file_an_episode, {}, {"first_t": 1, "last_new_obs": "drop"}),
+        (logs.mixed_types, {}, {"ids_per": "file", "last_new_obs": "repeat"}),
+        (
+            logs.unnamed,
+            {"mapping": {"obs": "c2", "rewards": "c3", "actions": "c4"}},
+            {"last_new_obs": "repeat"},
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_messy_logs(make: Callable[[Path], Path], given: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
+    plan = planned(make(tmp_path / "in"), **given)
+    assert plan.config.episodes.model_dump(exclude_unset=True) == expected
+    check_by_import(plan, tmp_path)
+
+
+def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_read(tmp_path: Path) -> None:
+    """120 rows and two empty ones: each tenth lacks its observation."""
+    plan = planned(logs.with_nulls(tmp_path / "in"))
+    assert [decision.name for decision in plan.decisions] == ["rows"], "more than 5 % are a person's decision"
+    assert plan.left_out == {"comment": "null in 104 rows that were read"}
+    assert plan.config.unreadable == "quarantine" and plan.counts.quarantined_rows == 14
+    assert [each.rows for each in plan.refused] == [14] and str(tmp_path) in plan.refused[0].first
+    made = import_dataset(plan.config, source=plan.source, output=str(tmp_path / "out"))
+    assert made.counts == plan.counts
+
+
+def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_path: Path) -> None:
+    plan = planned(logs.daily_folders(tmp_path / "in"))
+    assert plan.verdict == "2 things to decide: obs, actions."
+    assert [decision.candidates for decision in plan.decisions] == [["temp_in", "temp_out", "energy_kwh"], ["valve"]]
+    roles = {role.name: (role.source, role.reason) for role in plan.roles}
+    assert roles["eps_id"] == ("room", "tells apart the rows of one time")
+    assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
+    assert plan.counts.episodes == 15 and plan.lengths == (39, 39, 39), "one a room and day; the last step of each is unknown"
+    assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
+    assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
+
+
+def test_values_say_what_names_do_not(tmp_path: Path) -> None:
+    plan = planned(logs.unnamed(tmp_path / "in"))
+    roles = {role.name: role.source for role in plan.roles}
+    assert (roles["eps_id"], roles["t"], roles["terminateds"]) == ("c0", "c1", "c6")
+    assert [decision.name for decision in plan.decisions] == ["obs", "actions", "rewards"]
+
+
+def test_what_is_given_stays(tmp_path: Path) -> None:
+    source = logs.daily_folders(tmp_path / "in")
+    given = {"mapping": {**logs.ROOM_ROLES, "eps_id": "room"}, "episodes": {"ids_per": "date", "last_new_obs": "repeat"}}
+    given |= {"source": {"columns": ["timestamp", "room", "temp_in", "temp_out", "valve", "reward"]}, "format": "table"}
+    plan = planned(source, **given)
+    stays = plan.config.model_dump(exclude_unset=True)
+    assert stays["episodes"] == given["episodes"] and stays["format"] == "table"
+    assert stays["source"]["columns"] == given["source"]["columns"]
+    assert stays["mapping"] == {"t": "timestamp", "rewards": "reward", **given["mapping"]}
+    assert "room   # given" in plan.yaml
+    check_by_import(plan, tmp_path)
+    assert planned(source, **stays).config == plan.config, "a plan of the plan is the same"
+
+
+def test_ids_of_which_nothing_says_whether_they_go_on_are_to_decide(tmp_path: Path) -> None:
+    for number in range(2):
+        lines = [f"{t // 5},{t * 0.5},{t % 2},1.0" for t in range(10)]
+        (tmp_path / f"{number}.csv").write_text("\n".join(["episode,obs,action,reward", *lines]) + "\n")
+    plan = planned(tmp_path)
+    (decision,) = plan.decisions
+    assert (decision.name, decision.candidates) == ("ids_per", ["source", "file", "folder"])
+
+
+def test_actions_recorded_by_rllib_need_their_environment() -> None:
+    plan = planned(DATA / "pendulum_table")
+    assert [decision.name for decision in plan.decisions] == ["parameters"]
+    assert "declare them by environment.id or by action_space" in plan.decisions[0].question
+
+
+def test_a_time_limit_is_pointed_at(tmp_path: Path) -> None:
+    """One flag for both ends, and most episodes end at step 20."""
+    lengths = [20, 20, 12, 20, 7]
+    lines = [f"{e},{t},{e + t / 100},0,1.0,{int(t == n - 1)}" for e, n in enumerate(lengths) for t in range(n)]
+    (tmp_path / "x.csv").write_text("\n".join(["episode,t,obs,action,reward,done", *lines]) + "\n")
+    assert any("3 of 5 episodes end at exactly 20 steps" in note for note in planned(tmp_path).notes)
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "message"),
+    [
+        ({}, "EmptyDatasetError", "There are no data files"),
+        ({"x.parquet": b"nonsense"}, "CorruptFileError", "no readable Parquet file"),
+        ({"x.csv": b"a,b\n1,2\n", "y.ndjson": b'{"a": 1}\n'}, "ConfigError", "different formats"),
+        ({"x.csv": b""}, "EmptyDatasetError", "There are no rows in"),
+        ({"x.ndjson": b"hello\n"}, "CorruptFileError", "cannot be read as ndjson"),
+    ],
+    ids=["empty", "nonsense", "mixed", "no rows", "no JSON"],
+)
+def test_what_cannot_be_planned_is_refused(files: dict[str, bytes], error: str, message: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(getattr(errors, error), match=message):
+        planned(tmp_path)
+
+
+def test_other_refusals(tmp_path: Path) -> None:
+    with pytest.raises(errors.DatasetNotFoundError, match="There is nothing at"):
+        planned(tmp_path / "nowhere")
+    with pytest.raises(errors.ConfigError, match="needs Ray, which a plan does not start"):
+        planned(tmp_path, source={"format": "read_sql"})
+
+
+def test_of_large_files_and_of_many_only_a_part_is_read(tmp_path: Path) -> None:
+    """Each of the formats that lie in files of their own; rows are told apart by their number."""
+    n = 3 * FIRST_ROWS
+    steps = {"episode": np.arange(n) // 64, "t": np.arange(n) % 64, "obs": np.arange(n) + 0.5, "action": np.zeros(n, int)}
+    frame = pl.DataFrame(steps | {"reward": np.arange(n) * 1.0, "done": np.arange(n) % 64 == 63, "text": ["x" * 100] * n})
+    frame.write_parquet(tmp_path / "x.parquet")
+    frame.write_csv(tmp_path / "x.csv")
+    frame.write_ndjson(tmp_path / "x.ndjson")
+    frame.write_ipc(tmp_path / "x.arrow")
+    for suffix in ("parquet", "csv", "ndjson", "arrow"):
+        plan = planned(tmp_path / f"x.{suffix}")
+        assert not plan.is_whole and plan.is_ready, suffix
+        assert 1000 < plan.counts.rows <= FIRST_ROWS and plan.counts.gaps == 0, suffix
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(192):
+        frame.slice(number * 64, 64).write_csv(many / f"{number:04d}.csv")
+    plan = planned(many)
+    assert (plan.files, plan.files_read, plan.counts.rows) == (192, 24, 24 * 64)
+    assert chosen(192)[:3] == [0, 1, 2] and chosen(192)[-1] == 191 and len(chosen(10_000)) == 24
+
+
+def test_quoted_lines_are_not_cut_in_two() -> None:
+    text = b'a,b\n1,"x\ny"\n2,"p\nq'
+    assert _whole_lines(text) == b'a,b\n1,"x\ny"\n'
+
+
+def test_columns_that_are_made_are_planned_with_the_others(tmp_path: Path) -> None:
+    """Fields of structs by their dotted names, and an expression."""
+    source = logs.nested_ndjson(tmp_path / "in")
+    given = {"mapping": {"obs": ["state.tin", "state.tout"]}, "columns": {"computed": {"rewards": "-abs(state.tin - 21)"}}}
+    plan = planned(source, source={"columns": ["episodeId", "step", "state", "action", "done"]}, **given)
+    assert [role.source for role in plan.roles if role.name == "rewards"] == ["rewards"]
+    assert plan.observation_space == "Box(-inf, inf, (2,), float64)"
+    check_by_import(plan, tmp_path)
+
+
+def test_fields_of_structs_are_found_by_their_names(tmp_path: Path) -> None:
+    rows = [
+        {
+            "meta": {"episode": t // 10, "step": t % 10, "note": None},
+            "obs": [t / 2, 1.0],
+            "out": {"action": t % 2, "reward": 0.5},
+        }
+        for t in range(40)
+    ]
+    (tmp_path / "x.ndjson").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    plan = planned(tmp_path / "x.ndjson")
+    roles = {role.name: role.source for role in plan.roles}
+    assert roles == {
+        "eps_id": "meta.episode",
+        "t": "meta.step",
+        "obs": "obs",
+        "actions": "out.action",
+        "rewards": "out.reward",
+    }
+    assert plan.counts.episodes == 4
+    check_by_import(plan, tmp_path)
