@@ -38,7 +38,7 @@ class Join(Config):
             refuse_credentials(path)
         if not self.on and self.asof is None:
             raise ConfigError(f"The join with {', '.join(self.paths)} has no keys: set on, or asof.")
-        if both := sorted(set(self.columns) & {*self.keys}):
+        if both := sorted(set(self.columns) & {*self.key_columns}):
             raise ConfigError(f"The join with {', '.join(self.paths)} has {', '.join(both)} both as a key and as a column.")
         return self
 
@@ -48,7 +48,7 @@ class Join(Config):
         return [self.source] if isinstance(self.source, str) else self.source
 
     @property
-    def keys(self) -> list[str]:
+    def key_columns(self) -> list[str]:
         """All columns that rows are joined by."""
         return [*self.on, *([] if self.asof is None else [self.asof])]
 
@@ -104,7 +104,7 @@ class ColumnsConfig(Config):
     def _consistent(self) -> ColumnsConfig:
         order_of(self.of_rows)
         read = {name for text in self.of_rows.values() for name in names_in(text)} | {*self.encode, *self.discretise}
-        if late := sorted(self.in_episode.keys() & (read | {name for join in self.joins for name in join.keys})):
+        if late := sorted(self.in_episode.keys() & (read | {name for join in self.joins for name in join.key_columns})):
             raise ConfigError(
                 f"{late[0]} (columns.in_episode) is known once rows are in order, so no expression, category, bin or join can "
                 "use it. Put it into obs, next to what it would be computed with."
@@ -130,7 +130,7 @@ class ColumnsConfig(Config):
         """The columns of the source that are needed for these mapped ones and all that is declared here."""
         names = [*mapped, *self.encode, *self.discretise, *self.fill]
         names += [name for text in self.of_rows.values() for name in names_in(text)]
-        names += [name for join in self.joins for name in join.keys]
+        names += [name for join in self.joins for name in join.key_columns]
         return [name for name in dict.fromkeys(names) if name not in self.made]
 
 

@@ -45,7 +45,7 @@ class OtherRows:
         ConfigError: a column is missing, or several rows have the same keys.
         DataError: a file cannot be read.
         """
-        names, where = [*join.keys, *join.columns], ", ".join(join.paths)
+        names, where = [*join.key_columns, *join.columns], ", ".join(join.paths)
         tables = []
         for batch in (batch for reader in readers for batch in reader.batches()):
             if isinstance(batch, Unreadable):
@@ -59,10 +59,10 @@ class OtherRows:
             raise ConfigError(f"There are no rows in {where} to join.")
         rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
         assert isinstance(rows, pl.DataFrame)
-        rows = rows.drop_nulls(join.keys)
-        twice = rows.filter(pl.struct(join.keys).is_duplicated())
+        rows = rows.drop_nulls(join.key_columns)
+        twice = rows.filter(pl.struct(join.key_columns).is_duplicated())
         if len(twice):
-            keys = ", ".join(f"{name} {twice[name][0]}" for name in join.keys)
+            keys = ", ".join(f"{name} {twice[name][0]}" for name in join.key_columns)
             raise ConfigError(
                 f"{len(twice):,} rows of {where} share their keys with others, {keys} first: which one belongs to a row is not "
                 "known. Add a key to on, or make these files unique."
@@ -89,7 +89,7 @@ class OtherRows:
             else:
                 found = self._as_of(frame, there)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
-            types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.keys)
+            types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
         return found.drop(_FOUND), int(found[_FOUND].is_null().sum())
 

@@ -120,7 +120,7 @@ def _check(declared: ColumnsConfig, in_source: Sequence[str], sample: Mapping[st
         )
     there = [*dict.fromkeys([*in_source, *sample, *declared.made])]
     needs = {f"The computed column {name!r}": names_in(text) for name, text in declared.of_rows.items()}
-    needs |= {f"The join with {', '.join(join.paths)}": join.keys for join in declared.joins}
+    needs |= {f"The join with {', '.join(join.paths)}": join.key_columns for join in declared.joins}
     needs |= {f"columns.{field}": [*getattr(declared, field)] for field in ("fill", "encode", "discretise")}
     for what, names in needs.items():
         if missing := [name for name in names if name not in sample and name not in declared.made]:
@@ -184,7 +184,7 @@ def _before(declared: ColumnsConfig, steps: RowSteps) -> RowSteps:
     Raises:
         ConfigError: they need what a join adds.
     """
-    found = steps.of(name for join in declared.joins for name in join.keys)
+    found = steps.of(name for join in declared.joins for name in join.key_columns)
     for join in declared.joins:
         if late := sorted(found.columns.keys() & {*join.columns}):
             raise ConfigError(f"A key of a join is computed from {', '.join(late)}, which a join adds; joins come before that.")

@@ -78,7 +78,7 @@ class RowColumns:
         return with_nested(frame, (name for name in needed if nested(frame.schema, name) is not None))
 
     def _needed(self, table: pa.Table) -> list[str]:
-        read = {*self.steps.columns, *self.before.columns, *(name for other in self.joins for name in other.join.keys)}
+        read = {*self.steps.columns, *self.before.columns, *(name for other in self.joins for name in other.join.key_columns)}
         return sorted((read | {name for name in self.mapped if name not in table.column_names}) - self._made)
 
     def _written(self, table: pa.Table, frame: pl.DataFrame) -> pa.Table:

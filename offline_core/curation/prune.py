@@ -110,9 +110,7 @@ def prune_dataset(
 
     before = source.manifest.statistics
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    by_scores: dict[str, Any] = (
-        {} if scores is None else {"outliers": scores.sha256}
-    )  # what they say counts, and not where they are
+    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
     operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})

@@ -393,3 +393,6 @@ def test_made_columns(tmp_path: Path) -> None:
         append(tmp_path / "in", tmp_path / "out", **{**config, "columns": {"computed": {"double": "3 * speed"}}})
     with pytest.raises(ConfigError, match="found in the data, which grows: name them"):
         append(tmp_path / "in", tmp_path / "new", **{**config, "columns": {"encode": {"tag": {}}}})
+    lagged = {"columns": {"in_episode": {"before": {"of": "speed", "first": 0}}}, "mapping": {"obs": ["speed", "before"]}}
+    with pytest.raises(ConfigError, match="needs earlier rows, which a stored episode has not"):
+        append(tmp_path / "in", tmp_path / "new", **{**config, **lagged})
