@@ -12,6 +12,7 @@ import offline_core
 from offline_core.errors import ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.runtime.config import Config, parse
+from tasks.table import STAGES, load
 
 
 class Range(Config):
@@ -76,3 +77,14 @@ def test_every_parameter_is_described(model: type[Config]) -> None:
     """The descriptions are the form in Prefect's UI."""
     assert [name for name, field in model.model_fields.items() if not field.description] == []
     assert model.__doc__
+
+
+def test_no_parameters_have_keys() -> None:
+    """Prefect calls dict() on each model that it is given, which calls a method or property `keys` wherever there is one."""
+    for stage in STAGES.values():
+        load(stage.config)
+    waiting = [Config]
+    for model in waiting:  # it grows meanwhile
+        waiting += model.__subclasses__()
+        assert not hasattr(model, "keys"), model
+    assert len(waiting) > 50
