@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.curation.condition import Condition
-from offline_core.datasets.dataset import Dataset, open_version, versions
-from offline_core.datasets.manifest import FileEntry
+from offline_core.datasets.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.datasets.manifest import Operation
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.registry.history import CHECKPOINTS, read_history
 from offline_core.retention.catalog import Catalog, read_catalog
@@ -43,9 +44,10 @@ class ForgetResult(Result):
     policies: list[str] = Field(description="Checkpoints that learned from them: train these again, then delete them.")
     addresses: list[str] = Field(description="Aliases of registries that name such a checkpoint: promote another one there.")
     removed: list[str] = Field(description="Checks, cards, exports, estimates and decisions of the versions: make them again.")
-    texts: list[str] = Field(description="Cards, reports and lists in which their names are replaced.")
+    texts: list[str] = Field(description="Cards on which their names are replaced.")
     left: list[str] = Field(
-        description="Other files in which a name stands, and files of no version that cannot be read: delete them by hand."
+        description="Other files that hold a name, such as raw logs, manifests of which a source, category or column is one, "
+        "and files of no version that cannot be read: look at them by hand."
     )
     deleted: bool = Field(description="False: nothing was changed, this is what would be.")
 
@@ -91,7 +93,7 @@ def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
         addresses=[address for name in policies for address in _addresses(catalog.place(name))],
         removed=[catalog.root.child(file).uri for file in removed],
         texts=[catalog.root.child(file).uri for file in texts],
-        left=[catalog.root.child(file).uri for file in (*left, *unreadable)],
+        left=[*(catalog.root.child(file).uri for file in (*left, *unreadable)), *_manifests_left(catalog, names)],
         deleted=config.delete,
     )
     log.info(
@@ -112,17 +114,30 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
     for path, meant in subjects.files.items():
         holder = next(dataset for dataset in known if any(file.path == path for file in dataset.manifest.files))
         written[path] = without(holder, path, meant)
-    for dataset in reversed(known):
-        if (manifest := manifest_without(dataset, written, subjects.ids, names)) is not None:
-            replace_manifest(dataset, manifest)
-    kept = {entry.path for number in versions(catalog.place(name).uri) for entry in _again(catalog, name, number)}
-    late = {entry.path for dataset in known for entry in dataset.manifest.all_files} - kept
-    for path in {*subjects.files, *subjects.leftovers, *late}:
-        catalog.place(name).inside(path).delete()
+    place, done = catalog.place(name), set[int]()
+    while new := [number for number in reversed(versions(place.uri)) if number not in done]:  # some may come meanwhile
+        for dataset in (open_version(place, number) for number in new):
+            if (manifest := manifest_without(dataset, written, subjects.related_ids, names)) is not None:
+                replace_manifest(dataset, manifest)
+        done |= {*new}
+    kept = {entry.path for number in done for entry in open_version(place, number).manifest.all_files}
+    late = {entry.path for dataset in known for entry in dataset.manifest.all_files}
+    for path in {*subjects.files, *subjects.leftovers, *late} - kept:
+        place.inside(path).delete()
 
 
-def _again(catalog: Catalog, name: str, version: int) -> list[FileEntry]:
-    return open_version(catalog.place(name), version).manifest.all_files
+def _manifests_left(catalog: Catalog, names: Names) -> list[str]:
+    """Manifests that hold a name in a file's URI, a category or a column: what these are is not changed."""
+    told = ((version, names.redacted(version.manifest.operation.config, everywhere=False)) for version in catalog.versions)
+    left = (
+        (version.location, version.manifest.model_copy(update={"operation": Operation(name=""), "report": {}}), config)
+        for version, config in told
+    )
+    return [
+        f"{location.uri}/{VERSIONS}/{manifest.version:06d}.json"
+        for location, manifest, config in left
+        if manifest.to_json().encode() in names or json.dumps(config).encode() in names
+    ]
 
 
 def _finish(catalog: Catalog) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -55,11 +54,14 @@ def manifest_without(
     before = dataset.manifest
     imported = imported_without(dataset.location, before.imported, ids)
     replaced = [entry for entry in before.files if entry.path in files]
-    told = before.model_dump_json(include={"operation", "report", "input_columns"}).encode()
-    if not replaced and imported == before.imported and told not in names:
+    config = names.redacted(before.operation.config, everywhere=False)
+    told = {
+        "operation": before.operation.model_copy(update={"config": config}),
+        "report": names.redacted(before.report, everywhere=True),
+    }
+    after = before.model_copy(update={**told, "imported": imported})
+    if not replaced and after == before:
         return None
-    after = Manifest.model_validate({**before.model_dump(), **json.loads(names.removed(told))})
-    after = after.model_copy(update={"imported": imported})
     if replaced:
         after = after.model_copy(update={"report": {name: _EMPTY.get(name, value) for name, value in after.report.items()}})
         now = [entry for old in before.files for entry in files.get(old.path, [old])]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
+from offline_core.conversion.late_files import read_late
 from offline_core.curation.condition import Condition
 from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import PART_SUFFIX, episode_index
+from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import FileEntry
 from offline_core.datasets.row_groups import RowGroup, row_groups
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.retention.catalog import Catalog
 from offline_core.storage.parquet_files import read_footer
+
+_LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?$")
+"""What `PART_SUFFIX` of an episode index is made of, once."""
 
 
 @dataclass(slots=True)
@@ -30,42 +35,61 @@ class Subjects:
     leftovers: list[str] = field(default_factory=list)
     """Files of no version that hold some."""
     ids: set[str] = field(default_factory=set)
-    """Without the suffixes of parts."""
     contents: set[str] = field(default_factory=set)
+    all_ids: set[str] = field(default_factory=set)
+    """Of the dataset, meant or not."""
+
+    @property
+    def related_ids(self) -> set[str]:
+        """The ids, and those that they may be parts of."""
+        return {base for eps_id in self.ids for base in (eps_id, *_bases(eps_id))}
+
+
+def _bases(eps_id: str) -> Iterator[str]:
+    """The ids that an id may be a part of, by the suffixes that imports and prunings add."""
+    while (base := _LAST_SUFFIX.sub("", eps_id)) != eps_id:
+        yield base
+        eps_id = base
 
 
 def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subjects], list[str]]:
     """(those by dataset of the catalog, files of no version that cannot be read, relative to the root).
 
-    An episode of a derived dataset is meant if it has the id of one that is meant in the only dataset it was made from, or the
-    content of one in any: so an id that two merged datasets use for two episodes means one of them.
+    An episode of a derived dataset is meant if it has the id of one that is meant in the only dataset it was made from, or is a
+    part of it, or has the content of one in any: so an id that two merged datasets use for two episodes means one of them. Rows
+    that wait for late ones (`imported.left_out`) count as episodes by their id.
 
     Raises:
         ConfigError: no dataset has the columns of the condition, or it cannot be used on them.
     """
     found: dict[str, Subjects] = {}
+    looked_at: dict[str, Subjects] = {}
     unreadable: list[str] = []
     has_columns = False
     for name in parents_first(catalog):
-        parents = _parents(catalog, name)
-        inherited_ids = found[parents[0]].ids if len(parents) == 1 and parents[0] in found else set()
-        inherited_contents = {content for parent in parents if parent in found for content in found[parent].contents}
+        parents = [each for each in _parents(catalog, name) if each in looked_at]
+        parent = looked_at[parents[0]] if len(_parents(catalog, name)) == 1 and parents else Subjects()
+        inherited_contents = sorted({content for each in parents for content in looked_at[each].contents})
         subjects, listed = Subjects(), _listed(catalog.datasets[name])
         for entry, dataset in _files(catalog, name, unreadable):
             index = episode_index(dataset, [*columns.EPISODE_METADATA])
-            ids = index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern, "")
             meant, knows = _met(dataset, index, where)
             has_columns |= knows
-            meant |= ids.is_in(sorted(inherited_ids)).to_numpy()
-            meant |= index[columns.CONTENT].is_in(sorted(inherited_contents)).fill_null(False).to_numpy()
+            meant |= np.array([_inherits(eps_id, parent) for eps_id in index[columns.EPS_ID].to_list()], bool)
+            meant |= index[columns.CONTENT].is_in(inherited_contents).fill_null(False).to_numpy()
+            subjects.all_ids |= set(index[columns.EPS_ID])
             if meant.any():
                 if entry.path in listed:
                     subjects.files[entry.path] = meant
                     subjects.steps[entry.path] = int(index[columns.LENGTH].filter(meant).sum())
                 else:
                     subjects.leftovers.append(entry.path)
-                subjects.ids |= set(ids.filter(meant))
+                subjects.ids |= set(index[columns.EPS_ID].filter(meant))
                 subjects.contents |= set(index[columns.CONTENT].filter(meant).drop_nulls())
+        waiting, knows = _waiting(catalog.datasets[name], where)
+        has_columns |= knows
+        subjects.ids |= waiting
+        looked_at[name] = subjects
         if subjects.ids:
             found[name] = subjects
     if not has_columns:
@@ -75,6 +99,35 @@ def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subject
             "columns that have one value in all steps of an episode."
         )
     return found, unreadable
+
+
+def _inherits(eps_id: str, parent: Subjects) -> bool:
+    """Whether an episode of a derived dataset is one that is meant in its parent, or a part of one."""
+    if eps_id in parent.all_ids:
+        return eps_id in parent.ids
+    return any(base in parent.ids for base in _bases(eps_id))
+
+
+def _waiting(versions: Sequence[Dataset], where: Condition) -> tuple[set[str], bool]:
+    """(ids of rows that wait for late ones and meet the condition, whether they have its columns)."""
+    ids: set[str] = set()
+    knows = False
+    imports = ((each.location, each.manifest.imported) for each in versions if each.manifest.imported is not None)
+    files = {entry.path: (root, entry) for root, imported in imports for entry in imported.left_out}
+    for root, entry in files.values():
+        rows = read_late(root, entry)
+        if not where.names <= {*rows.column_names}:
+            continue
+        wanted = rows.select(sorted({columns.EPS_ID, *where.names}))
+        one = (pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in where.names)
+        index = (
+            pl.DataFrame(wanted)
+            .group_by(columns.EPS_ID, maintain_order=True)
+            .agg(each for each, name in zip(one, where.names, strict=True) if name != columns.EPS_ID)
+        )
+        knows = True
+        ids |= set(index[columns.EPS_ID].filter(where.met(index).fill_null(False)))
+    return ids, knows
 
 
 def _listed(versions: Sequence[Dataset]) -> dict[str, tuple[FileEntry, Dataset]]:

@@ -1,4 +1,4 @@
-"""Names of what was forgotten in other files than data: cards, reports, lists of rows that could not be read."""
+"""Names of what was forgotten in other files than data: replaced on cards and in conditions, and found everywhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.errors import CorruptFileError
 from offline_core.retention.catalog import Catalog
-from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.location import Location
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""
-TEXTS = (".json", ".jsonl", ".ndjson", ".html", ".md", ".txt", ".csv", ".yaml", ".yml", ".svg")
 FORGOTTEN = b"(forgotten)"
+_CARD = re.compile(r"(?:.*/)?(?:_cards/[^/]+|card)\.(?:md|html|svg)")
+"""Files that are for people alone: no program reads them, so words in them can be replaced."""
+_CONDITIONS = ("where", "where_steps", "expression")
+"""Parameters that hold conditions: of prunings, sources, guardrails."""
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -46,7 +48,7 @@ class Names:
     def _pattern(self) -> re.Pattern[bytes]:
         """Whole words: `p-17` is no part of `p-170`. Without names it matches nothing."""
         words = b"|".join(map(re.escape, self.names)) or rb"(?!)"
-        return re.compile(rb"(?<![A-Za-z0-9])(?:" + words + rb")(?![A-Za-z0-9])")
+        return re.compile(rb"(?<![A-Za-z0-9_])(?:" + words + rb")(?![A-Za-z0-9_])")
 
     def __contains__(self, data: object) -> bool:
         return isinstance(data, bytes) and self._pattern.search(data) is not None
@@ -55,9 +57,24 @@ class Names:
         """The same text with other words in their place."""
         return self._pattern.sub(FORGOTTEN, data)
 
+    def redacted(self, value: Any, *, everywhere: bool) -> Any:
+        """A JSON value whose texts lost the names: all texts, or those of conditions alone.
+
+        Names of operations, files, columns and categories stay as they are: programs go by them.
+        """
+        match value:
+            case str():
+                return self.removed(value.encode()).decode() if everywhere else value
+            case dict():
+                inside = {key: everywhere or key in _CONDITIONS for key in value}
+                return {key: self.redacted(each, everywhere=inside[key]) for key, each in value.items()}
+            case list():
+                return [self.redacted(each, everywhere=everywhere) for each in value]
+        return value
+
 
 def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
-    """(text files that hold a name, other files that do), relative to the root; neither data nor manifests of datasets.
+    """(cards that hold a name, other files that do), relative to the root; neither data nor manifests of datasets.
 
     A file holds a name if its bytes do, or what gzip and Parquet unpack them to.
     """
@@ -65,12 +82,12 @@ def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
     for name, known in catalog.datasets.items():
         late = (file.path for dataset in known for file in dataset.manifest.all_files)
         own |= {f"{name}/{path}" if name else path for path in late}
-    texts: list[str] = []
+    cards: list[str] = []
     others: list[str] = []
     for file in sorted(catalog.sizes):
         if file not in own and "_versions/" not in file and any(data in names for data in contents(catalog.root.child(file))):
-            (texts if file.endswith(TEXTS) else others).append(file)
-    return texts, others
+            (cards if _CARD.fullmatch(file) else others).append(file)
+    return cards, others
 
 
 def contents(file: Location) -> Iterator[bytes]:
@@ -100,13 +117,7 @@ def _texts(column: pa.Array) -> Iterator[bytes]:
         yield from (text if isinstance(text, bytes) else text.encode() for text in column.drop_null().unique().to_pylist())
 
 
-def rewrite(catalog: Catalog, file: str, names: Names) -> None:
-    """Replace the names in a text; a checksum is made anew."""
-    place = catalog.root.child(file)
-    data = place.read()
-    try:
-        body = without_checksum(data, place.uri)
-    except CorruptFileError:
-        body = data
-    changed = names.removed(body)
-    place.write(changed if body == data else with_checksum(changed.decode()))
+def rewrite(catalog: Catalog, card: str, names: Names) -> None:
+    """Replace the names on a card."""
+    place = catalog.root.child(card)
+    place.write(names.removed(place.read()))

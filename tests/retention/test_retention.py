@@ -89,11 +89,12 @@ def test_nothing_of_a_forgotten_subject_is_left(root: Path) -> None:
     assert not would.deleted and would.ids == 4 and SUBJECTS[0].encode() in _everything(root)
     done = offline.forget(root, where, delete=True)
     assert done.model_copy(update={"deleted": False}) == would
+    assert {Path(each.uri).name for each in done.versions} >= {"data", "table", "good", "merged"}
+    assert [Path(uri).name for uri in done.left] == ["notes.md", "cut-000000-abc.parquet"], "what others wrote is left to them"
+    (root / "notes.md").unlink()
     everything = _everything(root)
     assert SUBJECTS[0].encode() not in everything
     assert b"1234.5" not in everything and np.float64(RARE).tobytes()[:6] not in everything
-    assert {Path(each.uri).name for each in done.versions} >= {"data", "table", "good", "merged"}
-    assert [Path(uri).name for uri in done.left] == ["cut-000000-abc.parquet"]
     assert done.policies == [str(root / "policy" / name) for name in ("best", "last")]
     assert _episodes(root, SUBJECTS[1:]) == kept_before, "no other episode is changed"
     assert not [each.wrong for each in offline.verify(root) if each.wrong]
@@ -130,6 +131,7 @@ def test_a_killed_forgetting_is_finished_by_the_next(root: Path, monkeypatch: py
     assert SUBJECTS[0].encode() in _everything(root)
     monkeypatch.setattr(Location, "delete", delete)
     offline.forget(root, where, delete=True)
+    (root / "notes.md").unlink()
     assert SUBJECTS[0].encode() not in _everything(root)
 
 
@@ -278,3 +280,47 @@ def test_appends_share_files_and_keep_rows_that_wait(tmp_path: Path) -> None:
     offline.import_data(logs, output=runs / "data", **declared)
     lengths = {row["eps_id"]: row["length"] for row in offline.open_dataset(runs / "data").table().iter_rows(named=True)}
     assert sorted(lengths.values()) == [8] * 4
+
+
+def _days(folder: Path, ids: dict[str, str], steps: range = range(4), **more: object) -> Path:
+    """A table of steps of episodes, by id the subject."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pl.DataFrame({"eps_id": [*ids], "subject": [*ids.values()]}).join(pl.DataFrame({"t": [*steps]}), how="cross")
+    values = {"x": pl.int_range(pl.len()).cast(float), "y": pl.lit(1.0), "actions": pl.lit(0), "rewards": pl.lit(1.0)}
+    frame = frame.with_columns(**values, **{name: pl.lit(value) for name, value in more.items()})
+    frame.with_columns(terminateds=pl.col("t") == 3).write_parquet(folder / f"{steps.start}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("id", ["1217", "room@13", "4"])
+def test_ids_that_look_like_numbers_or_parts_mean_themselves_alone(tmp_path: Path, id: str) -> None:
+    runs, ids = tmp_path / "runs", {id: "p-171", "room@12": "p-170", "12": "p-172"}
+    data = offline.import_data(_days(tmp_path / "logs", ids), output=runs / "data", **IMPORT)
+    offline.prune(data, "return > 0", output=runs / "good")
+    assert offline.forget(runs, "subject = 'p-171'", delete=True).ids == 1
+    for name in ("data", "good"):
+        assert {episode.eps_id for episode in open_dataset(str(runs / name)).episodes()} == {"room@12", "12"}
+
+
+def test_rows_that_wait_for_late_ones_are_forgotten_too(tmp_path: Path) -> None:
+    logs, dropping = tmp_path / "logs", IMPORT | {"episodes": {"last_new_obs": "repeat", "incomplete": "drop"}, "append": True}
+    _days(logs, {"e-001": "p-170"})
+    _days(logs, {"e-002": "p-171"}, range(2, 4))
+    offline.import_data(logs, output=tmp_path / "runs" / "data", **dropping)
+    assert offline.forget(tmp_path / "runs", "subject = 'p-171'", delete=True).ids == 1
+    assert b"p-171" not in _everything(tmp_path / "runs")
+
+
+def test_words_that_programs_go_by_are_left_and_listed(tmp_path: Path) -> None:
+    """A category, and a raw log below the root: replaced, a policy would not know its inputs and a log would be another."""
+    logs = _days(tmp_path / "runs" / "logs", {"e-001": "p-170", "e-002": "p-171"}, mode="heat")
+    pl.read_parquet(logs / "0.parquet").write_csv(logs / "0.csv")
+    columns = {"encode": {"mode": ["heat", "cool"]}}
+    data = offline.import_data(
+        logs / "0.csv", output=tmp_path / "runs" / "data", **{**IMPORT, "mapping": {"obs": ["x", "mode"]}, "columns": columns}
+    )
+    before = (logs / "0.csv").read_bytes()
+    done = offline.forget(tmp_path / "runs", "subject = 'p-171' and 'heat' = 'heat'", delete=True)
+    assert (logs / "0.csv").read_bytes() == before
+    assert open_dataset(data.location.uri).manifest.input_columns == data.manifest.input_columns
+    assert {Path(uri).name for uri in done.left} == {"0.csv", "0.parquet", "000001.json"}
