@@ -123,7 +123,7 @@ def assemble(
     if order == "time":
         counts.time_gaps = int(gaps.sum())
         counts.shortest_time_gap = min((np.diff(steps.t)[gaps[1:]] / unit).tolist(), default=None)
-        is_told = columns.NEW_OBS in table.column_names or steps.ids is None or rules.ids_per != "source"
+        is_told = columns.NEW_OBS in table.column_names or steps.ids is None
         counts.alternating_ids = 0 if is_told else alternating(steps.group, steps.file)
         if columns.TIME not in table.column_names:
             steps = replace(steps, table=steps.table.append_column(columns.TIME, pa.array(steps.t)))

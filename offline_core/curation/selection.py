@@ -82,8 +82,9 @@ def choose(
 
 def decides_alone(config: PruningConfig) -> bool:
     """Whether `where` is the only rule, if there is one, and compares no episode with others."""
-    others = config.model_dump(exclude={"where", "columns", "files"}, exclude_defaults=True)
-    return not others and not has_aggregates(config.where or "")
+    fields = type(config).model_fields.items()
+    others = [name for name, field in fields if getattr(config, name) != field.default]
+    return {*others} <= {"where", "columns", "files"} and not has_aggregates(config.where or "")
 
 
 def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:

@@ -134,7 +134,7 @@ def test_profiles_do_not_write_where_others_do(definition: dict[str, Any]) -> No
     written = str(parameters.get("output") or parameters.get("root") or parameters.get("registry") or "")
     if definition["name"] == "default":
         assert not written
-    elif not re.search("check|evaluate|estimate", definition["entrypoint"]):
+    elif not re.search("check|evaluate|estimate|publish", definition["entrypoint"]):
         assert f"{written}/".startswith(f"runs/{definition['name']}/")
 
 

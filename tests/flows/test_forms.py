@@ -45,7 +45,7 @@ def test_every_top_level_parameter_has_a_default_and_a_description(flow: Flow) -
         assert entry.get("description"), f"{flow.name}: {name}"
 
 
-MOST_SHOWN = {"TrainingConfig": 23, "ExpertConfig": 18, "NetworkConfig": 15, "SweepConfig": 13}
+MOST_SHOWN = {"TrainingConfig": 23, "ExpertConfig": 18, "NetworkConfig": 15, "SweepConfig": 13, "ImportConfig": 13}
 """Of trainings and experts a section each for an algorithm, of which one is used, and initial_policy, which is one line."""
 
 

@@ -20,6 +20,8 @@ from offline_core.runtime.extras import require_extra
 from offline_core.storage.location import Location
 
 _MEASURED_ROWS = 1000
+_DELTA_COMMIT = re.compile(r"_delta_log/\d{20}\.(?:json|checkpoint\.parquet)")
+"""Delta's protocol: commits are numbered by 20 digits."""
 
 
 def _delta(location: Location, arguments: Mapping[str, Any]) -> pl.LazyFrame:
@@ -55,7 +57,7 @@ def table_format(names: Collection[str]) -> str | None:
     """The format of the table whose folder has these files; None: it is no table."""
     if any(re.fullmatch(r"_versions/\d{6,}\.json", name) for name in names):
         return None  # a dataset of this package, perhaps published as a table
-    if any(name.startswith("_delta_log/") for name in names):
+    if any(_DELTA_COMMIT.fullmatch(name) for name in names):
         return "delta"
     if any(name.startswith("metadata/") and name.endswith(".metadata.json") for name in names):
         return "iceberg"
