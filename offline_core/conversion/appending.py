@@ -11,7 +11,7 @@ from offline_core.conversion.late_files import imported_without
 from offline_core.conversion.late_rows import Late
 from offline_core.conversion.reading import Read, Source, read
 from offline_core.conversion.report import Appended, Counts, ImportResult, result_of
-from offline_core.conversion.seen_files import SeenFiles, seen_files
+from offline_core.conversion.seen_files import SeenFiles
 from offline_core.conversion.stored import Stored
 from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import Dataset, is_dataset, numbers, open_version
@@ -79,12 +79,12 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
         VersionExistsError: another writer committed a version first.
     """
     assert base.manifest.imported is not None
-    seen = seen_files(source.everything, source.listing, base.manifest.imported.sources, hashed=True)
+    seen = source.seen(base.manifest.imported, hashed=True)
     if not seen.to_read:
         return _nothing_new(base, seen, None)
     stored, fresh = Stored.of(base, config.episodes), source.only(seen.to_read)
     with prepared(output) as root:
-        found = read(fresh, config, root, seen.sources, base=stored)
+        found = read(fresh, config, root, seen, base=stored)
         if found.input_columns and base.manifest.input_columns:
             common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, found.input_columns)])
         names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
@@ -121,11 +121,13 @@ def next_version(location: Location, base: Dataset | None) -> int:
     """The number after `base`.
 
     Raises:
-        VersionExistsError: another version follows it already.
+        VersionExistsError: another version follows it already, or it is not what it was: episodes of it were forgotten.
     """
     known, marked = numbers(location)
     if known[-1:] != ([] if base is None else [base.manifest.version]):
         raise VersionExistsError(f"Version {known[-1] if known else 0} of {location.uri} was committed by another writer.")
+    if base is not None and open_version(location, known[-1]).manifest != base.manifest:
+        raise VersionExistsError(f"Version {known[-1]} of {location.uri} was written again by another writer.")
     return 1 + max(known[-1:] + marked[-1:], default=0)
 
 
@@ -142,6 +144,7 @@ def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after
     late = Late() if found is None else found.late
     return Appended(
         files_seen=seen.seen,
+        files_read_again=seen.again,
         files_new=seen.new,
         files_changed=seen.changed,
         episodes_added=0 if found is None else found.counts.episodes - late.rebuilt,
@@ -157,7 +160,12 @@ def _merged(before: Imported | None, found: Read) -> Imported:
     """What later appends have to know; of ids that were put together again, `before` has nothing any more."""
     assert before is not None
     now = found.imported
-    both = {"sources": now.sources, "cuts": before.cuts + now.cuts, "left_out": before.left_out + now.left_out}
+    both = {
+        "sources": now.sources,
+        "joined": now.joined,
+        "cuts": before.cuts + now.cuts,
+        "left_out": before.left_out + now.left_out,
+    }
     return before.model_copy(update=both)
 
 

@@ -14,11 +14,10 @@ from offline_core.conversion.late_files import remove_late
 from offline_core.conversion.notes import reasons_for_none
 from offline_core.conversion.reading import Source, read
 from offline_core.conversion.report import ImportResult, result_of
-from offline_core.conversion.seen_files import seen_files
 from offline_core.datasets.commit import commit, find_version
 from offline_core.datasets.dataset import Dataset, open_version, versions
 from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation
+from offline_core.datasets.manifest import Imported, Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
@@ -73,9 +72,9 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
     parents = source.parents
     if not config.append and source.changes_show and (known := find_version(output, operation, parents)):
         return result_of(known, reused=True)
-    seen = seen_files(source.everything, source.listing, [], hashed=config.append)
+    seen = source.seen(Imported(), hashed=config.append)
     with prepared(output) as root:
-        found = read(source, config, root, seen.sources)
+        found = read(source, config, root, seen)
         if found.counts.episodes == 0:
             remove_late(root, found.imported)
             reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)

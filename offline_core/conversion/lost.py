@@ -22,6 +22,8 @@ class Lost:
     """Not lost, but changed: steps whose action lay outside the range they were recorded in."""
     without_partner: Counter[int] = field(default_factory=Counter)
     """By the number of the join, rows without one."""
+    waiting: set[int] = field(default_factory=set)
+    """Numbers of the files with such rows."""
     late: Late = field(default_factory=Late)
     """Nor these: episodes of the version before."""
     cuts: list[FileEntry] = field(default_factory=list)
@@ -33,6 +35,7 @@ class Lost:
         self.places += other.places
         self.clipped_actions += other.clipped_actions
         self.without_partner += other.without_partner
+        self.waiting |= other.waiting
         self.late += other.late
         self.cuts += other.cuts
         self.left_out += other.left_out

@@ -19,12 +19,13 @@ from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
 from offline_core.conversion.report import Counts, Unreadable, list_unreadable, refuse
 from offline_core.conversion.resolving import inputs_of, row_columns, with_choices
+from offline_core.conversion.seen_files import SeenFiles, seen_files
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stored import Stored
 from offline_core.conversion.stray_actions import ActionCounts
 from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.writing import Written, write
-from offline_core.datasets.manifest import FileEntry, Imported, Parent, SourceFile, Statistics
+from offline_core.datasets.manifest import FileEntry, Imported, Parent, Statistics
 from offline_core.episodes import Episode
 from offline_core.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.formats.sources.listing import Listing
@@ -75,6 +76,13 @@ class Source(NamedTuple):
         """Its files, and those of each join."""
         every = [(self.uri, self.everything), *((", ".join(join.paths), readers) for join, readers in self.joins)]
         return [Parent(kind="files", uri=uri, fingerprint=fingerprint(files, self.listing)) for uri, files in every]
+
+    def seen(self, before: Imported, *, hashed: bool) -> SeenFiles:
+        """Its files, and those of joins, held against what an import has read."""
+        found = seen_files(self.everything, self.listing, before.sources, hashed=hashed)
+        joined = [reader for _, readers in self.joins for reader in readers]
+        joins = seen_files(joined, self.listing, before.joined, hashed=hashed)
+        return found.with_joins(self.everything, self.listing, joins)
 
     @property
     def changes_show(self) -> bool:
@@ -132,9 +140,7 @@ class Read:
         return [*self.inferred, *notes_on(self.counts, self.statistics), *actions.notes(), *own]
 
 
-def read(
-    source: Source, config: ImportConfig, root: Location, sources: Sequence[SourceFile], *, base: Stored | None = None
-) -> Read:
+def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
     """Writes the episodes of a source below `root`; where there is a `base`, those that it has not.
 
     Raises:
@@ -151,13 +157,13 @@ def read(
             written = [write(root, "part", _of_files(job, lost, base, source.uri), config)]
             inferred, imported = (
                 job.notes,
-                Imported(sources=list(sources), recorded_action_range=range_to_json(job.recorded_action_range)),
+                Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
             )
         else:
             made = row_columns(config, source.readers, [readers for _, readers in source.joins])
             declared, inputs = with_choices(declared, made), inputs_of(config, made)
             steps = StepImport.of(source.readers, config, root, folder, source.listing, declared, made, base)
-            written, inferred, imported = steps.run(lost), steps.notes, steps.imported(sources, lost)
+            written, inferred, imported = steps.run(lost), steps.notes, steps.imported(seen, source.listing, lost)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
     quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None
     return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported, declared, inputs)

@@ -123,6 +123,10 @@ class Appended(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     files_seen: int = Field(description="Files of the source that earlier imports had read: not read again.")
+    files_read_again: int = Field(
+        0,
+        description="Files seen before that were read again for rows without a partner, as a file of a join is new or changed.",
+    )
     files_new: int = Field(description="Files that were read.")
     files_changed: int = Field(description="Those of them that an earlier import had read with other content.")
     episodes_added: int = Field(description="Episodes with ids that the version before has not.")
@@ -133,7 +137,8 @@ class Appended(BaseModel):
     steps_corrected: int = Field(description="Stored steps with other values now.")
 
     def __str__(self) -> str:
-        known = f"{self.files_seen:,} files seen, {self.files_new:,} new"
+        again = f"{self.files_read_again:,} read again, " if self.files_read_again else ""
+        known = f"{self.files_seen:,} files seen, {again}{self.files_new:,} new"
         changed = f" ({self.files_changed:,} of them changed)" if self.files_changed else ""
         episodes = ", ".join(
             f"{count:,} {what}"

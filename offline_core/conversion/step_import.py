@@ -30,12 +30,13 @@ from offline_core.conversion.lost import Lost
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.row_columns import RowColumns
+from offline_core.conversion.seen_files import SeenFiles, uris_of
 from offline_core.conversion.step_order import ends_of, lies_in_order, order_of
 from offline_core.conversion.stored import Stored, mergeable, schema_of
 from offline_core.conversion.trajectories import Spaces, assemble
 from offline_core.conversion.values import empty_arrays
 from offline_core.conversion.writing import Written, write
-from offline_core.datasets.manifest import Imported, SourceFile
+from offline_core.datasets.manifest import Imported
 from offline_core.episodes import Episode, columns
 from offline_core.errors import DataError
 from offline_core.formats.sources.fingerprint import files_of
@@ -144,10 +145,13 @@ class StepImport:
             self.notes += self.preparation.made.notes(lost.without_partner)
         return written
 
-    def imported(self, sources: Sequence[SourceFile], lost: Lost) -> Imported:
+    def imported(self, seen: SeenFiles, listing: Listing, lost: Lost) -> Imported:
         """What appends to this import have to know."""
+        files = [uris_of(reader, listing) for reader in self.readers]
+        waiting = {uri for number in lost.waiting for uri in files[number]}
         return Imported(
-            sources=list(sources),
+            sources=seen.having_read({uri for uris in files for uri in uris}, waiting),
+            joined=seen.joined,
             order=self.order,
             has_ids=self.has_ids,
             recorded_action_range=range_to_json(self.preparation.recorded_action_range),
@@ -264,7 +268,9 @@ class StepImport:
                     raise
                 lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
                 lost.places.append((number, reached))
-            lost.count(before, self.preparation.counted())
+            after = self.preparation.counted()
+            lost.count(before, after)
+            lost.waiting |= {number} if after[1] != before[1] else set()
 
     def _prepared_together(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
         """As `_prepared`, in larger tables: small files are read and converted many at a time; a thread reads ahead."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -152,6 +153,8 @@ class SourceFile(_Record):
     """Time of its last change, nanoseconds since 1970; None: its storage has none."""
     sha256: str | None = None
     """Of its content; None if it was read without `append`."""
+    waits: bool = Field(False, exclude_if=operator.not_)
+    """Rows of it had no partner in a join: it is read again when the join gets another file."""
 
 
 class Imported(_Record):
@@ -162,6 +165,8 @@ class Imported(_Record):
 
     sources: list[SourceFile] = []
     """Of this version and of those it was appended to, by URI."""
+    joined: list[SourceFile] = Field([], exclude_if=operator.not_)
+    """The files of its joins, likewise."""
     order: str = ""
     """How steps were ordered: t, time, linked, stored or single_step; empty: files of episodes."""
     has_ids: bool = False

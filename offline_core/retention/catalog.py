@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from offline_core.conversion.late_files import LATE
 from offline_core.datasets.commit import READERS
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.datasets.manifest import Parent
@@ -17,6 +18,10 @@ from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
 
 _MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
+_HASH = r"[0-9a-f]{12}\.parquet"
+_DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPORARY)})[^_./][^/]*-\d{{6,}}-{_HASH}")
+"""What writers and recorders call data files."""
+_LATE = re.compile(rf"{LATE}/(?:cuts|rows)-(?:[^/]+-)?{_HASH}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,18 @@ class Catalog:
         return [version for version in self.versions if wanted & version.manifest.fingerprints]
 
     def files_of(self, name: str) -> list[str]:
-        """The Parquet files of a dataset, relative to its folder: not those of datasets below it, nor lists of its own."""
+        """The data files of a dataset, relative to its folder: those named as this package does, not of datasets below it."""
+        return [file for file in self._inside(name) if _DATA.fullmatch(file)]
+
+    def late_files_of(self, name: str) -> list[str]:
+        """The files of a dataset that only appends read, likewise."""
+        return [file for file in self._inside(name) if _LATE.fullmatch(file)]
+
+    def _inside(self, name: str) -> list[str]:
         prefix = f"{name}/" if name else ""
         below = [f"{other}/" for other in self.datasets if other != name and f"{other}/".startswith(prefix)]
-        inside = (file for file in self.sizes if file.startswith(prefix) and file.endswith(".parquet"))
-        files = [file.removeprefix(prefix) for file in inside if not any(file.startswith(other) for other in below)]
-        hidden = ("_", ".", TEMPORARY)
-        return [file for file in files if not any(part.startswith(hidden) for part in file.split("/"))]
+        inside = (file for file in self.sizes if file.startswith(prefix))
+        return [file.removeprefix(prefix) for file in inside if not any(file.startswith(other) for other in below)]
 
 
 def read_catalog(root: str) -> Catalog:

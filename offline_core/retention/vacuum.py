@@ -158,7 +158,7 @@ def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
     found = {}
     for name, known in catalog.datasets.items():
         listed = {file.path for dataset in known for file in dataset.manifest.all_files}
-        for file in sorted(set(catalog.files_of(name)) - listed):
+        for file in sorted({*catalog.files_of(name), *catalog.late_files_of(name)} - listed):
             path = f"{name}/{file}" if name else file
             if 0 < (_changed_ns(catalog.root.child(path)) or 0) < before_ns:
                 found[path] = catalog.sizes[path]
@@ -173,14 +173,14 @@ def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], le
     mark_used(place, committed[-1], marked)
     for dataset in gone:
         place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
-    listed = {
-        file.path for number in versions(place.uri) for file in open_version(place, number).manifest.all_files
-    }  # newest too
+    stay = [open_version(place, number) for number in versions(place.uri)]  # newest too
+    listed = {file.path for dataset in stay for file in dataset.manifest.all_files}
     files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.all_files}
     prefix = f"{name}/" if name else ""
     for file in sorted({*files, *leftovers} - {f"{prefix}{path}" for path in listed}):
         catalog.root.inside(file).delete()
-    for file in {file for dataset in gone for file in beside(catalog, dataset)} & catalog.sizes.keys():
+    shared = {file for dataset in stay for file in beside(catalog, dataset)}
+    for file in {file for dataset in gone for file in beside(catalog, dataset)} & catalog.sizes.keys() - shared:
         catalog.root.inside(file).delete()
 
 

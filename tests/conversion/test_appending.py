@@ -13,6 +13,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
+import offline_core as offline
 from offline_core.conversion import appending
 from offline_core.conversion.config import EpisodesConfig, ImportConfig
 from offline_core.conversion.importing import import_dataset
@@ -396,3 +397,56 @@ def test_made_columns(tmp_path: Path) -> None:
     lagged = {"columns": {"in_episode": {"before": {"of": "speed", "first": 0}}}, "mapping": {"obs": ["speed", "before"]}}
     with pytest.raises(ConfigError, match="needs earlier rows, which a stored episode has not"):
         append(tmp_path / "in", tmp_path / "new", **{**config, **lagged})
+
+
+@pytest.mark.parametrize("fill", [{}, {"rewards": 0}])
+def test_rows_wait_for_the_file_of_a_join(tmp_path: Path, fill: dict[str, float]) -> None:
+    """Each night brings a file of steps and one of rewards; of the first night's, three rewards come a night late."""
+    join = {"source": str(tmp_path / "more"), "on": ["eps_id", "t"], "columns": ["rewards"]}
+    config: dict[str, Any] = {"columns": {"joins": [join], "fill": fill}, "unreadable": "quarantine"}
+
+    config["action_space"] = {"space": "discrete", "n": 3}
+
+    def night(number: int, rows: Sequence[Row], rewarded: Sequence[Row]) -> dict[str, int]:
+        nonlocal found
+        if rows:
+            write_rows(tmp_path / f"in/{number}.parquet", without(rows, "rewards"))
+        write_rows(tmp_path / f"more/{number}.parquet", [{name: row[name] for name in columns} for row in rewarded])
+        result, found = append(tmp_path / "in", tmp_path / "out", **config)
+        return {} if result.appended is None else account(result)
+
+    found: list[Episode] = []
+    columns = ["eps_id", "t", "rewards"]
+    a, b, c = steps("a", 5), steps("b", 3), steps("c", 4)
+    night(1, a, a[:2])
+    assert [e.rewards.tolist() for e in found] == ([[1, 2, 0, 0, 0]] if fill else [[1, 2]])
+    how = {"episodes_corrected": 1, "steps_corrected": 3} if fill else {"episodes_completed": 1, "steps_added": 3}
+    assert night(2, [], a[2:]) == {"files_read_again": 1, **how}
+    assert [e.rewards.tolist() for e in found] == [[1, 2, 3, 4, 5]]
+    new = {"files_new": 1, "episodes_added": 1}
+    assert night(3, b, b) == {"files_seen": 1, "steps_added": 3, **new}  # none waits, so none is read again
+    assert night(4, c, c) == {"files_seen": 2, "steps_added": 4, **new}
+    b[1]["rewards"] = 9.0
+    changed = {"files_read_again": 3, "episodes_unchanged": 2, "episodes_corrected": 1, "steps_corrected": 1}
+    assert night(3, [], b) == changed
+    _, expected = run_import(tmp_path / "in", tmp_path / "all", **config)
+    assert found == sorted(expected, key=lambda e: e.eps_id)
+    assert append(tmp_path / "in", tmp_path / "out", **config)[0].reused
+
+
+def test_a_version_that_is_written_again_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a run is about to commit, an episode of the version that it appends to is forgotten."""
+    write_rows(tmp_path / "in/1.parquet", [*steps("a", 3), *steps("b", 3)])
+    append(tmp_path / "in", tmp_path / "runs/out")
+    write_rows(tmp_path / "in/2.parquet", steps("c", 3))
+    original, others = appending.next_version, iter([tmp_path / "runs"])
+
+    def overtaken(location: Any, base: Dataset | None) -> int:
+        if (root := next(others, None)) is not None:
+            offline.forget(root, "eps_id = 'a'", delete=True)
+        return original(location, base)
+
+    monkeypatch.setattr(appending, "next_version", overtaken)
+    _, found = append(tmp_path / "in", tmp_path / "runs/out")
+    assert [e.eps_id for e in found] == ["b", "c"]
+    assert all(not each.wrong for each in verify(str(tmp_path / "runs/out")))

@@ -66,7 +66,7 @@ def root(tmp_path: Path) -> Path:
     offline.merge([train, held_out], output=runs / "merged")
     offline.train(good, algorithm="bc", output=runs / "policy", optimizer={"max_epochs": 1}, evaluation={"play": False})
     (runs / "notes.md").write_text(f"Look at {SUBJECTS[0]}-day0-1 again.\n")
-    (runs / "data" / "cut-000000-abc.parquet").write_bytes(b"PAR1, and no more")
+    (runs / "data" / "cut-000000-0123456789ab.parquet").write_bytes(b"PAR1, and no more")
     return runs
 
 
@@ -90,7 +90,7 @@ def test_nothing_of_a_forgotten_subject_is_left(root: Path) -> None:
     done = offline.forget(root, where, delete=True)
     assert done.model_copy(update={"deleted": False}) == would
     assert {Path(each.uri).name for each in done.versions} >= {"data", "table", "good", "merged"}
-    assert [Path(uri).name for uri in done.left] == ["notes.md", "cut-000000-abc.parquet"], "what others wrote is left to them"
+    assert [Path(uri).name for uri in done.left] == ["notes.md", "cut-000000-0123456789ab.parquet"], "what others wrote is left to them"
     (root / "notes.md").unlink()
     everything = _everything(root)
     assert SUBJECTS[0].encode() not in everything
@@ -176,10 +176,10 @@ def grown(tmp_path: Path) -> Path:
 
 
 def test_old_versions_go_and_what_is_needed_stays(grown: Path) -> None:
-    (grown / "data" / "left-000000-abc.parquet").write_bytes(b"of a killed writer")
-    (grown / "data" / "new-000000-abc.parquet").write_bytes(b"of a writer at work")
+    (grown / "data" / "left-000000-0123456789ab.parquet").write_bytes(b"of a killed writer")
+    (grown / "data" / "new-000000-0123456789ab.parquet").write_bytes(b"of a writer at work")
     old = time.time() - timedelta(days=8).total_seconds()
-    os.utime(grown / "data" / "left-000000-abc.parquet", (old, old))
+    os.utime(grown / "data" / "left-000000-0123456789ab.parquet", (old, old))
     before = sorted(grown.rglob("*"))
     would = offline.vacuum(grown, keep_versions=2)
     assert not would.deleted and sorted(grown.rglob("*")) == before
@@ -189,8 +189,11 @@ def test_old_versions_go_and_what_is_needed_stays(grown: Path) -> None:
     assert reasons["data", 1] == "tagged audited" and reasons["data", 5] == "the latest version"
     assert reasons["data", 2].endswith("good version 1 was made from it")
     assert versions(str(grown / "data")) == [1, 2, 4, 5]
-    assert [Path(uri).name for uri in done.leftovers] == ["left-000000-abc.parquet"]
-    assert not (grown / "data" / "left-000000-abc.parquet").exists() and (grown / "data" / "new-000000-abc.parquet").exists()
+    assert [Path(uri).name for uri in done.leftovers] == ["left-000000-0123456789ab.parquet"]
+    assert (
+        not (grown / "data" / "left-000000-0123456789ab.parquet").exists()
+        and (grown / "data" / "new-000000-0123456789ab.parquet").exists()
+    )
     for number in (1, 2, 4, 5):
         assert len([*open_dataset(str(grown / "data"), number).episodes()]) == 6 * number
     with pytest.raises(VersionNotFoundError, match=r"no version 3; it has \[1, 2, 4, 5\]"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from offline_core.datasets.dataset import VERSIONS, open_dataset, versions
 from offline_core.datasets.manifest import Operation
 from offline_core.datasets.result_cache import RESULT_FILE, store_result
 from offline_core.datasets.verify import verify
+from offline_core.datasets.writer import statistics_of
 from offline_core.errors import StorageError
 from offline_core.retention.config import VacuumConfig
 from offline_core.retention.vacuum import VacuumResult, vacuum
 from offline_core.storage.location import Location
-from tests.datasets.factories import episode, write_dataset
+from tests.datasets.factories import episode, write_dataset, write_files
 
 LATEST = VacuumConfig(keep_versions=1, older_than_days=0, delete=True)
 
@@ -87,3 +89,40 @@ def test_a_kill_at_any_deletion_leaves_whole_versions(tmp_path: Path, monkeypatc
             vacuum(LATEST, root=data)
         assert not any(each.wrong for each in verify(data)) and versions(data)[-1] == 3
     assert versions(data) == [3]
+
+
+def test_only_files_named_as_ours_are_leftovers(tmp_path: Path) -> None:
+    data = Path(write_dataset(tmp_path / "data", [episode(0)]).location.uri)
+    ours = [
+        "part-000000-0123456789ab.parquet",
+        "cartpole-v1/run-000001-00001/part-000000-0123456789ab.parquet",
+        "_late/cuts-part-0123456789ab.parquet",
+        "_late/rows-part-00000-0123456789ab.parquet",
+        "_late/rows-00000-0123456789ab.parquet",
+    ]
+    foreign = ["raw/mine.parquet", "mine.parquet", "raw/part-000000-0123456789ab.parquet", "_late/mine.parquet"]
+    for name in (*ours, *foreign):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_bytes(b"old")
+        os.utime(data / name, (1e9, 1e9))
+    assert sorted(vacuum(LATEST, root=str(tmp_path)).leftovers) == sorted(f"{data}/{name}" for name in ours)
+    assert [name for name in (*ours, *foreign) if (data / name).exists()] == foreign
+
+
+def test_a_list_of_rows_that_a_version_that_stays_names_stays(tmp_path: Path) -> None:
+    data, lists = tmp_path / "data", {1: "a.ndjson", 2: "b.ndjson", 3: "b.ndjson"}
+    (data / "_quarantine").mkdir(parents=True)
+    for name in lists.values():
+        files = write_files(data, [episode(0)], "episodes")
+        place = data / "_quarantine" / name
+        place.write_text("{}")
+        commit(
+            str(data),
+            files.files,
+            format="episodes",
+            operation=Operation(name="test"),
+            statistics=statistics_of(files.metadata),
+            report={"quarantine": str(place)},
+        )
+    assert gone(vacuum(LATEST, root=str(tmp_path))) == [1, 2]
+    assert [path.name for path in (data / "_quarantine").iterdir()] == ["b.ndjson"]

@@ -19,8 +19,6 @@ from offline_core.retention.vacuum import vacuum
 from offline_core.storage.location import Location
 from tests.datasets.factories import episode, write_dataset
 
-pytest.importorskip("deltalake")
-pytest.importorskip("pyiceberg")
 
 
 def read(table: str, format: TableFormat) -> pl.DataFrame:
