@@ -17,7 +17,6 @@ from offline_core.quality.result import Finding, Verdict
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
 
-
 MASKS = f"{columns.OBS}{PATH_SEPARATOR}{ACTION_MASK}"
 """No input: an action may always be allowed."""
 
