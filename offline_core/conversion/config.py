@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Literal
 
-import gymnasium as gym
 from pydantic import Field, field_validator
 
 from offline_core.conversion.columns_config import ColumnsConfig
+from offline_core.conversion.masked import Spaces, masked_spaces, without_masks
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Format
 from offline_core.episodes import space_from_json
@@ -83,7 +83,8 @@ class ImportConfig(Config):
         {},
         title="Columns",
         description='Canonical name to the name in the source: {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": '
-        '"o_tp1", "infos": "i_t", "dones": "d_t"}; a list of names makes a vector. Columns that are not mapped become extras.',
+        '"o_tp1", "infos": "i_t", "dones": "d_t"}; a list of names makes a vector. Columns that are not mapped become extras. '
+        "action_mask: the actions that were allowed, a list of 0 and 1 or a column for each; a part of the observations then.",
     )
     columns: ColumnsConfig = Field(
         ColumnsConfig(),
@@ -156,7 +157,7 @@ class ImportConfig(Config):
         more = [root for name in needed if not {name, root := name.partition(".")[0]} & {*listed}]
         return self.source.model_copy(update={"columns": list(dict.fromkeys([*listed, *more]))})
 
-    def spaces(self) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+    def spaces(self) -> Spaces:
         """(observation space, action space) as declared, None where they are not.
 
         Raises:
@@ -166,12 +167,17 @@ class ImportConfig(Config):
         if self.environment is not None:
             if declared != (None, None):
                 raise ConfigError("Declare spaces either by environment or by themselves, not by both.")
-            return spaces_of(self.environment)
+            return self._with_masks(spaces_of(self.environment))
         try:
             observation, action = (None if space is None else space_from_json(space) for space in declared)
         except SpaceError as error:
             raise ConfigError(f"A declared space cannot be read: {error}") from error
-        return observation, action
+        return self._with_masks((observation, action))
+
+    def _with_masks(self, spaces: Spaces) -> Spaces:
+        found = masked_spaces(spaces, self.mapping)
+        without_masks(found, self.mapping)
+        return found
 
 
 class ConversionConfig(Config):

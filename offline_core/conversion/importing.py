@@ -20,6 +20,7 @@ from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Imported, Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.episodes import columns
+from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
 from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
@@ -49,7 +50,8 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     opened = Source.of_import(paths, config)
     if opened.files:
         check_for_episodes(config)
-    operation = Operation.of(IMPORT, config, version=6, exclude=_HOW_FAST)
+    version = 7 if ACTION_MASK in config.mapping else 6  # which was the name of an extra column before
+    operation = Operation.of(IMPORT, config, version=version, exclude=_HOW_FAST)
     while config.append:
         base = newest_import(output, config, operation)
         try:

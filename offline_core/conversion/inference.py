@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from offline_core.conversion.trajectories import Spaces
 from offline_core.datasets.manifest import Statistics
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import Episode, columns
+from offline_core.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.episodes.nested import PATH_SEPARATOR, Nested
 
 MAX_CHOICES = 65_536
@@ -29,7 +31,17 @@ def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: S
     for space, said, (name, tree) in zip(declared, own, trees, strict=True):
         stated = said if space is None else space  # whether a space is true depends on its length
         found.append(inferred_space(tree, name, known) if stated is None else stated)
-    return found[0], found[1]
+    return _as_masks_say(found[0], found[1], inferred=declared[1] is None and own[1] is None)
+
+
+def _as_masks_say(observation: Any, action: Any, *, inferred: bool) -> Spaces:
+    """The spaces, where masks of actions show what the actions taken do not: how many there are."""
+    if not is_masked(observation):
+        return observation, action
+    size = math.prod(observation[ACTION_MASK].shape or ())
+    if inferred and isinstance(action, gym.spaces.Discrete) and int(action.start) == 0 and int(action.n) < size:
+        action = gym.spaces.Discrete(size)
+    return observation, action
 
 
 def inferred_space(template: Nested, name: str, statistics: Mapping[str, ColumnStatistics]) -> gym.Space[Any] | None:
@@ -44,6 +56,8 @@ def inferred_space(template: Nested, name: str, statistics: Mapping[str, ColumnS
     """
     if isinstance(template, dict):
         parts = {key: inferred_space(child, f"{name}{PATH_SEPARATOR}{key}", statistics) for key, child in template.items()}
+        if isinstance(parts.get(ACTION_MASK), gym.spaces.MultiDiscrete) and name == columns.OBS:
+            parts[ACTION_MASK] = gym.spaces.MultiBinary(template[ACTION_MASK].shape[1])  # also of actions never allowed
         return gym.spaces.Dict(parts) if None not in parts.values() else None  # type: ignore[arg-type]
     if isinstance(template, tuple):
         children = [inferred_space(child, f"{name}{PATH_SEPARATOR}{i}", statistics) for i, child in enumerate(template)]

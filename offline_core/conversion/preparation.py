@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
+from offline_core.conversion.masked import MASKS, with_masks, without_masks
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
@@ -33,6 +34,7 @@ from offline_core.conversion.values import (
     one_a_step,
 )
 from offline_core.episodes import arrow, columns
+from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
 from offline_core.episodes.nested import Nested
@@ -183,13 +185,15 @@ class Preparation:
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
         """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
-        pairs = zip(self.spaces, spaces_of(table.schema), strict=True)
+        pairs = zip(self._columns_spaces, spaces_of(table.schema), strict=True)
         spaces = [stated if declared is None else declared for declared, stated in pairs]
         observations, actions = (isinstance(space, _NUMERIC) for space in spaces)
         actions |= spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
         of = dict(zip(roles, (spaces[0], *spaces), strict=True))
         found: dict[str, pa.DataType] = {}
+        of |= dict.fromkeys(self._masks)
+        roles |= dict.fromkeys(self._masks, True)
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
             sources = self.mapping.get(name, name)
             for source in [sources] if isinstance(sources, str) else sources:
@@ -223,7 +227,10 @@ class Preparation:
             )
         if not self.templates:
             return
-        lost, more = set(self.templates) - set(names) - set(_MAPS), _filled(table) - set(self.templates) - set(_MAPS)
+        lost, more = (
+            set(self.templates) - set(names) - set(_MAPS),
+            _filled(table) - set(self.templates) - set(_MAPS) - {*self._masks},
+        )
         if lost or more:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
             raise SchemaError(
@@ -245,6 +252,8 @@ class Preparation:
         table = self._mapped(table, numbers)
         names = _filled(table) | {*_REQUIRED, *self.templates} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
+        if self._masks:
+            trees = with_masks(trees, self.spaces[1])
         for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
             trees.setdefault(name, pa.nulls(table.num_rows, pa.binary()))
         found = self._in_env_units(trees)
@@ -284,11 +293,21 @@ class Preparation:
             case columns.TERMINATEDS | columns.TRUNCATEDS:
                 return flags(tree, name)
             case columns.OBS | columns.NEW_OBS:
-                return conform(finite(tree, name, infinite=True), self.spaces[0], name)
+                return conform(finite(tree, name, infinite=True), self._columns_spaces[0], name)
             case columns.ACTIONS:
                 actions = finite(tree, name)
                 return conform(actions, self.spaces[1] if self.recorded_action_range is None else None, name)
         return tree
+
+    @property
+    def _masks(self) -> tuple[str, ...]:
+        """The columns that say which actions are allowed: none unless they are mapped, whatever a column is called."""
+        return MASKS if ACTION_MASK in self.mapping else ()
+
+    @property
+    def _columns_spaces(self) -> Spaces:
+        """What the columns of observations and actions are of, before observations get their masks."""
+        return without_masks(self.spaces, self.mapping)
 
     def _in_env_units(self, trees: Mapping[str, Any]) -> EnvActions | None:
         if self.recorded_action_range is None:

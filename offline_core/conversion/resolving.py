@@ -18,6 +18,7 @@ from offline_core.conversion.joins import OtherRows
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.trajectories import Spaces
 from offline_core.episodes import columns
+from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.formats.sources.scans import SOURCE_ROW, ScannedFile
 from offline_core.formats.sources.step_reader import StepReader
@@ -135,6 +136,11 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
     others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
     if wrong := sorted(late & others):
         raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
+    if late and ACTION_MASK in config.mapping:
+        raise ConfigError(
+            "columns.in_episode makes numbers of obs after a mask of actions has joined them: leave one of the two out, or "
+            "compute the columns of earlier rows before the data is logged."
+        )
     if late and columns.NEW_OBS in {*config.mapping, *in_source}:
         raise ConfigError(
             "columns.in_episode makes parts of obs, and new_obs would lack them: leave new_obs out of the source."

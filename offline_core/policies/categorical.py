@@ -12,7 +12,11 @@ from torch.nn import functional
 
 
 class CategoricalHead(nn.Module):
-    """One independent categorical per component; `inputs` are their logits, concatenated."""
+    """One independent categorical per component; `inputs` are their logits, concatenated.
+
+    Of choices that are not allowed they are the lowest number of their type: their probability is 0, and so is each gradient.
+    It is not -inf, for 0 · inf in the entropy is NaN.
+    """
 
     def __init__(self, sizes: list[int], starts: list[int], space: gym.Space[Any], features: int) -> None:
         super().__init__()
@@ -26,9 +30,9 @@ class CategoricalHead(nn.Module):
         nn.init.orthogonal_(self.logits.weight, gain=0.01)
         nn.init.zeros_(self.logits.bias)
 
-    def forward(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.logits(features)
-        return logits
+    def forward(self, features: Tensor, allowed: Tensor | None = None) -> Tensor:
+        """Features (B, features), and which choices are allowed (B, inputs) bool → (B, inputs)."""
+        return masked(self.logits(features), allowed)
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
         parts = [torch.multinomial(part.softmax(dim=1), 1, generator=generator) for part in inputs.split(self.sizes, dim=1)]
@@ -53,3 +57,8 @@ class CategoricalHead(nn.Module):
 
     def _actions(self, indices: Tensor) -> Tensor:
         return (indices + self.starts).reshape(indices.shape[0], *self.shape)
+
+
+def masked(numbers: Tensor, allowed: Tensor | None) -> Tensor:
+    """Numbers (B, choices), the lowest of their type where a choice is not allowed; None: all are."""
+    return numbers if allowed is None else numbers.masked_fill(~allowed, torch.finfo(numbers.dtype).min)

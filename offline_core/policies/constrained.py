@@ -9,7 +9,7 @@ import gymnasium as gym
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.categorical import CategoricalHead, masked
 
 RULED_OUT = -1e9
 """Logit of an action that is ruled out: no value is as low, and its square is finite in float32."""
@@ -29,12 +29,15 @@ class ConstrainedHead(CategoricalHead):
         nn.init.orthogonal_(self.imitator.weight, gain=0.01)
         nn.init.zeros_(self.imitator.bias)
 
-    def forward(self, features: Tensor) -> Tensor:
-        values, log_probs = self.values_and_log_probs(features)
+    def forward(self, features: Tensor, allowed: Tensor | None = None) -> Tensor:
+        values, log_probs = self.values_and_log_probs(features, allowed)
         unlikely = log_probs - log_probs.amax(dim=1, keepdim=True) < self.log_threshold
-        return values.masked_fill(unlikely, RULED_OUT)
+        return masked(values.masked_fill(unlikely, RULED_OUT), allowed)
 
-    def values_and_log_probs(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of all actions, none ruled out, and the imitator's log-probabilities of them: (B, actions) each."""
+    def values_and_log_probs(self, features: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Values of all actions, none ruled out, and the imitator's log-probabilities of them: (B, actions) each.
+
+        The imitator chooses among actions that are allowed.
+        """
         of_values, of_imitator = features.chunk(2, dim=1)
-        return self.logits(of_values), functional.log_softmax(self.imitator(of_imitator), dim=1)
+        return self.logits(of_values), functional.log_softmax(masked(self.imitator(of_imitator), allowed), dim=1)

@@ -83,7 +83,7 @@ class DecisionTransformer(Policy):
         tokens = self._tokens(encoded.flatten(0, 1), returns_to_go, times)
         tokens = torch.cat([tokens, self._action_tokens(actions, times)], dim=1)
         features: Tensor = self._attended(tokens.unflatten(0, encoded.shape[:2]))
-        return self.head(features.flatten(0, 1))
+        return self.head_inputs(features.flatten(0, 1), self.allowed(observations))
 
     def initial_state(self, batch_size: int) -> PolicyState:
         shape = (batch_size, self.transformer.context_steps, ACTION + 1, self.transformer.units)
@@ -91,6 +91,7 @@ class DecisionTransformer(Policy):
         return PolicyState(np.ones(batch_size, bool), context=Context(torch.zeros(shape), nothing.double(), nothing))
 
     def _step(self, observations: Nested, state: PolicyState | None) -> tuple[Tensor, PolicyState | None]:
+        self._check_allowed(observations)
         if state is None or state.context is None:
             return super()._step(observations, None)
         if state.rewards is None and not state.starts.all():
@@ -106,7 +107,8 @@ class DecisionTransformer(Policy):
         latest = torch.cat([latest, torch.zeros_like(latest[:, :1])], dim=1)  # its action is not known, nor seen
         tokens = torch.cat([context.tokens[:, 1:], latest[:, None]], dim=1)
         features = self._latest(tokens, (times + 1).clamp(max=self.transformer.context_steps))
-        return self.head(features), PolicyState(np.zeros_like(state.starts), context=Context(tokens, returns, times + 1))
+        inputs = self.head_inputs(features, self.allowed(as_tensors(observations), axes=1))
+        return inputs, PolicyState(np.zeros_like(state.starts), context=Context(tokens, returns, times + 1))
 
     def _latest(self, tokens: Tensor, seen: Tensor) -> Tensor:
         """Features (B, units) of the latest steps. As in training, sequences begin with their first step, and padding is last.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offline_core.episodes.action_masks import without_mask
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ImageLayout
 
@@ -30,16 +31,17 @@ class Encoder(nn.Module):
 
     Without normalisation, images of uint8 are scaled to 0..1. The normaliser's statistics are buffers: they travel with
     the weights, so the same filter acts in training, recording, evaluation and export, while the data on disk stays raw.
+    A mask of actions is no part of what is encoded.
     """
 
     def __init__(
         self, space: gym.Space[Any], *, normalize: bool, clip: float = 10.0, image_layout: ImageLayout = "auto"
     ) -> None:
         super().__init__()
-        self.space = _with_plain_numbers(space)
+        self.space = _with_plain_numbers(without_mask(space))
         self.normalize = normalize
         self.clip = clip
-        leaves = list(leaf_spaces(space))
+        leaves = list(leaf_spaces(self.space))
         self.size = sum(map(gym.spaces.flatdim, leaves))
         self.mean: Tensor
         self.variance: Tensor

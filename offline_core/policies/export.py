@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.datasets.manifest import Operation, Parent, identity_of
 from offline_core.datasets.result_cache import RESULT_FILE, load_result, store_result
 from offline_core.episodes import columns, nested
+from offline_core.episodes.action_masks import ACTION_MASK, choices
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
@@ -163,7 +164,20 @@ def observations_like(policy: Policy, size: int, *, seed: int) -> Observations:
     space = space if frames == 1 else batch_space(space, frames)
     batched = batch_space(space, size)
     batched.seed(derive_seed(seed, "observations", size))
-    return nested.flatten(nested.map_leaves(np.ascontiguousarray, batched.sample()), columns.OBS)
+    drawn = nested.flatten(nested.map_leaves(np.ascontiguousarray, batched.sample()), columns.OBS)
+    if policy.has_masks:
+        name = f"{columns.OBS}{nested.PATH_SEPARATOR}{ACTION_MASK}"
+        drawn[name] = _masks_like(drawn[name], choices(policy.action_space), seed=derive_seed(seed, "masks", size))
+    return drawn
+
+
+def _masks_like(masks: np.ndarray, sizes: list[int], *, seed: int) -> np.ndarray:
+    """Random masks in the shape and type of these, each with some choice of each component."""
+    random = np.random.default_rng(seed)
+    made = random.integers(0, 2, masks.shape)
+    starts = np.cumsum([0, *sizes[:-1]])
+    made[..., starts + random.integers(0, sizes)] = 1
+    return made.astype(masks.dtype)
 
 
 def _plausible(space: gym.Space[Any]) -> gym.Space[Any]:

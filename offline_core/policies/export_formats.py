@@ -105,7 +105,9 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
 def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     policy = graph.policy
     if policy.input_columns is None or policy.network.frames > 1 or graph.names != [columns.OBS]:
-        why = "looks at several frames" if policy.network.frames > 1 else "does not know of which raw columns it was made"
+        why = "does not know of which raw columns it was made"
+        if policy.network.frames > 1 or policy.has_masks:
+            why = "looks at several frames" if policy.network.frames > 1 else "needs a mask of actions beside them"
         raise ConfigError(f"onnx_rows makes observations of raw rows, and this policy {why}. Export it as onnx.")
     model = _onnx(graph, leaves).data
     import onnx

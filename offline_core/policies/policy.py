@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from offline_core.episodes import columns, nested
+from offline_core.episodes import action_masks, columns, nested
+from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.nested import Nested
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, SpaceError
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
@@ -48,11 +49,17 @@ class Policy(nn.Module):
     Outputs have one leading axis, B or S·L (all steps of the first sequence, then of the second, …): losses do not depend
     on sequences. To play step by step, see `act`.
 
+    Observations may say which actions are allowed (`episodes/action_masks.py`). The network does not see that; the
+    distribution inputs of other actions are the lowest number there is, so that nothing here ever chooses one.
+
     Arguments:
         observation_space, action_space: of one step.
         network: its layers.
         value_function: also estimate the value of an observation (`values`).
         seed: of the initial weights.
+
+    Raises:
+        ConfigError: observations say which actions are allowed, and these are no such actions.
     """
 
     def __init__(
@@ -72,6 +79,9 @@ class Policy(nn.Module):
         self.input_columns: InputColumns | None = None
         """What observations are made of, as the dataset says that the policy learned from."""
         self._axes = 2 if network.remembers else 1
+        self.has_masks = action_masks.is_masked(observation_space)
+        if self.has_masks:
+            _check_masks(observation_space, action_space)
         if network.image_layout == "auto":
             log_layout_guesses(observation_space)
         with torch.random.fork_rng(devices=[]):
@@ -114,7 +124,7 @@ class Policy(nn.Module):
 
     def forward(self, observations: Nested) -> Tensor:
         """Observations → distribution inputs (B, inputs)."""
-        return self.head(self.features(observations))
+        return self.head_inputs(self.features(observations), self.allowed(observations))
 
     def features(self, observations: Nested) -> Tensor:
         """Input (B, features) of the action distribution."""
@@ -124,7 +134,8 @@ class Policy(nn.Module):
         """Distribution inputs (B, inputs) and values (B,); needs the value function."""
         encoded = self.encode(observations)
         features = self._features(encoded)
-        return self.head(features), self._value(features if self.network.share_layers else self._value_features(encoded))
+        inputs = self.head_inputs(features, self.allowed(observations))
+        return inputs, self._value(features if self.network.share_layers else self._value_features(encoded))
 
     def values(self, observations: Nested) -> Tensor:
         """Values (B,) of observations; needs the value function."""
@@ -135,6 +146,24 @@ class Policy(nn.Module):
         """Input of the layers: (B, size), (B, frames, size) or (S, L, size), float32."""
         encoded: Tensor = self.encoder(observations, axes=self._axes)
         return encoded
+
+    def head_inputs(self, features: Tensor, allowed: Tensor | None) -> Tensor:
+        """Features (B, features) → distribution inputs (B, inputs), of allowed actions (B, inputs) bool; None: of all."""
+        inputs: Tensor = self.head(features) if allowed is None else self._head(features, allowed)
+        return inputs
+
+    def allowed(self, observations: Nested, axes: int | None = None) -> Tensor | None:
+        """Which actions are allowed (B, choices) bool, at the latest of several frames; None if observations do not say.
+
+        Arguments:
+            axes: leading ones of the observations; None: those of `forward`.
+        """
+        if not self.has_masks:
+            return None
+        mask: Tensor = observations[ACTION_MASK].bool()
+        if (axes or self._axes) == 1:
+            return mask
+        return mask[:, -1] if self.network.frames > 1 else mask.flatten(0, 1)
 
     def step(self, observations: Nested, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of a recurrent policy, as a function of its memory.
@@ -148,7 +177,7 @@ class Policy(nn.Module):
         """
         assert self.memory is not None
         features, state = self.memory(self.hidden(self.encoder(observations))[:, None], state)
-        return self.head(features[:, 0]), state
+        return self.head_inputs(features[:, 0], self.allowed(observations, axes=1)), state
 
     def _features(self, encoded: Tensor) -> Tensor:
         return _through(encoded, self.hidden, self.memory)
@@ -198,6 +227,7 @@ class Policy(nn.Module):
 
         Raises:
             ConfigError: the policy remembers (`network.remembers`), and there is no `state`.
+            SpaceError: the mask of an observation allows no action, or is none.
         """
         inputs, after = self._step(observations, state)
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
@@ -225,6 +255,11 @@ class Policy(nn.Module):
                 "This policy learned from data that does not say which raw columns its observations are made of: import with "
                 "a list of columns as mapping.obs. Or make observations yourself, for policy.act."
             )
+        if self.has_masks:
+            raise ConfigError(
+                "This policy needs to know which actions are allowed, which raw rows do not say: make observations yourself, "
+                f"with the key {ACTION_MASK}, for policy.act."
+            )
         observations = self.input_columns.observations(rows, self.observation_space)
         return self.input_columns.raw_actions(self.act(observations, explore=explore, generator=generator))
 
@@ -243,6 +278,7 @@ class Policy(nn.Module):
 
     def _step(self, observations: Nested, state: PolicyState | None) -> tuple[Tensor, PolicyState | None]:
         """Distribution inputs (B, inputs), and the next state."""
+        self._check_allowed(observations)
         if state is None:
             if self.network.remembers:
                 raise ConfigError(
@@ -259,6 +295,19 @@ class Policy(nn.Module):
         memory = state.memory.masked_fill(torch.from_numpy(state.starts)[:, None], 0.0)
         inputs, memory = self.step(as_tensors(observations), memory)
         return inputs, PolicyState(seen, memory=memory)
+
+    def _check_allowed(self, observations: Nested) -> None:
+        if not self.has_masks:
+            return
+        mask = observations[ACTION_MASK]
+        if action_masks.not_binary(mask).any():
+            raise SpaceError(f"The {ACTION_MASK} of an observation has a number that is neither 0 nor 1.")
+        wrong = action_masks.forbids_all(mask, action_masks.choices(self.action_space))
+        if wrong.any():
+            raise SpaceError(
+                f"The {ACTION_MASK} of observation {int(np.argmax(wrong))} of {len(mask)} allows no action, so none can be "
+                "chosen: the episode has to end before, or the mask is wrong."
+            )
 
     def _acted(self, state: PolicyState, actions: Nested) -> PolicyState:
         """The state after these actions (B, …), as tensors."""
@@ -285,6 +334,13 @@ class Policy(nn.Module):
 def as_tensors(observations: Nested) -> Nested:
     """Nested numpy arrays as tensors, without a copy unless they are read-only or not contiguous."""
     return nested.map_leaves(lambda array: torch.from_numpy(np.require(array, requirements=["C", "W"])), observations)
+
+
+def _check_masks(observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    try:
+        action_masks.check_spaces(observation_space, action_space)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _make_memory(network: NetworkConfig, features: int) -> Memory | None:

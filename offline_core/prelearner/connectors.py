@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.episodes import EpisodeBatch, action_masks, columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
@@ -52,6 +52,8 @@ class CheckSpaces:
         for name, space in self.spaces.items():
             if name in steps:
                 _check(name, steps[name], space)
+        if columns.OBS in steps and columns.ACTIONS in steps and action_masks.is_masked(self.spaces[columns.OBS]):
+            _check_masks(steps, self.spaces[columns.ACTIONS])
         return steps
 
 
@@ -68,6 +70,26 @@ class CheckFinite:
                     column=path,
                 )
         return steps
+
+
+def _check_masks(steps: EpisodeBatch, action_space: gym.Space[Any]) -> None:
+    """Of all steps with an action; of what follows the last one, unless the episode terminated."""
+    masks = steps[columns.OBS][action_masks.ACTION_MASK]
+    if found := action_masks.problem(masks[steps.is_step], steps.of_steps(columns.ACTIONS), action_space):
+        wrong, why = found
+        raise SpaceError(
+            f"In {int(wrong.sum())} of {len(wrong)} steps that were read together {why}. 'offline check' names them (rule "
+            "forbidden_actions): leave them out first, or fix the source."
+        )
+    if steps.has_last and columns.TERMINATEDS in steps:
+        goes_on = ~steps.at_end(columns.TERMINATEDS).astype(bool)
+        nothing = action_masks.forbids_all(masks[~steps.is_step], action_masks.choices(action_space)) & goes_on
+        if nothing.any():
+            raise SpaceError(
+                f"{int(nothing.sum())} episodes do not terminate, and the {action_masks.ACTION_MASK} of what follows their "
+                "last step allows no action: no value can be learned from that. 'offline check' names them (rule "
+                "forbidden_actions)."
+            )
 
 
 def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:

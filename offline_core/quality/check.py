@@ -19,6 +19,7 @@ from offline_core.quality.batches import step_batches
 from offline_core.quality.config import QualityConfig
 from offline_core.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.quality.endings import OpenEpisodes, TimeLimits
+from offline_core.quality.masks import ForbiddenActions
 from offline_core.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
 from offline_core.quality.result import SEVERITY, Finding, Histogram, QualityReport
 from offline_core.quality.rule import Rule
@@ -56,7 +57,7 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation.of("check_dataset", config, version=3, exclude={"held_out"})
+    operation = Operation.of("check_dataset", config, version=4, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
@@ -118,6 +119,7 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, max
         NonFinite(),
         OutsideSpace(columns.ACTIONS),
         OutsideSpace(columns.OBS),
+        ForbiddenActions(),
         ConstantFeatures(),
         SaturatedActions(config.max_saturated_fraction),
         StepOrder(),

@@ -10,11 +10,15 @@ import numpy as np
 
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import columns
+from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.containment import any_in_step, outside
 from offline_core.episodes.nested import PATH_SEPARATOR, space_leaves
 from offline_core.quality.result import Finding, Verdict
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
+
+MASKS = f"{columns.OBS}{PATH_SEPARATOR}{ACTION_MASK}"
+"""No input: an action may always be allowed."""
 
 
 class NonFinite:
@@ -61,7 +65,7 @@ class ConstantFeatures:
         tally = Tally()
         constant = []
         for name, column in statistics.items():
-            if not (_is_of(name, columns.OBS) or _is_of(name, columns.ACTIONS)):
+            if not (_is_of(name, columns.OBS) or _is_of(name, columns.ACTIONS)) or name == MASKS:
                 continue
             tally.of += len(column.count)
             for i, (low, high) in enumerate(zip(column.min, column.max, strict=True)):

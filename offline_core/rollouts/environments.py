@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from offline_core.errors import ConfigError, EnvironmentNotFoundError
+from offline_core.rollouts.masked_env import MaskedEnv
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.user_code import import_module
 
@@ -31,6 +32,11 @@ def make_vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
         EnvironmentNotFoundError: gymnasium does not know the id, or a package that it needs is not installed.
         ConfigError: the environment cannot be made with these arguments.
     """
+    env = _vector_env(environment, num_envs)
+    return MaskedEnv(env, environment.id) if environment.action_mask else env
+
+
+def _vector_env(environment: EnvironmentSpec, num_envs: int) -> VectorEnv:
     spec = spec_of(environment)
     if spec.vector_entry_point is not None:
         with contextlib.suppress(ConfigError):  # it may take fewer arguments than the environment itself

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -13,12 +15,15 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from offline_core.episodes import nested
+from offline_core.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.episodes.nested import Nested
 from offline_core.policies.policy import Policy
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.state import PolicyState
 from offline_core.rollouts.metric import PlayedStep
 from offline_core.runtime.seeding import derive_seed
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +80,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
     ) -> None:
         self.env = env
         self._policy = policy
+        self._has_masks = is_masked(env.single_observation_space)
         self._explore = explore
         self._with_extras = with_extras
         self._quota = np.full(env.num_envs, np.iinfo(np.int64).max) if quota is None else quota.copy()
@@ -84,6 +90,8 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         env.action_space.seed(derive_seed(seed, "uniform actions"))
         self._state = policy.initial_state(env.num_envs)
         observations, self._infos = env.reset(seed=derive_seed(seed, "environment"))
+        if ACTION_MASK in self._infos and not self._has_masks:
+            _say_masks_are_ignored(str(env.spec and env.spec.id))
         self.observations: Nested = nested.map_leaves(np.ndarray.copy, observations)
         """(N, …): before the next step."""
         self._done = np.zeros(env.num_envs, bool)
@@ -120,13 +128,22 @@ class EnvironmentLoop(Iterator[PlayedStep]):
     def _act(self) -> tuple[Nested, dict[str, np.ndarray], PolicyState]:
         if self.uniform:
             return self.env.action_space.sample(), {}, self._state
+        observations = self._to_act_on()
         if not self._with_extras:
-            actions, state = self._policy.act(self.observations, self._state, explore=self._explore, generator=self._generator)
+            actions, state = self._policy.act(observations, self._state, explore=self._explore, generator=self._generator)
             return actions, {}, state
         policy = cast(Policy, self._policy)
-        chosen = policy.choose(self.observations, self._state, explore=self._explore, generator=self._generator)
+        chosen = policy.choose(observations, self._state, explore=self._explore, generator=self._generator)
         assert chosen.state is not None
         return chosen.actions, chosen.extras, chosen.state
+
+    def _to_act_on(self) -> Nested:
+        """The observations; where a copy only resets, and its action is ignored, all are allowed."""
+        if not (self._has_masks and self._done.any()):
+            return self.observations
+        masks = self.observations[ACTION_MASK].copy()
+        masks[self._done] = 1
+        return {**self.observations, ACTION_MASK: masks}
 
     def take(self, steps: int, *, max_env_steps: float = math.inf, deadline: float = math.inf) -> PlayedSteps:
         """The next steps, stacked: fewer if the loop is over, the next ones might exceed `max_env_steps`, or it is `deadline`.
@@ -146,6 +163,13 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             if time.perf_counter() > deadline:
                 break
         return PlayedSteps.of(first, played, infos)
+
+
+@functools.cache
+def _say_masks_are_ignored(name: str) -> None:
+    log.info(
+        "Environment %s says which actions are allowed. Set environment.action_mask, and policies choose among those.", name
+    )
 
 
 def _stacked(trees: list[Nested]) -> Nested:

@@ -34,6 +34,14 @@ class EnvironmentSpec(Config):
         description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
     )
 
+    action_mask: bool = Field(
+        False,
+        title="Action mask",
+        exclude_if=lambda masked: not masked,
+        description="The infos say by action_mask which actions are allowed, as those of Taxi-v3: make that part of the "
+        "observations. Those with a key action_mask need no such switch.",
+    )
+
     @field_validator("kwargs")
     @classmethod
     def _json(cls, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 
 from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Operation
 from offline_core.datasets.reader import episodes
 from offline_core.datasets.row_groups import tables
 from offline_core.episodes import Episode, columns, encode
+from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
+from offline_core.rollouts.environments import spaces_of
+from offline_core.runtime.config import EnvironmentSpec
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
@@ -106,3 +112,17 @@ def test_rllibs_bc_trains_on_a_dataset_written_here(tmp_path: Path, cartpole_pol
         finally:
             algorithm.stop()
     assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("format", ["episodes", "table"])
+def test_rllib_reads_observations_with_masks_of_actions(tmp_path: Path, format: Format) -> None:
+    environment = EnvironmentSpec(id="tests.rollouts.games:Strict-v0", action_mask=True)
+    policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[8]))
+    save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="test"), environment=environment)
+    dataset = open_dataset(recorded(tmp_path / "data", str(tmp_path / "policy"), format))
+    for ours in episodes(dataset):
+        theirs = as_rllib_reads(encode(ours))
+        assert theirs.observation_space == ours.observation_space
+        masks = theirs.get_observations()["action_mask"]
+        np.testing.assert_array_equal(masks, ours.observations["action_mask"])
+        assert masks[np.arange(len(theirs)), theirs.get_actions()].all()

@@ -228,3 +228,17 @@ def test_fields_of_structs_are_found_by_their_names(tmp_path: Path) -> None:
     }
     assert plan.counts.episodes == 4
     check_by_import(plan, tmp_path)
+
+
+@pytest.mark.parametrize("has_next", [False, True])
+def test_masks_of_actions_are_mapped_where_an_import_can_use_them(has_next: bool, tmp_path: Path) -> None:
+    steps = np.arange(60)
+    log = pl.DataFrame(
+        {"episode": steps // 10, "step": steps % 10, "obs": (steps[:, None] * [1.0, 0.5]).tolist(), "action": steps % 3}
+        | {"reward": steps / 7, "done": steps % 10 == 9, "legal_actions": [[1, 1, 1, i % 2] for i in steps]}
+        | ({"next_obs": ((steps[:, None] + 1) * [1.0, 0.5]).tolist()} if has_next else {})
+    )
+    log.write_parquet(tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert ("action_mask" in plan.config.mapping) == (not has_next), "new_obs has no mask of its own"
+    check_by_import(plan, tmp_path)

@@ -10,8 +10,9 @@ from offline_core.episodes import columns
 from offline_core.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.bcq_config import BCQConfig
-from offline_core.learning.algorithms.dqn import DQN, dueling
+from offline_core.learning.algorithms.dqn import DQN, dueling, mean_of_allowed
 from offline_core.learning.steps import Batch
+from offline_core.policies.categorical import masked
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.constrained import ConstrainedHead
 from offline_core.policies.policy import Policy
@@ -32,9 +33,11 @@ class BCQ(DQN):
 
     def forward(self, batch: Batch) -> LossOutput:
         all_q, log_probs = self.values_and_log_probs(self.policy, batch[columns.OBS])
+        allowed = self.policy.allowed(batch[columns.OBS])
+        known = log_probs if allowed is None else log_probs.masked_fill(~allowed, 0.0)  # the square of others is infinite
         penalties = {
             "imitation_loss": -self.taken(batch, log_probs),
-            "log_prob_penalty": self.config.log_prob_penalty * log_probs.square().mean(dim=1),
+            "log_prob_penalty": self.config.log_prob_penalty * mean_of_allowed(known.square(), allowed),
         }
         return self.output(batch, all_q, penalties)
 
@@ -43,6 +46,9 @@ class BCQ(DQN):
 
     def values_and_log_probs(self, policy: Policy, observations: Nested) -> tuple[Tensor, Tensor]:
         """Return Q of all actions, and the imitator's log-probabilities of them: (B, actions) each."""
-        outputs = cast(ConstrainedHead, policy.head).values_and_log_probs(policy.features(observations))
+        allowed = policy.allowed(observations)
+        outputs = cast(ConstrainedHead, policy.head).values_and_log_probs(policy.features(observations), allowed)
         q, log_probs = (output.float() for output in outputs)
-        return dueling(policy.values(observations).float(), q) if self.config.dueling else q, log_probs
+        return dueling(policy.values(observations).float(), q, allowed) if self.config.dueling else masked(
+            q, allowed
+        ), log_probs

@@ -18,7 +18,7 @@ from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
 from offline_core.learning.steps import Batch, BatchSpec, Steps
-from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.categorical import CategoricalHead, masked
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
@@ -83,12 +83,12 @@ class DQN(Algorithm):
             self.target.load_state_dict(self.policy.state_dict())
 
     def q(self, policy: Policy, observations: Nested) -> Tensor:
-        """Return Q of all actions: (B, actions)."""
+        """Return Q of all actions, the lowest number there is of those that are not allowed: (B, actions)."""
         if not self.config.dueling:
             q: Tensor = policy(observations)
             return q.float()
         advantages, values = (output.float() for output in policy.inputs_and_values(observations))
-        return dueling(values, advantages)
+        return dueling(values, advantages, policy.allowed(observations))
 
     def taken(self, batch: Batch, outputs: Tensor) -> Tensor:
         """Return the outputs (B,) of the actions that were taken, from those of all actions (B, actions)."""
@@ -99,9 +99,22 @@ class DQN(Algorithm):
         return actions.reshape(len(actions), 1).long() - self.first_action
 
 
-def dueling(values: Tensor, advantages: Tensor) -> Tensor:
-    """Return Q of all actions (B, actions), from the values (B,) of the observations and the actions' advantages."""
-    return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+def dueling(values: Tensor, advantages: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Return Q of all actions (B, actions), from the values (B,) of the observations and the actions' advantages.
+
+    Arguments:
+        allowed: (B, actions) bool, the actions whose mean advantage is 0, and whose Q is not the lowest number. None: all.
+    """
+    if allowed is None:
+        return values[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+    return masked(values[:, None] + advantages - mean_of_allowed(advantages, allowed)[:, None], allowed)
+
+
+def mean_of_allowed(numbers: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the means (B,) of numbers (B, actions) over the actions that are allowed (B, actions); None: over all."""
+    if allowed is None:
+        return numbers.mean(dim=1)
+    return numbers.masked_fill(~allowed, 0.0).sum(dim=1) / allowed.sum(dim=1).clamp(min=1)
 
 
 def one_choice_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:

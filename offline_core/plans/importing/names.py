@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 
 from offline_core.episodes import columns
-
-ACTION_MASK = "action_mask"
+from offline_core.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.EPS_ID: (
@@ -44,6 +43,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         *("action_logprob", "behavior_logp", "behaviour_logp"),
     ),
     ACTION_MASK: ("action_mask", "legal_actions", "available_actions", "avail_actions", "valid_actions", "allowed_actions"),
+    NEW_ACTION_MASK: ("new_action_mask", "next_action_mask", "next_legal_actions", "next_available_actions"),
 }
 """By canonical name; the likelier ones first. All as `plain` writes them."""
 

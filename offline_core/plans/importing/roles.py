@@ -10,10 +10,10 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.episodes import arrow, columns
+from offline_core.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.episodes.mapping import DONES, RENAMED
 from offline_core.plans.importing import values
 from offline_core.plans.importing.names import (
-    ACTION_MASK,
     ACTION_WORDS,
     PROBABILITIES,
     REWARD_WORDS,
@@ -27,6 +27,7 @@ from offline_core.plans.importing.names import (
 from offline_core.plans.importing.sample import Rows
 
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+MASKS = (ACTION_MASK, NEW_ACTION_MASK)
 KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
 """Canonical names that nobody else uses."""
 
@@ -49,7 +50,9 @@ class Role(BaseModel):
 
     @property
     def needs_mapping(self) -> bool:
-        """Not so where the source has it under its canonical name."""
+        """Not so where the source has it under its canonical name, but for masks, which are none unless they are mapped."""
+        if self.name in MASKS:
+            return self.source is not None
         return self.source is not None and self.source not in (self.name, *(DONES if self.name == columns.TERMINATEDS else ()))
 
 
@@ -93,6 +96,7 @@ def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str,
     _ids(guess)
     _ends(guess)
     _the_rest(guess)
+    _masks(guess)
     return guess.roles
 
 
@@ -100,6 +104,15 @@ def in_order(roles: Mapping[str, Role]) -> list[Role]:
     """Those that each import has first."""
     order = (columns.EPS_ID, columns.T, *REQUIRED, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS)
     return sorted(roles.values(), key=lambda role: order.index(role.name) if role.name in order else len(order))
+
+
+def _masks(guess: Guess) -> None:
+    """One that an import would refuse is no mask: without that of `new_obs`, or the other way round."""
+    needed = {ACTION_MASK, NEW_ACTION_MASK} if columns.NEW_OBS in guess.roles else {ACTION_MASK}
+    found = {name for name in MASKS if name in guess.roles}
+    for name in found if found < needed else found - needed:
+        if not guess.roles[name].is_given:
+            del guess.roles[name]
 
 
 def _by_canonical_name(guess: Guess) -> None:
@@ -224,7 +237,7 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
             return _is_number(column) or values.is_vector(column)
         case columns.INFOS:
             return pa.types.is_nested(column.type) or arrow.is_text(column.type) or pa.types.is_large_binary(column.type)
-    return role == ACTION_MASK and values.is_vector(column)
+    return role in MASKS and values.is_vector(column)
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:
