@@ -90,7 +90,9 @@ def test_nothing_of_a_forgotten_subject_is_left(root: Path) -> None:
     done = offline.forget(root, where, delete=True)
     assert done.model_copy(update={"deleted": False}) == would
     assert {Path(each.uri).name for each in done.versions} >= {"data", "table", "good", "merged"}
-    assert [Path(uri).name for uri in done.left] == ["notes.md", "cut-000000-0123456789ab.parquet"], "what others wrote is left to them"
+    assert [Path(uri).name for uri in done.left] == ["notes.md", "cut-000000-0123456789ab.parquet"], (
+        "what others wrote is left to them"
+    )
     (root / "notes.md").unlink()
     everything = _everything(root)
     assert SUBJECTS[0].encode() not in everything

@@ -20,7 +20,6 @@ from offline_core.storage.location import Location
 from tests.datasets.factories import episode, write_dataset
 
 
-
 def read(table: str, format: TableFormat) -> pl.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a faster plug-in for planning

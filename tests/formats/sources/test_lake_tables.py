@@ -15,7 +15,6 @@ from offline_core.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
 from offline_core.formats.sources.opening import SourceConfig, format_of, open_source
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
 
