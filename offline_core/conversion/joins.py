@@ -60,12 +60,15 @@ class OtherRows:
         rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
         assert isinstance(rows, pl.DataFrame)
         rows = rows.drop_nulls(join.key_columns)
-        twice = rows.filter(pl.struct(join.key_columns).is_duplicated())
+        keys = rows.select(join.key_columns)
+        if join.asof is not None:  # the same time may be written in two ways
+            keys = keys.with_columns(_clock(keys[join.asof]).alias(join.asof)).drop_nulls(join.asof)
+        twice = keys.filter(keys.is_duplicated())
         if len(twice):
-            keys = ", ".join(f"{name} {twice[name][0]}" for name in join.key_columns)
+            first = ", ".join(f"{name} {twice[name][0]}" for name in join.key_columns)
             raise ConfigError(
-                f"{len(twice):,} rows of {where} share their keys with others, {keys} first: which one belongs to a row is not "
-                "known. Add a key to on, or make these files unique."
+                f"{len(twice):,} rows of {where} share their keys with others, {first} first: which one belongs to a row is "
+                "not known. Add a key to on, or make these files unique."
             )
         return cls(join, rows)
 
@@ -79,15 +82,18 @@ class OtherRows:
 
         Raises:
             SchemaError: a key has another type here than there.
+            ConfigError: a key there is none of the type here, such as 1.5 where keys are whole numbers.
         """
         join = self.join
         there = self.rows.with_columns(pl.lit(True).alias(_FOUND))
         try:
-            there = there.with_columns(pl.col(name).cast(frame.schema[name]) for name in join.on)
+            there = there.with_columns(_cast(join, there[name], frame.schema[name]) for name in join.on)
             if join.asof is None:
                 found = frame.join(there, on=join.on, how="left", maintain_order="left")
             else:
                 found = self._as_of(frame, there)
+        except ConfigError:
+            raise
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
@@ -96,8 +102,11 @@ class OtherRows:
     def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
         join = self.join
         assert join.asof is not None
-        own = frame.with_columns(_clock(frame[join.asof])).with_row_index(_ROW).sort(_AT)
-        theirs = there.with_columns(_clock(there[join.asof]).cast(own.schema[_AT])).drop(join.asof).sort(_AT)
+        at, their_at = _clock(frame[join.asof]), _clock(there[join.asof])
+        if at.cast(their_at.dtype, strict=False).cast(at.dtype, strict=False).equals(at):
+            at = at.cast(their_at.dtype)  # the finer one of two types, such as fractions of seconds
+        own = frame.with_columns(at).with_row_index(_ROW).sort(_AT)
+        theirs = there.with_columns(_cast(join, their_at, at.dtype)).drop(join.asof).sort(_AT)
         seconds = None if join.tolerance is None else datetime.timedelta(seconds=join.tolerance)
         found = own.join_asof(
             theirs,
@@ -108,6 +117,22 @@ class OtherRows:
             check_sortedness=False,
         )
         return found.sort(_ROW).drop(_ROW, _AT)
+
+
+def _cast(join: Join, values: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Keys as the type of those of the source; different ones stay different.
+
+    Raises:
+        ConfigError: one changes by that.
+    """
+    found = values.cast(dtype)
+    changed = values.filter(found.cast(values.dtype).ne_missing(values))
+    if len(changed):
+        raise ConfigError(
+            f"{len(changed):,} keys of {', '.join(join.paths)} ({values.dtype}) change when they become {dtype} as in the "
+            f"source, {changed[0]!r} first: make both columns of one type."
+        )
+    return found
 
 
 def _clock(values: pl.Series) -> pl.Series:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 
 from pydantic import Field
 
 from offline_core.datasets.dataset import DatasetRef, open_committed
-from offline_core.datasets.tags import write_tag
+from offline_core.datasets.tags import remove_tag, write_tag
+from offline_core.errors import ConfigError, SchemaError, VersionNotFoundError
 from offline_core.formats.published import FOLDERS, TAG, TableFormat
 from offline_core.runtime.config import Config
 from offline_core.runtime.result import Result
+from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +40,30 @@ class PublishResult(Result):
 def publish_dataset(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
     """Makes the table of a dataset show a version: the next commit of the table. Nothing is copied.
 
-    The version gets the tag `published-<format>`, so that its files stay. A version that is shown already is not committed
-    again.
+    The version gets the tag `published-<format>`, so that its files stay, as soon as the table shows it; until then, it has
+    the tag `publishing-<format>-<version>`, and the version that the table shows keeps the other one. A version that is shown
+    already is not committed again.
 
     Raises:
         ConfigError: the extra of the format is missing.
         SchemaError: the table cannot hold a column.
     """
     source = open_committed(dataset, version)
-    write_tag(source.location, f"{TAG}{config.format}", source.manifest.version)  # first: what a table shows must not go
-    changed = importlib.import_module(f"offline_core.formats.published.{config.format}").publish(source)
+    version = source.manifest.version
+    meanwhile = f"publishing-{config.format}-{version}"
+    write_tag(source.location, meanwhile, version)  # first: what a table shows must not go
+    try:
+        changed = importlib.import_module(f"offline_core.formats.published.{config.format}").publish(source)
+        write_tag(source.location, f"{TAG}{config.format}", version)
+    except (ConfigError, SchemaError):  # before anything is written; after other errors the table may show the version
+        _remove(source.location, meanwhile)
+        raise
+    _remove(source.location, meanwhile)
     folder = source.location if config.format == "delta" else source.location.child(FOLDERS[config.format])
     log.info("%s %s as %s", "Published" if changed else "Is published already:", source.ref, config.format)
     return PublishResult(dataset=source.ref, format=config.format, table=folder.uri, reused=not changed)
+
+
+def _remove(location: Location, tag: str) -> None:
+    with contextlib.suppress(VersionNotFoundError):  # another run that publishes the same was faster
+        remove_tag(location, tag)

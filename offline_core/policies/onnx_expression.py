@@ -16,7 +16,8 @@ from offline_core.policies.onnx_nodes import Nodes, Value
 from offline_core.runtime.sql import shown, sql_expression
 
 _SAME = {"Floor": "Floor", "Ceil": "Ceil", "Exp": "Exp", "Abs": "Abs"}
-_TRIGONOMETRY = {"Sin": "Sin", "Cos": "Cos", "Tan": "Tan", "ArcSin": "Asin", "ArcCos": "Acos", "ArcTan": "Atan"}
+_TRIGONOMETRY = {"Sin": "Sin", "Cos": "Cos"}
+"""The others onnxruntime has of float32 only."""
 _ARITHMETIC = {"Plus": "Add", "Minus": "Sub", "Multiply": "Mul", "Mul": "Mul", "Div": "Div", "TrueDivide": "Div"}
 _NEGATED = {"NotEq": "Eq", "Lt": "GtEq", "LtEq": "Gt", "NotEqValidity": "EqValidity"}
 
@@ -26,7 +27,7 @@ class _UntranslatableError(Exception):
 
 
 def translate(text: str, columns: Mapping[str, Value], nodes: Nodes) -> Value:
-    """The value of an SQL expression.
+    """The value of an SQL expression; the rows where Polars refuses to compute it are added to the refused ones of the nodes.
 
     Raises:
         ConfigError: it has a part that ONNX cannot express here; the message names it.
@@ -56,11 +57,12 @@ class _Translation:
             case "Literal":
                 return self._literal(content)
             case "Ternary":
-                return self._choice(*(self.value(content[part]) for part in ("predicate", "truthy", "falsy")))
+                return self._choice(self.value(content["predicate"]), content["truthy"], content["falsy"])
             case "BinaryExpr":
                 return self._binary(str(content["op"]), self.value(content["left"]), self.value(content["right"]))
             case "Cast":
-                return self._cast(self.value(content["expr"]), str(content["dtype"].get("Literal")))
+                is_strict = content["options"] == "Strict"
+                return self._cast(self.value(content["expr"]), str(content["dtype"].get("Literal")), is_strict)
             case "Function":
                 return self._function(content["function"], content["input"])
         raise _UntranslatableError(kind)
@@ -160,7 +162,7 @@ class _Translation:
         if name in ("Rem", "Modulus"):
             return Value(nodes.op("Mod", a, b, fmod=1), "number", missing)
         if name in ("IntDiv", "FloorDivide"):
-            return Value(nodes.op("Floor", nodes.op("Div", a, b)), "number", missing)
+            return self._whole(Value(nodes.op("Div", a, b), "number", missing), 64, is_strict=True)
         raise _UntranslatableError(f"the operator {name}")
 
     def _greater(self, a: str, b: str, *, or_equal: bool) -> str:
@@ -206,16 +208,23 @@ class _Translation:
         value = nodes.op("And", found, nodes.op("Not", decided)) if name == "And" else nodes.op("Or", found, decided)
         return Value(value, "flag", nodes.op("And", missing, nodes.op("Not", decided)))
 
-    def _choice(self, predicate: Value, yes: Value, no: Value) -> Value:
+    def _choice(self, predicate: Value, truthy: Any, falsy: Any) -> Value:
         nodes = self.nodes
         flag = self._flag(predicate)
         is_true = flag.tensor if flag.missing is None else nodes.op("And", flag.tensor, nodes.op("Not", flag.missing))
-        yes, no, kind = self._alike(yes, no)
+        yes, no, kind = self._alike(self._where(is_true, truthy), self._where(nodes.op("Not", is_true), falsy))
         missing = None
         if yes.missing or no.missing:
             never = nodes.constant(False, bool)
             missing = nodes.where(is_true, yes.missing or never, no.missing or never, "flag")
         return Value(nodes.where(is_true, yes.tensor, no.tensor, kind), kind, missing)
+
+    def _where(self, condition: str, tree: Any) -> Value:
+        """A branch: Polars computes, and so refuses, only the rows that take it."""
+        refused, self.nodes.refused = self.nodes.refused, []
+        value = self.value(tree)
+        self.nodes.refused = [*refused, *(self.nodes.op("And", condition, each) for each in self.nodes.refused)]
+        return value
 
     def _or_else(self, first: Value, second: Value) -> Value:
         if first.missing is None:
@@ -253,7 +262,7 @@ class _Translation:
         equal = [self._equal(value, Value(self.nodes.constant(each), "number")) for each in known]
         return Value(self.nodes.either(*equal) or "", "flag", value.missing)
 
-    def _cast(self, value: Value, dtype: str) -> Value:
+    def _cast(self, value: Value, dtype: str, is_strict: bool) -> Value:
         if dtype == "Boolean":
             return self._flag(value)
         if dtype == "String" and value.kind == "text":
@@ -262,11 +271,21 @@ class _Translation:
         if dtype == "Float64":
             return number
         if dtype.startswith("Int") and value.kind != "flag":
-            op = self.nodes.op
-            return number._replace(tensor=op("Mul", op("Sign", number.tensor), op("Floor", op("Abs", number.tensor))))
+            return self._whole(number, int(dtype.removeprefix("Int")), is_strict)
         if dtype.startswith("Int"):
             return number
         raise _UntranslatableError(f"a cast to {dtype}")
+
+    def _whole(self, number: Value, bits: int, is_strict: bool) -> Value:
+        """Without what comes after the point; what such an integer cannot hold is refused if strict, else missing."""
+        nodes, op, limit = self.nodes, self.nodes.op, self.nodes.constant(2.0 ** (bits - 1))
+        whole = op("Mul", op("Sign", number.tensor), op("Floor", op("Abs", number.tensor)))
+        fits = op("And", op("GreaterOrEqual", whole, op("Neg", limit)), op("Less", whole, limit))
+        wrong = op("Not", fits)
+        if not is_strict:
+            return Value(whole, "number", nodes.either(number.missing, wrong))
+        nodes.refused.append(wrong if number.missing is None else op("And", wrong, op("Not", number.missing)))
+        return Value(whole, "number", number.missing)
 
     def _alike(self, one: Value, other: Value) -> tuple[Value, Value, Literal["number", "flag", "text"]]:
         if one.kind == other.kind:

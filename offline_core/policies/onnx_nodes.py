@@ -29,6 +29,8 @@ class Nodes:
     prefix: str
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Tensors of bools: rows that the import refuses, whatever becomes of the values."""
 
     def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """The output of an operator."""

@@ -3,7 +3,8 @@
     raw columns ─→ fill, compute, encode ─→ observations ─→ policy ─→ actions ─→ raw_actions
 
 Missing values are NaN of numbers and flags, and the empty text. Rows that the import refuses (an unknown category, a value
-that is missing and has no fill) get observations of NaN.
+that is missing and has no fill) get NaN there, and NaN everywhere if it cannot compute a column that the policy needs: a number
+is infinite, NaN, or too large for the integer that it is cast to.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def _vector(made_of: InputColumns, nodes: Nodes) -> str:
         value = translate(text, values, nodes)
         if name in steps.fill and value.kind == "number":
             value = value._replace(missing=nodes.either(value.missing, nodes.op("IsNaN", value.tensor)))
-        values[name] = _filled(value, steps.fill.get(name), nodes)
+        values[name] = value = _filled(value, steps.fill.get(name), nodes)
+        if value.kind == "number":
+            nodes.refused.append(_not_finite(value, nodes))
     axis, rows = nodes.constant([1], np.int64), nodes.op("Shape", first)
     parts = []
     for name in made_of.obs:
@@ -119,7 +122,16 @@ def _vector(made_of: InputColumns, nodes: Nodes) -> str:
         if name in steps.bins:
             number = _binned(number, steps.bins[name], nodes)
         parts.append(nodes.op("Unsqueeze", nodes.op("Expand", number, rows), axis))
-    return nodes.op("Concat", *parts, axis=1)
+    joined = nodes.op("Concat", *parts, axis=1)
+    if (refused := nodes.either(*nodes.refused)) is None:
+        return joined
+    refused = nodes.op("Unsqueeze", nodes.op("Expand", refused, rows), axis)
+    return nodes.op("Where", refused, nodes.constant(math.nan), joined)
+
+
+def _not_finite(value: Value, nodes: Nodes) -> str:
+    wrong = nodes.op("Or", nodes.op("IsNaN", value.tensor), nodes.op("IsInf", value.tensor))
+    return wrong if value.missing is None else nodes.op("And", wrong, nodes.op("Not", value.missing))
 
 
 def _filled(value: Value, fill: bool | float | str | None, nodes: Nodes) -> Value:

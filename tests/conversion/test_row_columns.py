@@ -12,8 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from offline_core.conversion.columns_config import Join
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.importing import import_dataset
+from offline_core.conversion.joins import OtherRows
 from offline_core.conversion.report import ImportResult
 from offline_core.curation.config import MergeConfig, PruningConfig
 from offline_core.curation.merge import merge_datasets
@@ -195,6 +197,43 @@ def test_joins_by_keys(tmp_path: Path) -> None:
     assert [set(found[f"room{i}/2026-01-31"].observations[:, 0].tolist()) for i in (0, 1)] == [{20}, {30}]
     pl.DataFrame({"room": ["room1", "room1"], "area": [30, 20]}).write_parquet(tmp_path / "rooms.parquet")
     with pytest.raises(ConfigError, match=r"2 rows of .* share their keys with others, room room1 first"):
+        imported(tmp_path, given)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ([1.0, 2.0], None),
+        (["1", "2"], None),
+        ([1.5, 2.0], r"1 keys of there \(Float64\) change when they become Int64 as in the source, 1\.5 first"),
+        (["07", "7"], r"1 keys of there \(String\) change when they become Int64 as in the source, '07' first"),
+    ],
+)
+def test_keys_of_another_type_are_joined_only_where_they_are_the_same(theirs: list[Any], message: str | None) -> None:
+    other = OtherRows(Join(source="there", on=["k"], columns=["v"]), pl.DataFrame({"k": theirs, "v": ["a", "b"]}))
+    frame = pl.DataFrame({"k": [2, 1, 7, 1]})
+    if message is not None:
+        with pytest.raises(ConfigError, match=message):
+            other.joined(frame)
+    else:
+        found, missing = other.joined(frame)
+        assert (found["k"].to_list(), found["v"].to_list(), missing) == ([2, 1, 7, 1], ["b", "a", None, "a"], 1)
+
+
+def test_numbers_are_joined_as_of_fractions() -> None:
+    other = OtherRows(Join(source="there", asof="s", columns=["v"]), pl.DataFrame({"s": [0.5, 1.5], "v": ["a", "b"]}))
+    found, missing = other.joined(pl.DataFrame({"s": [2, 1, 0]}))
+    assert (found["v"].to_list(), missing) == (["b", "a", None], 1)  # of 1.5 nothing is known at 1
+    with pytest.raises(ConfigError, match="2 keys of there"):
+        OtherRows(other.join, other.rows).joined(pl.DataFrame({"s": [2**60 + 1]}))
+
+
+def test_a_time_written_in_two_ways_is_one_key(tmp_path: Path) -> None:
+    given = changed(config(written(tmp_path, log(0))), joins=[joined(tmp_path)])
+    times = ["2026-01-31 01:00:00", "2026-01-31T01:00:00"]
+    pl.DataFrame({"ts": times, "price": [1.0, 2.0]}).write_ndjson(tmp_path / "prices.ndjson")
+    given = changed(given, joins=[joined(tmp_path, source=str(tmp_path / "prices.ndjson"))])
+    with pytest.raises(ConfigError, match=r"2 rows of .* share their keys with others, ts 2026-01-31 01:00:00 first"):
         imported(tmp_path, given)
 
 

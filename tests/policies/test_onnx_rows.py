@@ -25,7 +25,7 @@ from offline_core.policies.export import ExportManifest, export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.onnx_expression import translate
 from offline_core.policies.onnx_nodes import ML, Nodes, Value
-from offline_core.policies.onnx_rows import feeds
+from offline_core.policies.onnx_rows import feeds, with_rows
 from offline_core.policies.policy import Policy
 from offline_core.policies.sample_rows import rows_like
 
@@ -97,8 +97,48 @@ def test_what_has_no_translation_is_named(tmp_path: Path) -> None:
     made_of = InputColumns(steps=RowSteps(columns={"mode": "text"}, computed={"x": "length(mode)"}), obs=["x"])
     with pytest.raises(ConfigError, match=r"The expression 'length\(mode\)' cannot be exported: a text in place"):
         exported(policy(made_of, 1), tmp_path)
+    made_of = InputColumns(steps=RowSteps(columns={"tin": "number"}, computed={"x": "atan(tin)"}), obs=["x"])
+    with pytest.raises(ConfigError, match="Trigonometry ArcTan has no translation"):
+        exported(policy(made_of, 1), tmp_path)
     with pytest.raises(ConfigError, match="does not know of which raw columns"):
         exported(policy(None, 1), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a // b",
+        "a / b",
+        "a / 0",
+        "exp(a)",
+        "ln(a)",
+        "coalesce(ln(a), 1)",
+        "a::int",
+        "cast(a as tinyint)",
+        "try_cast(a as int)",
+        "coalesce(try_cast(a as tinyint), 5)",
+        "case when b > 0 then cast(a as int) else b end",
+        "case when a < 0 then b when cast(a as tinyint) > b then 1 else cast(b as tinyint) end",
+        "b > 0 and cast(a as int) > 1",
+        "coalesce(b, cast(a as int))",
+        "case when 1 / a > 2 then 1 else 0 end",
+        "try_cast(a as bigint)",
+    ],
+)
+def test_what_the_import_cannot_compute_is_nan(text: str) -> None:
+    numbers = [-7.5, -3.0, -0.5, 0.0, 0.5, 7.5, 127.9, -128.9, 128.0, 1e3, 1e10, -1e10, 2.0**63, -(2.0**63), 1e20, None]
+    rows = pl.DataFrame({"a": numbers}).join(pl.DataFrame({"b": numbers}), how="cross")
+    steps = RowSteps(columns={"a": "number", "b": "number"}, computed={"y": text, "z": "case when y > 1 then 1 end"})
+    made_of = InputColumns(steps=steps.of(["y", "z"]), obs=["y", "z"])
+    frame, bad = made_of.steps(rows)
+    expected = frame.select(pl.col("y", "z").cast(pl.Float64)).to_numpy().copy()
+    expected[[each.row for each in bad]] = np.nan
+    port = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["batch", 2]) for name in ("obs", "actions")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["obs"], ["actions"])], "policy", port[:1], port[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    model = with_rows(model, made_of, spaces.Box(-np.inf, np.inf, (2,), np.float64))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    np.testing.assert_allclose(session.run(["observations"], feeds(made_of, rows))[0], expected, rtol=1e-12)
 
 
 NUMBERS = ["x", "y", "2.5", "-1", "0"]

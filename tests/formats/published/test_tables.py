@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from offline_core.conversion.publishing import PublishConfig, publish_dataset
-from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.datasets.tags import read_tags
 from offline_core.errors import SchemaError
-from offline_core.formats.published import TABLE_FORMATS, TableFormat
+from offline_core.formats.published import TABLE_FORMATS, TableFormat, delta
 from offline_core.formats.published.iceberg import latest_metadata
 from offline_core.retention.config import ForgetConfig, VacuumConfig
 from offline_core.retention.forget import forget
@@ -55,6 +56,30 @@ def test_vacuum_leaves_the_version_that_a_table_shows(tmp_path: Path) -> None:
         write_dataset(data, [episode(number) for number in range(count)])
     vacuum(VacuumConfig(keep_versions=1, older_than_days=0, delete=True), root=data)
     assert len(read(table, "delta")) == 1
+
+
+@pytest.mark.parametrize(("error", "left"), [(OSError, {"publishing-delta-2": 2}), (SchemaError, {})])
+def test_a_failure_leaves_the_version_that_a_table_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], left: dict[str, int]
+) -> None:
+    data = f"{tmp_path}/data"
+    write_dataset(data, [episode(0)])
+    table = publish_dataset(PublishConfig(), dataset=data).table
+    write_dataset(data, [episode(number) for number in range(2)])
+
+    def fails(dataset: Dataset) -> bool:
+        assert read_tags(dataset.location) == {"published-delta": 1, "publishing-delta-2": 2}
+        raise error("No.")
+
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(delta, "publish", fails)
+        publish_dataset(PublishConfig(), dataset=data)
+    assert read_tags(Location.of(data)) == {"published-delta": 1} | left
+    vacuum(VacuumConfig(keep_versions=1, older_than_days=0, delete=True), root=data)
+    assert len(read(table, "delta")) == 1
+    publish_dataset(PublishConfig(), dataset=data)
+    assert len(read(table, "delta")) == 2
+    assert read_tags(Location.of(data)) == {"published-delta": 2}
 
 
 @pytest.mark.parametrize("format", TABLE_FORMATS)
