@@ -112,8 +112,8 @@ def test_only_files_named_as_ours_are_leftovers(tmp_path: Path) -> None:
 def test_a_list_of_rows_that_a_version_that_stays_names_stays(tmp_path: Path) -> None:
     data, lists = tmp_path / "data", {1: "a.ndjson", 2: "b.ndjson", 3: "b.ndjson"}
     (data / "_quarantine").mkdir(parents=True)
-    for name in lists.values():
-        files = write_files(data, [episode(0)], "episodes")
+    for number, name in lists.items():
+        files = write_files(data, [episode(number)], "episodes")
         place = data / "_quarantine" / name
         place.write_text("{}")
         commit(
