@@ -78,7 +78,7 @@ class OtherRows:
         return {name: self.rows.schema[name] for name in self.join.columns}
 
     def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """(the same rows in the same order with the columns, null where there is no partner; how many have none).
+        """(the same rows in the same order with the columns, null where there is no partner; how many with keys have none).
 
         Raises:
             SchemaError: a key has another type here than there.
@@ -97,7 +97,8 @@ class OtherRows:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
-        return found.drop(_FOUND), int(found[_FOUND].is_null().sum())
+        has_keys = found.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
+        return found.drop(_FOUND), int((has_keys & found[_FOUND].is_null()).sum())
 
     def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
         join = self.join

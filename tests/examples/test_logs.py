@@ -37,6 +37,7 @@ def test_an_import_and_the_next_days_are_the_truth(logs: Path, tmp_path: Path) -
     write_day(logs, _day(DAYS), first=False)
     grown = offline.import_data(f"{logs}/*/zones.ndjson", output=tmp_path / "data", config=config, append=True)
     assert grown.manifest.version == 2
+    assert (grown.result.appended.files_new, grown.result.appended.files_read_again) == (1, 0)
     assert _account(grown) == _expected_account(logs, DAYS + 1, since=DAYS)
     _assert_steps_equal(_steps(grown), _truth(logs, DAYS + 1))
 
