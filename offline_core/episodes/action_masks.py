@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import gymnasium as gym
 import numpy as np
 
-from offline_core.errors import SpaceError
+from offline_core.errors import ConfigError, SpaceError
 
 ACTION_MASK, OBSERVATIONS = "action_mask", "observations"
 NEW_ACTION_MASK = "new_action_mask"
@@ -62,17 +62,20 @@ def check_spaces(observation_space: gym.Space[Any], action_space: gym.Space[Any]
     """Check that the masks of a masked observation space are of these actions.
 
     Raises:
-        SpaceError: They are not.
+        ConfigError: They are not.
     """
     assert is_masked(observation_space)
-    mask, expected = observation_space[ACTION_MASK], (sum(choices(action_space)),)
+    try:
+        mask, expected = observation_space[ACTION_MASK], (sum(choices(action_space)),)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from error
     if mask.shape != expected:
-        raise SpaceError(
+        raise ConfigError(
             f"The {ACTION_MASK} of observations has the space {mask}, and the actions {action_space} need one number for each "
             f"of their {expected[0]} choices."
         )
     if len(observation_space.spaces) == 1:
-        raise SpaceError(f"Observations have an {ACTION_MASK} and nothing else that a policy could see.")
+        raise ConfigError(f"Observations have an {ACTION_MASK} and nothing else that a policy could see.")
 
 
 def not_binary(masks: np.ndarray) -> np.ndarray:
@@ -114,3 +117,18 @@ def problem(masks: np.ndarray, actions: np.ndarray, action_space: gym.Space[Any]
     if (wrong := forbidden(masks, actions, action_space)).any():
         return wrong, f"the action taken is one that its {ACTION_MASK} forbids"
     return None
+
+
+def check_masks(masks: np.ndarray, action_space: gym.Space[Any]) -> None:
+    """Check that an action can be chosen by each of the masks (N, n).
+
+    Raises:
+        SpaceError: One is no mask, or allows no action.
+    """
+    if not_binary(masks).any():
+        raise SpaceError(f"The {ACTION_MASK} of an observation has a number that is neither 0 nor 1.")
+    if (wrong := forbids_all(masks, choices(action_space))).any():
+        raise SpaceError(
+            f"The {ACTION_MASK} of observation {int(np.argmax(wrong))} of {len(masks)} allows no action, so none can be "
+            "chosen: the episode has to end before, or the mask is wrong."
+        )

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from offline_core.episodes import action_masks, columns, nested
 from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.nested import Nested
-from offline_core.errors import ConfigError, SpaceError
+from offline_core.errors import ConfigError
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
@@ -81,7 +81,7 @@ class Policy(nn.Module):
         self._axes = 2 if network.remembers else 1
         self.has_masks = action_masks.is_masked(observation_space)
         if self.has_masks:
-            _check_masks(observation_space, action_space)
+            action_masks.check_spaces(observation_space, action_space)
         if network.image_layout == "auto":
             log_layout_guesses(observation_space)
         with torch.random.fork_rng(devices=[]):
@@ -297,17 +297,8 @@ class Policy(nn.Module):
         return inputs, PolicyState(seen, memory=memory)
 
     def _check_allowed(self, observations: Nested) -> None:
-        if not self.has_masks:
-            return
-        mask = observations[ACTION_MASK]
-        if action_masks.not_binary(mask).any():
-            raise SpaceError(f"The {ACTION_MASK} of an observation has a number that is neither 0 nor 1.")
-        wrong = action_masks.forbids_all(mask, action_masks.choices(self.action_space))
-        if wrong.any():
-            raise SpaceError(
-                f"The {ACTION_MASK} of observation {int(np.argmax(wrong))} of {len(mask)} allows no action, so none can be "
-                "chosen: the episode has to end before, or the mask is wrong."
-            )
+        if self.has_masks:
+            action_masks.check_masks(observations[ACTION_MASK], self.action_space)
 
     def _acted(self, state: PolicyState, actions: Nested) -> PolicyState:
         """The state after these actions (B, …), as tensors."""
@@ -334,13 +325,6 @@ class Policy(nn.Module):
 def as_tensors(observations: Nested) -> Nested:
     """Nested numpy arrays as tensors, without a copy unless they are read-only or not contiguous."""
     return nested.map_leaves(lambda array: torch.from_numpy(np.require(array, requirements=["C", "W"])), observations)
-
-
-def _check_masks(observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-    try:
-        action_masks.check_spaces(observation_space, action_space)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _make_memory(network: NetworkConfig, features: int) -> Memory | None:
