@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,10 +85,7 @@ def _shares(source: Dataset, size_bytes: int) -> list[_Share]:
     groups = [[manifest.files[i] for i in np.flatnonzero(numbers == number)] for number in np.unique(numbers)]
     groups = groups or [[]]  # there may be no episode
     prefixes = ["part"] if len(groups) < 2 else [f"part-{number:05d}" for number in range(len(groups))]
-    return [
-        _Share(prefix, replace(source, manifest=manifest.model_copy(update={"files": files})))
-        for prefix, files in zip(prefixes, groups, strict=True)
-    ]
+    return [_Share(prefix, source.with_files(files)) for prefix, files in zip(prefixes, groups, strict=True)]
 
 
 def _written(root: Location, config: ConversionConfig, share: _Share) -> WrittenFiles:

@@ -54,11 +54,6 @@ class Stored:
         known = frozenset(whole | set(cuts[SOURCE_ID].to_list()) | waiting)
         return cls(dataset, imported, rules, places, cuts, frozenset(waiting), known)
 
-    @property
-    def can_merge(self) -> bool:
-        """Whether rows have a place in their episode: t or times."""
-        return mergeable(self.imported.order, has_ids=self.imported.has_ids, schema=schema_of(self.imported))
-
     def parts(self, ids: Collection[str]) -> pl.DataFrame:
         """`CUTS` of the stored episodes that hold steps of these ids of the source, those that are whole included."""
         own = self.cuts.filter(pl.col(SOURCE_ID).is_in(ids))

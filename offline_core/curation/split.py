@@ -15,7 +15,7 @@ from offline_core.curation.split_by_id import split_by_id
 from offline_core.datasets.commit import find_version
 from offline_core.datasets.copying import commit_copy, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.datasets.episode_index import STEP_CORE, episode_index, first_parts, indexed_row_groups
+from offline_core.datasets.episode_index import episode_constants, episode_index, first_parts
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.prepare import prepared
 from offline_core.datasets.writer import EpisodeWriter
@@ -141,17 +141,14 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
     """
     if name in columns.EPISODE_METADATA:
         return np.asarray(episode_index(source, [name])[name].cast(pl.String).fill_null("").to_list())
-    found = np.empty(len(index), object)
-    for group, numbers in indexed_row_groups(source, index):
-        for number, episode in zip(numbers, group.episodes([*STEP_CORE, name]), strict=True):
-            if name not in episode.extras or len(values := np.unique(np.asarray(episode.extras[name]))) != 1:
-                said = "changes within" if name in episode.extras else "is not in"
-                known = ", ".join([*columns.EPISODE_METADATA, *episode.extras])
-                raise ConfigError(
-                    f"{source.ref} cannot be split by {name!r}, which {said} episode {episode.eps_id}. Columns are {known}."
-                )
-            found[number] = str(values[0])
-    return found.astype(str)
+    values = episode_constants(source, name)
+    if None in values:
+        eps_id = index[columns.EPS_ID][values.index(None)]
+        raise ConfigError(
+            f"{source.ref} cannot be split by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
+            f"{', '.join(columns.EPISODE_METADATA)}, or a column with one value in all steps of each episode."
+        )
+    return np.array(list(map(str, values)))
 
 
 def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: bool = True) -> np.ndarray:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -140,6 +140,10 @@ class Dataset:
         """This version as a parent in the manifest of a new one."""
         ref = self.ref
         return Parent(kind="dataset", uri=ref.uri, version=ref.version, fingerprint=ref.fingerprint)
+
+    def with_files(self, files: Iterable[FileEntry]) -> Dataset:
+        """The same as if it had these files; its statistics stay those of the version."""
+        return replace(self, manifest=self.manifest.model_copy(update={"files": [*files]}))
 
     @property
     def is_foreign(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from offline_core.datasets.commit import find_version
@@ -81,8 +80,7 @@ def derive_by_file(
 def only_files(dataset: Dataset, *, without: Dataset) -> Dataset:
     """The dataset as if it had only the files that another version of it has not."""
     others = {(entry.path, entry.sha256) for entry in without.manifest.files}
-    files = [entry for entry in dataset.manifest.files if (entry.path, entry.sha256) not in others]
-    return replace(dataset, manifest=dataset.manifest.model_copy(update={"files": files}))
+    return dataset.with_files(entry for entry in dataset.manifest.files if (entry.path, entry.sha256) not in others)
 
 
 def _made_before(output: str, operation: Operation, source: Dataset) -> tuple[Dataset, Dataset] | None:

@@ -47,6 +47,26 @@ def episode_index(dataset: Dataset, names: Sequence[str] = columns.EPISODE_SUMMA
     return pl.concat([pl.DataFrame(one(group, names).select(list(names))) for group in row_groups(dataset)])
 
 
+def episode_constants(dataset: Dataset, name: str) -> list[object]:
+    """For each episode the value that a column of its steps has in all of them, None if it has several or none."""
+    return [value for group in row_groups(dataset) for value in _constants(group, name)]
+
+
+def _constants(group: RowGroup, name: str) -> list[object]:
+    if columns.ITEM not in group.names:
+        if name not in group.names:
+            return [None] * pl.DataFrame(group.read([columns.EPS_ID]))[columns.EPS_ID].n_unique()
+        steps = pl.DataFrame(group.read([columns.EPS_ID, name]))
+        one = pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias("one")
+        return steps.group_by(columns.EPS_ID, maintain_order=True).agg(one)["one"].to_list()
+    values = (episode.extras.get(name) for episode in group.episodes())
+    return [_one(each) if isinstance(each, np.ndarray) else None for each in values]
+
+
+def _one(values: np.ndarray) -> object:
+    return values[0].item() if values.ndim == 1 and len(values) and (values == values[0]).all() else None
+
+
 def indexed_row_groups(dataset: Dataset, index: pl.DataFrame) -> Iterator[tuple[RowGroup, np.ndarray]]:
     """The row groups of a dataset, each with the numbers of its episodes (rows of `episode_index`)."""
     lengths = index[columns.LENGTH].to_numpy() if dataset.manifest.format == "table" else np.ones(len(index), np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -36,20 +35,39 @@ def files_without(
     """
     if places is None or not names:
         return list(dataset.manifest.files), Statistics()
-    out = set(places.filter(pl.col(columns.EPS_ID).is_in(list(names)))[ROW_GROUP].to_list())
-    holding = {group.file.uri for group in row_groups(dataset, only=out)}
+    groups = set(places.filter(pl.col(columns.EPS_ID).is_in(list(names)))[ROW_GROUP].to_list())
+    holding = {group.file.uri for group in row_groups(dataset, only=groups)}
     files: list[FileEntry] = []
     for number, entry in enumerate(dataset.manifest.files):
         if dataset.location.child(entry.path).uri not in holding:
             files.append(entry)
             continue
-        alone = replace(dataset, manifest=dataset.manifest.model_copy(update={"files": [entry]}))
-        index = episode_index(alone)
-        to = np.where(index[columns.EPS_ID].is_in(list(names)).to_numpy(), NOWHERE, 0)
-        with EpisodeWriter(root, f"part-{number:05d}", format=dataset.manifest.format, config=config) as writer:
-            copy_episodes(alone, index, to, [writer], what="rewrite")
-        files += writer.files
-    return files, _statistics(chosen_episodes(dataset, places, names))
+        index = episode_index(dataset.with_files([entry]))
+        out = index[columns.EPS_ID].is_in(list(names)).to_numpy()
+        files += file_without(dataset, entry, index, out, root, prefix=f"part-{number:05d}", config=config)
+    return files, statistics_of_episodes(chosen_episodes(dataset, places, names))
+
+
+def file_without(
+    dataset: Dataset,
+    entry: FileEntry,
+    index: pl.DataFrame,
+    out: np.ndarray,
+    root: Location,
+    *,
+    prefix: str = "part",
+    config: FilesConfig = FilesConfig(),
+) -> list[FileEntry]:
+    """Write a file of the dataset again without some of its episodes; nothing if none are left.
+
+    Arguments:
+        index: `episode_index` of the file alone.
+        out: (episodes,) bool, those to leave out.
+        root: of the dataset that is written.
+    """
+    with EpisodeWriter(root, prefix, format=dataset.manifest.format, config=config) as writer:
+        copy_episodes(dataset.with_files([entry]), index, np.where(out, NOWHERE, 0), [writer], what="rewrite")
+    return writer.files
 
 
 def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics, now: Sequence[FileEntry]) -> Statistics:
@@ -64,11 +82,11 @@ def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics,
     known = dataset.manifest.statistics
     if not removed.episodes:
         return known.merge(added)
-    after = replace(dataset, manifest=dataset.manifest.model_copy(update={"files": list(now)}))
+    after = dataset.with_files(now)
     columns_now = known.replaced_columns(removed, added)
     if columns_now is None and known.columns is not None:
         log.info("%s: a replaced episode held an extreme value, so the statistics are computed from all data.", dataset.ref)
-        return _statistics(group.episodes() for group in row_groups(after))
+        return statistics_of_episodes(group.episodes() for group in row_groups(after))
     returns, lengths = (
         known.returns.replaced(removed.returns, added.returns),
         known.lengths.replaced(removed.lengths, added.lengths),
@@ -87,7 +105,8 @@ def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics,
     )
 
 
-def _statistics(batches: Iterable[Sequence[Episode]]) -> Statistics:
+def statistics_of_episodes(batches: Iterable[Sequence[Episode]]) -> Statistics:
+    """Statistics of decoded episodes, those of columns too."""
     builder, metadata = StatisticsBuilder(), []
     for episodes in batches:
         add_columns(builder, episodes)

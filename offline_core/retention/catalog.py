@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ _DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPO
 _LATE = re.compile(rf"{LATE}/(?:cuts|rows)-(?:[^/]+-)?{_HASH}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """What is below a root."""
 
@@ -46,10 +47,18 @@ class Catalog:
         """A folder or file below the root."""
         return self.root.child(name) if name else self.root
 
+    @functools.cached_property
+    def _by_fingerprint(self) -> dict[str, list[Dataset]]:
+        found: dict[str, list[Dataset]] = {}
+        for version in self.versions:
+            for fingerprint in version.manifest.fingerprints:  # each hashes the names of all files
+                found.setdefault(fingerprint, []).append(version)
+        return found
+
     def made_from(self, parents: Sequence[Parent]) -> list[Dataset]:
         """The versions that parents name, as they are now."""
-        wanted = {parent.fingerprint for parent in parents if parent.kind == "dataset"}
-        return [version for version in self.versions if wanted & version.manifest.fingerprints]
+        named = (parent.fingerprint for parent in parents if parent.kind == "dataset")
+        return [version for fingerprint in dict.fromkeys(named) for version in self._by_fingerprint.get(fingerprint, ())]
 
     def files_of(self, name: str) -> list[str]:
         """The data files of a dataset, relative to its folder: those named as this package does, not of datasets below it."""

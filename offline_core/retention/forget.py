@@ -9,13 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.curation.condition import Condition
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Operation
+from offline_core.datasets.replacing import file_without
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.registry.history import CHECKPOINTS, read_history
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import ForgetConfig
 from offline_core.retention.descriptions import descriptions
-from offline_core.retention.rewriting import manifest_without, replace_manifest, without
+from offline_core.retention.rewriting import manifest_without, replace_manifest
 from offline_core.retention.subjects import Subjects, find_subjects, parents_first
 from offline_core.retention.texts import Names, mentions, rewrite
 from offline_core.runtime.result import Result
@@ -112,8 +114,9 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
     known = catalog.datasets[name]
     written = {}
     for path, meant in subjects.files.items():
-        holder = next(dataset for dataset in known if any(file.path == path for file in dataset.manifest.files))
-        written[path] = without(holder, path, meant)
+        holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
+        index = episode_index(holder.with_files([entry]))
+        written[path] = file_without(holder, entry, index, meant, holder.location)
     place, done = catalog.place(name), set[int]()
     while new := [number for number in reversed(versions(place.uri)) if number not in done]:  # some may come meanwhile
         for dataset in (open_version(place, number) for number in new):

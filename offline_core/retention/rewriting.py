@@ -6,38 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-import polars as pl
-
 from offline_core.conversion.late_files import imported_without
-from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import FileEntry, Forgotten, Manifest, Statistics
+from offline_core.datasets.replacing import statistics_of_episodes
 from offline_core.datasets.row_groups import row_groups
-from offline_core.datasets.statistics import StatisticsBuilder
-from offline_core.datasets.writer import EpisodeWriter, add_columns, statistics_of
+from offline_core.datasets.writer import statistics_of
 from offline_core.episodes import columns
-from offline_core.retention.subjects import one_file
 from offline_core.retention.texts import Names
 from offline_core.storage.json_files import with_checksum
 
 _EMPTY: Mapping[str, Any] = {"notes": [], "quarantine": None}
 """What replaces these in the report of a version."""
-
-
-def without(dataset: Dataset, path: str, meant: np.ndarray) -> list[FileEntry]:
-    """Write a file of the dataset again without the episodes that are `meant`; none if none are left.
-
-    Arguments:
-        meant: (episodes,) bool.
-    """
-    entry = next(file for file in dataset.manifest.files if file.path == path)
-    part = one_file(dataset, entry)
-    index = episode_index(part, columns.EPISODE_SUMMARY)
-    with EpisodeWriter(dataset.location, "part", format=dataset.manifest.format) as writer:
-        copy_episodes(part, index, np.where(meant, NOWHERE, 0), [writer], what="forget")
-    return writer.files
 
 
 def manifest_without(
@@ -63,10 +44,13 @@ def manifest_without(
     if not replaced and after == before:
         return None
     if replaced:
-        after = after.model_copy(update={"report": {name: _EMPTY.get(name, value) for name, value in after.report.items()}})
-        now = [entry for old in before.files for entry in files.get(old.path, [old])]
-        after = after.model_copy(update={"files": now})
-        after = after.model_copy(update={"statistics": _statistics(Dataset(dataset.location, after))})
+        now = dataset.with_files(entry for old in before.files for entry in files.get(old.path, [old]))
+        update = {
+            "report": {name: _EMPTY.get(name, value) for name, value in after.report.items()},
+            "files": now.manifest.files,
+            "statistics": _statistics(now, of_columns=before.statistics.columns is not None),
+        }
+        after = after.model_copy(update=update)
     tombstone = Forgotten(
         at=datetime.now(UTC),
         episodes=before.statistics.episodes - after.statistics.episodes,
@@ -83,14 +67,8 @@ def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:
     file.write(with_checksum(manifest.to_json()))
 
 
-def _statistics(dataset: Dataset) -> Statistics:
-    if not dataset.manifest.files:
-        return statistics_of([])
-    index: pl.DataFrame = episode_index(dataset, columns.EPISODE_SUMMARY)
-    statistics = statistics_of([{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])
-    if dataset.manifest.statistics.columns is None:
-        return statistics
-    builder = StatisticsBuilder()
-    for group in row_groups(dataset):
-        add_columns(builder, group.episodes())
-    return statistics.model_copy(update={"columns": builder.result()})
+def _statistics(dataset: Dataset, *, of_columns: bool) -> Statistics:
+    if of_columns:
+        return statistics_of_episodes(group.episodes() for group in row_groups(dataset))
+    index = episode_index(dataset) if dataset.manifest.files else None
+    return statistics_of([] if index is None else [{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])

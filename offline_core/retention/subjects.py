@@ -12,9 +12,8 @@ import polars as pl
 from offline_core.conversion.late_files import read_late
 from offline_core.curation.condition import Condition
 from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_index
+from offline_core.datasets.episode_index import episode_constants, episode_index
 from offline_core.datasets.manifest import FileEntry
-from offline_core.datasets.row_groups import RowGroup, row_groups
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.retention.catalog import Catalog
@@ -140,7 +139,7 @@ def _files(catalog: Catalog, name: str, unreadable: list[str]) -> Iterator[tuple
     known = catalog.datasets[name]
     listed = _listed(known)
     for entry, dataset in listed.values():
-        yield entry, one_file(dataset, entry)
+        yield entry, dataset.with_files([entry])
     for path in sorted(set(catalog.files_of(name)) - listed.keys()):
         file = known[-1].location.child(path)
         try:
@@ -149,38 +148,17 @@ def _files(catalog: Catalog, name: str, unreadable: list[str]) -> Iterator[tuple
             unreadable.append(f"{name}/{path}" if name else path)
             continue
         entry = FileEntry(path=path, rows=rows, episodes=0, steps=0, bytes=0, sha256="")
-        yield entry, one_file(known[-1], entry)
-
-
-def one_file(dataset: Dataset, entry: FileEntry) -> Dataset:
-    """A dataset of one file."""
-    return Dataset(dataset.location, dataset.manifest.model_copy(update={"files": [entry]}))
+        yield entry, known[-1].with_files([entry])
 
 
 def _met(dataset: Dataset, index: pl.DataFrame, where: Condition) -> tuple[np.ndarray, bool]:
     """((episodes,) bool: meets the condition, whether the file has its columns)."""
     for name in sorted(where.names - set(columns.EPISODE_METADATA)):
-        values = [value for group in row_groups(dataset) for value in _constants(group, name)]
+        values = episode_constants(dataset, name)
         if all(value is None for value in values):
             return np.zeros(len(index), bool), False
         index = index.with_columns(pl.Series(name, values, strict=False))
     return where.met(index).fill_null(False).to_numpy().copy(), True
-
-
-def _constants(group: RowGroup, name: str) -> list[object]:
-    """For each episode the value that a column has in all its steps, None if it has several or none."""
-    if columns.ITEM not in group.names:
-        if name not in group.names:
-            return [None] * pl.DataFrame(group.read([columns.EPS_ID]))[columns.EPS_ID].n_unique()
-        steps = pl.DataFrame(group.read([columns.EPS_ID, name]))
-        one = pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first())
-        return steps.group_by(columns.EPS_ID, maintain_order=True).agg(one.alias("one"))["one"].to_list()
-    values = (episode.extras.get(name) for episode in group.episodes())
-    return [None if each is None or not isinstance(each, np.ndarray) else _one(each) for each in values]
-
-
-def _one(values: np.ndarray) -> object:
-    return values[0].item() if values.ndim == 1 and len(values) and (values == values[0]).all() else None
 
 
 def _parents(catalog: Catalog, name: str) -> list[str]:
