@@ -58,7 +58,7 @@ def medium_recording(root: str, seed: int) -> str:
 
 
 def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
-    """The last checkpoint of a training that nobody watches."""
+    """The last checkpoint of a training without evaluation."""
     settings = {
         "seed": seed,
         "algorithm": algorithm,

@@ -132,7 +132,7 @@ def versions() -> Picture:
     p.text(445, 60, "2 commit: wins", faint=True)
     p.text(445, 190, "2 commit: takes the next number", faint=True)
     p.arrow((648, 122), (688, 122))
-    p.text(20, 234, "A crash before 2 leaves files that nobody reads. Nobody ever sees half a version.", faint=True)
+    p.text(20, 234, "A crash before 2 leaves files that no reader opens. No reader ever sees half a version.", faint=True)
     return p
 
 

@@ -120,8 +120,8 @@ def start() -> EmbeddedServer:
 def used(server: EmbeddedServer) -> Iterator[None]:
     """Lets Prefect use it inside the block.
 
-    It has no UI, so no addresses of runs are printed. It ends with its run, so nobody listens to a heart that each run would
-    take a second to stop.
+    It has no UI, so no addresses of runs are printed. It ends with its run, so no automation reads heartbeats, which each
+    run would take a second to stop.
 
     Raises:
         ServerStartError: it does not answer.

@@ -15,7 +15,7 @@ def import_dataset(
 ) -> ImportResult:
     """Imports recordings of RLlib, tables, Minari and D4RL files, CSV and more as the next version of a dataset.
 
-    Whoever waits for it is told.
+    Emits the event dataset.imported.
 
     Args:
         source: A file, a folder, a pattern with * or **, or a list of them.

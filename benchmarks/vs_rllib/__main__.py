@@ -67,7 +67,7 @@ def begun(work: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_places(found: dict[str, Any], work: Path) -> dict[str, Any]:
-    """Where things lay on this machine is nobody's business."""
+    """Paths of this machine do not belong on a page."""
     text = json.dumps(found)
     for place in (work.resolve(), Path.cwd()):
         text = text.replace(f"{place}/", "")

@@ -223,7 +223,7 @@ ended and counts as not finished. Each process begins with an empty folder and i
   observation. An episode is whole if its steps follow each other in one piece to its end. Made up are steps of converted
   episodes that are in no recording. Steps learned from are those in the batches of the first updates of a training
   that was run once more for that, not timed: as many as the line says.
-- **Returns afterwards** are of 100 episodes on start states that nobody trained on, played by neither system.
+- **Returns afterwards** are of 100 episodes on start states that no training has seen, played by neither system.
 
 RLlib differs from its document in this:
 

@@ -70,7 +70,7 @@ def command(side: str, task: Task) -> list[str]:
 
 
 def play(act: Callable[[Any], Any], *, target: int = PLAYED_EPISODES) -> dict[str, Any]:
-    """Mean return of the policy over episodes with seeds that nobody trained on, one environment each, by neither system.
+    """Mean return of the policy over episodes with seeds that no training has seen, one environment each, by neither system.
 
     Arguments:
         act: (B, 4) float32 observations to (B,) actions, the most likely ones.

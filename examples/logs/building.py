@@ -75,7 +75,7 @@ def steps_of(day: date) -> pl.DataFrame:
 
 
 def _behaviour(tin: np.ndarray) -> np.ndarray:
-    """(zones, valves) probabilities: a thermostat that knows neither prices nor whether anybody is there."""
+    """(zones, valves) probabilities: a thermostat that knows neither prices nor whether a room is in use."""
     wanted = np.clip((22 - tin) / 2, 0, 2)
     preference = np.exp(-1.2 * np.abs(wanted[:, None] - np.arange(3)))
     return np.asarray(preference / preference.sum(axis=1, keepdims=True))

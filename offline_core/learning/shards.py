@@ -63,7 +63,7 @@ class Shards:
         Arguments:
             lengths: (E,) in steps, all episodes of these row groups.
             place: (E,) rising, the place of the episode's row group in the window.
-            places: row groups of the window, whoever reads them.
+            places: row groups of the window, whichever learner reads them.
         """
         _, first, row_group = np.unique(place, return_index=True, return_inverse=True)
         begin = np.cumsum(lengths) - lengths

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gzip
 import html
-import io
 import json
 import re
 import zlib
@@ -19,9 +18,11 @@ import pyarrow.parquet as pq
 
 from offline_core.retention.catalog import Catalog
 from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""
+BLOCK_BYTES = 8 * 2**20
 FORGOTTEN = b"(forgotten)"
 _CARD = re.compile(r"(?:.*/)?(?:_cards/[^/]+|card)\.(?:md|html|svg)")
 """Files that are for people alone: no program reads them, so words in them can be replaced."""
@@ -50,6 +51,11 @@ class Names:
         words = b"|".join(map(re.escape, self.names)) or rb"(?!)"
         return re.compile(rb"(?<![A-Za-z0-9_])(?:" + words + rb")(?![A-Za-z0-9_])")
 
+    def stand_in(self, file: Location) -> bool:
+        """Whether a file holds a name: its bytes do, or what gzip and Parquet unpack them to."""
+        overlap = 2 + max(map(len, self.names), default=0)
+        return bool(self.names) and any(data in self for data in contents(file, overlap))
+
     def __contains__(self, data: object) -> bool:
         return isinstance(data, bytes) and self._pattern.search(data) is not None
 
@@ -74,10 +80,7 @@ class Names:
 
 
 def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
-    """(cards that hold a name, other files that do), relative to the root; neither data nor manifests of datasets.
-
-    A file holds a name if its bytes do, or what gzip and Parquet unpack them to.
-    """
+    """(cards that hold a name, other files that do), relative to the root; neither data nor manifests of datasets."""
     own = {f"{name}/{file}" if name else file for name in catalog.datasets for file in catalog.files_of(name)}
     for name, known in catalog.datasets.items():
         late = (file.path for dataset in known for file in dataset.manifest.all_files)
@@ -85,22 +88,36 @@ def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
     cards: list[str] = []
     others: list[str] = []
     for file in sorted(catalog.sizes):
-        if file not in own and "_versions/" not in file and any(data in names for data in contents(catalog.root.child(file))):
+        if file not in own and "_versions/" not in file and names.stand_in(catalog.root.child(file)):
             (cards if _CARD.fullmatch(file) else others).append(file)
     return cards, others
 
 
-def contents(file: Location) -> Iterator[bytes]:
-    """The bytes of a file, and what they unpack to: of gzip all, of Parquet each text once."""
-    data = file.read()
-    yield data
-    with contextlib.suppress(OSError, EOFError, zlib.error, pa.ArrowException):  # damaged, or of another kind
-        if data[:2] == b"\x1f\x8b":
-            yield gzip.decompress(data)
-        elif data[:4] == b"PAR1":
-            for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches():
-                for column in batch.columns:
-                    yield from _texts(column)
+def contents(file: Location, overlap_bytes: int) -> Iterator[bytes]:
+    """The bytes of a file block by block, and what they unpack to: of gzip all, of Parquet each text once.
+
+    Arguments:
+        overlap_bytes: of each block with the one before, so that no name is cut.
+    """
+    with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as stream:
+        start = stream.read(4)
+        stream.seek(0)
+        yield from _blocks(stream, overlap_bytes)
+        stream.seek(0)
+        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile, pa.ArrowException):  # damaged, or of another kind
+            if start[:2] == b"\x1f\x8b":
+                yield from _blocks(gzip.GzipFile(fileobj=stream), overlap_bytes)
+            elif start == b"PAR1":
+                for batch in pq.ParquetFile(stream).iter_batches():
+                    for column in batch.columns:
+                        yield from _texts(column)
+
+
+def _blocks(stream: Any, overlap_bytes: int) -> Iterator[bytes]:
+    block = b""
+    while more := stream.read(BLOCK_BYTES):
+        block = block[-overlap_bytes:] + more
+        yield block
 
 
 def _texts(column: pa.Array) -> Iterator[bytes]:

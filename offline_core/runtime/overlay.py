@@ -21,7 +21,7 @@ def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
 def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Collection[str] = ()) -> dict[str, Any]:
     """Return what the user gave, nested: of models inside, the fields that were set.
 
-    A form gives all values, those that nobody touched too. If all are there, those that are defaults count as not given.
+    A form gives all values, those at their defaults too. If all are there, those that are defaults count as not given.
 
     Arguments:
         values: of `model`.

@@ -29,7 +29,7 @@ from offline_core.plans.importing.sample import Rows
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 MASKS = (ACTION_MASK, NEW_ACTION_MASK)
 KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
-"""Canonical names that nobody else uses."""
+"""Canonical names that no other program uses."""
 
 
 class Role(BaseModel):
