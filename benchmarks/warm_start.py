@@ -58,7 +58,7 @@ def medium_recording(root: str, seed: int) -> str:
 
 
 def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
-    """The last checkpoint of a training without evaluation."""
+    """The last checkpoint of a training that runs to its end."""
     settings = {
         "seed": seed,
         "algorithm": algorithm,

@@ -15,97 +15,11 @@ from typing import Any
 
 import click
 
+from flows.verbs import app, config_options, verb
 from tasks.table import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
-
-
-class Verbs(click.Group):
-    """The verbs in the order in which people need them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands]
-
-
-@click.group(cls=Verbs, no_args_is_help=True, context_settings={"show_default": True, "max_content_width": 120})
-def app() -> None:
-    """Turns experience into policies: train an expert, record it or import logs, prune, clone, evaluate.
-
-    A folder is a path, or a URI as s3://bucket/runs, gs://bucket/runs or abfs://container/runs.
-    """
-
-
-class Verb(click.Command):
-    """A command whose help describes its arguments too."""
-
-    arguments: Iterable[Argument] = ()
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if described := [_help_row(argument) for argument in self.arguments if not argument.is_option]:
-            with formatter.section("Arguments"):
-                formatter.write_dl(described)
-        super().format_options(ctx, formatter)
-
-
-def _help_row(argument: Argument) -> tuple[str, str]:
-    default = argument.default if isinstance(argument.default, str) else " ".join(argument.default or ())
-    return argument.name.upper(), f"{argument.help}  [{f'default: {default}' if default else 'required'}]"
-
-
-def _parameter(argument: Argument) -> click.Parameter:
-    if not argument.is_option:
-        many = -1 if argument.kind == "uris" else 1
-        return click.Argument([argument.name], default=argument.default, nargs=many, required=argument.default is None)
-    if argument.kind == "switch":
-        return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)
-    names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "folder" else [])]
-    return click.Option(names, default=argument.default, help=argument.help, type=int if argument.kind == "version" else str)
-
-
-def _verb(name: str, arguments: Iterable[Argument], *options: click.Option, help: str | None = None) -> Callable[..., Any]:
-    """Adds a function of these arguments and options to the command line."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        params = [*map(_parameter, arguments), *options]
-        text = help or function.__doc__
-        command = Verb(name, callback=function, params=params, help=text, short_help=text)
-        command.arguments = arguments
-        app.add_command(command)
-        return function
-
-    return decorate
-
-
-def _config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
-    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group."""
-
-    def show(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-        if is_wanted:
-            from flows.settings import print_parameters
-
-            print_parameters(models())
-            context.exit()
-
-    return (
-        click.Option(
-            ["settings", "--set", "-s"],
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more.",
-        ),
-        click.Option(
-            ["config_files", "--config", "-c"], multiple=True, metavar="FILE", help="Parameters as YAML or JSON, in one file."
-        ),
-        click.Option(
-            ["--show-config"],
-            is_flag=True,
-            is_eager=True,  # before required arguments are missed
-            expose_value=False,
-            callback=show,
-            help="Print all parameters with their descriptions, and stop.",
-        ),
-    )
 
 
 def _models_of(chain: str) -> Any:
@@ -118,11 +32,11 @@ SEED = click.Option(["--seed"], type=click.IntRange(min=0), default=0, help="See
 ROOT_HELP = "Folder for everything that the run makes."
 
 
-@_verb(
+@verb(
     "expert-to-policy",
     [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT],
     SEED,
-    *_config_options(lambda: _models_of("expert_to_policy")),
+    *config_options(lambda: _models_of("expert_to_policy")),
 )
 def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> None:
     """The whole chain: expert, recording, pruning, cloned policy, evaluation."""
@@ -130,7 +44,7 @@ def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> Non
     _run_chain("expert_to_policy", given, more, root=root, seed=seed)
 
 
-@_verb(
+@verb(
     "logs-to-policy",
     [
         Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="uris"),
@@ -143,7 +57,7 @@ def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> Non
         default="auto",
         help="Play the policy, or estimate its return; auto plays it if an environment is known.",
     ),
-    *_config_options(lambda: _models_of("logs_to_policy")),
+    *config_options(lambda: _models_of("logs_to_policy")),
 )
 def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **given: Any) -> None:
     """The whole chain from logs: import or convert, check, prune, train, evaluate or estimate."""
@@ -152,7 +66,7 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
     _run_chain("logs_to_policy", given, [], source=one_or_more, root=root, seed=seed, test=test)
 
 
-@_verb(
+@verb(
     "improve-policy",
     [
         Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="uris"),
@@ -161,7 +75,7 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
     SEED,
     click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
     click.Option(["--approval"], is_flag=True, help="Pause before a promotion, until it is approved in the form of the run."),
-    *_config_options(lambda: _models_of("improve_policy")),
+    *config_options(lambda: _models_of("improve_policy")),
 )
 def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str, approval: bool, **given: Any) -> None:
     """From new logs to a better policy: import, check, split, prune, train candidates, decide, promote or say why not."""
@@ -175,9 +89,9 @@ def _add_stage(stage: Stage) -> None:
     """Adds the verb of a stage."""
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
-    options = _config_options(lambda: {"config": load(stage.config)})
+    options = config_options(lambda: {"config": load(stage.config)})
 
-    @_verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help)
+    @verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help)
     def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
@@ -196,7 +110,7 @@ for _stage in STAGES.values():
     _add_stage(_stage)
 
 
-@_verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
+@verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
 def inspect(place: str, version: int | None) -> None:
     """Show a dataset (versions, files, spaces, statistics), a policy, or what a training or sweep left; and the lineage."""
     from flows.inspection import print_dataset_or_policy
@@ -204,7 +118,7 @@ def inspect(place: str, version: int | None) -> None:
     print_dataset_or_policy(_place(place), version)
 
 
-@_verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
+@verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
 def registry(place: str) -> None:
     """Show what the aliases of a registry name, since when and why; of one name, its history too."""
     from flows.registry import print_registry
@@ -212,7 +126,7 @@ def registry(place: str) -> None:
     print_registry(_place(place))
 
 
-@_verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
+@verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
 def verify(place: str, version: int | None) -> None:
     """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
     from flows.verification import print_verified
@@ -221,7 +135,7 @@ def verify(place: str, version: int | None) -> None:
         sys.exit(1)
 
 
-@_verb(
+@verb(
     "tag",
     [DATASET, Argument("name", "A word, such as audited; runs/recording@audited is that version.")],
     click.Option(["--version"], type=int, help="Version to tag; the latest if none is given."),
@@ -235,7 +149,7 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
     click.echo(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
 
 
-@_verb(
+@verb(
     "forget",
     [Argument("root", "Folder of a dataset, or one that holds some.")],
     click.Option(["--where"], required=True, metavar="SQL", help="Which episodes, such as \"subject = 'p-17'\"."),

@@ -1,0 +1,97 @@
+"""How verbs of the command line are made: their arguments, parameters and help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from tasks.table import Argument
+
+
+class Verbs(click.Group):
+    """The verbs in the order in which people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.commands]
+
+
+@click.group(cls=Verbs, no_args_is_help=True, context_settings={"show_default": True, "max_content_width": 120})
+def app() -> None:
+    """Turns experience into policies: train an expert, record it or import logs, prune, clone, evaluate.
+
+    A folder is a path, or a URI as s3://bucket/runs, gs://bucket/runs or abfs://container/runs.
+    """
+
+
+class Verb(click.Command):
+    """A command whose help describes its arguments too."""
+
+    arguments: Iterable[Argument] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if described := [_help_row(argument) for argument in self.arguments if not argument.is_option]:
+            with formatter.section("Arguments"):
+                formatter.write_dl(described)
+        super().format_options(ctx, formatter)
+
+
+def _help_row(argument: Argument) -> tuple[str, str]:
+    default = argument.default if isinstance(argument.default, str) else " ".join(argument.default or ())
+    return argument.name.upper(), f"{argument.help}  [{f'default: {default}' if default else 'required'}]"
+
+
+def _parameter(argument: Argument) -> click.Parameter:
+    if not argument.is_option:
+        many = -1 if argument.kind == "uris" else 1
+        return click.Argument([argument.name], default=argument.default, nargs=many, required=argument.default is None)
+    if argument.kind == "switch":
+        return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)
+    names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "folder" else [])]
+    return click.Option(names, default=argument.default, help=argument.help, type=int if argument.kind == "version" else str)
+
+
+def verb(name: str, arguments: Iterable[Argument], *options: click.Option, help: str | None = None) -> Callable[..., Any]:
+    """Adds a function of these arguments and options to the command line."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        params = [*map(_parameter, arguments), *options]
+        text = help or function.__doc__
+        command = Verb(name, callback=function, params=params, help=text, short_help=text)
+        command.arguments = arguments
+        app.add_command(command)
+        return function
+
+    return decorate
+
+
+def config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
+    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group."""
+
+    def show(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+        if is_wanted:
+            from flows.settings import print_parameters
+
+            print_parameters(models())
+            context.exit()
+
+    return (
+        click.Option(
+            ["settings", "--set", "-s"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more.",
+        ),
+        click.Option(
+            ["config_files", "--config", "-c"], multiple=True, metavar="FILE", help="Parameters as YAML or JSON, in one file."
+        ),
+        click.Option(
+            ["--show-config"],
+            is_flag=True,
+            is_eager=True,  # before required arguments are missed
+            expose_value=False,
+            callback=show,
+            help="Print all parameters with their descriptions, and stop.",
+        ),
+    )
