@@ -46,6 +46,9 @@ test-all: check ## check, and all tests: runs killed in each stage, schedules, a
 browser: ## Install the Chromium that tests of forms drive, where root and apt are there
 	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
+postgres: ## Install the Postgres that tests of a shared server use, where root and apt are there
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { apt-get update && apt-get install --yes --no-install-recommends postgresql; }
+
 docs: $(STAMP) ## Build the documentation as site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -69,4 +72,4 @@ format: $(STAMP) ## Format and fix what can be fixed by itself
 clean: ## Remove .venv, caches and what builds leave
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build dist site
 
-.PHONY: help install demo demo-distributed check test test-all browser docs bench bench-rllib format clean
+.PHONY: help install demo demo-distributed check test test-all browser postgres docs bench bench-rllib format clean

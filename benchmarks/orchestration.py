@@ -1,6 +1,6 @@
 """What Prefect adds to the core: its own seconds and requests, the reuse of a finished chain, a queue of runs on one pool.
 
-    python -m benchmarks.orchestration [--runs 50] [--repeats 3]
+    python -m benchmarks.orchestration [--runs 50] [--repeats 3] [--database sqlite]
 
 The chain is expert-to-policy, small, in processes of its own: core alone, with a server of its own, with a server that is
 up, one after the other, `repeats` times. Run on a quiet machine.
@@ -9,6 +9,7 @@ up, one after the other, `repeats` times. Run on a quiet machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import statistics
@@ -17,12 +18,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
 
 from benchmarks.figure import figure, seconds
 from tests.e2e.orchestra import FINAL, POOL, REPOSITORY, Orchestra, checkout, wait_until
+from tests.e2e.postgres import postgres
 
 CHAIN = {
     "expert": {"total_steps": 20_000, "target_return": 60, "evaluation_episodes": 5},
@@ -67,6 +70,7 @@ EVENTS_SECONDS = 10.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=50, help="runs in the queue")
+    parser.add_argument("--database", choices=("postgres", "sqlite"), default="postgres", help="of the server with the queue")
     parser.add_argument("--repeats", type=int, default=3, help="of each way to run the chain")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as folder:
@@ -74,8 +78,12 @@ def main() -> None:
         (place / "chain.yaml").write_text(yaml.safe_dump(CHAIN))
         with Orchestra.started(home=place / "server", root=checkout(place / "checkout")) as orchestra:
             chain(place, orchestra, repeats=arguments.repeats)
-            queue(orchestra, runs=arguments.runs)
         requests(place)
+        with contextlib.ExitStack() as stack:
+            database = stack.enter_context(postgres()) if arguments.database == "postgres" else None
+            settings = {} if database is None else {"PREFECT_API_DATABASE_CONNECTION_URL": database}
+            queued = Orchestra.started(home=place / "queue", root=checkout(place / "queued"), **settings)
+            queue(stack.enter_context(queued), runs=arguments.runs, database=arguments.database)
 
 
 def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
@@ -114,20 +122,23 @@ def requests(place: Path) -> None:
         events = orchestra.ask("POST", "/events/filter", {"filter": {}})["total"]
         asked = re.findall(r'"([A-Z]+) /api/([a-z_]+)\S* HTTP', (home / "server.log").read_text()[before:])
     kinds = Counter(kind for method, kind in asked if method != "GET")
-    figure("requests.per_run", len(asked), "requests", reads=len(asked) - kinds.total(), **kinds, events=events)
+    figure("requests.per_run", len(asked), "requests", reads=len(asked) - kinds.total(), **kinds, events_stored=events)
 
 
-def queue(orchestra: Orchestra, *, runs: int) -> None:
-    """Many runs at once on one pool: how many come to a good end, and in what time."""
+def queue(orchestra: Orchestra, *, runs: int, database: str) -> None:
+    """Many runs submitted at once to one pool: how many come to a good end, in what time, and what the database refused."""
     root = str(orchestra.root / "runs")
     orchestra.wait_for(orchestra.submit("expert-to-policy/smoke", {"root": root}), "COMPLETED")
     start = time.perf_counter()
     orchestra.prefect("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
     parameters = {"policy": f"{root}/policy/best"}
-    names = [
-        orchestra.submit("evaluate-policy/smoke", parameters | {"config": {"episodes": 5, "seed": seed}})
-        for seed in range(runs)
-    ]
+
+    def submit(seed: int) -> str:
+        return orchestra.submit("evaluate-policy/smoke", parameters | {"config": {"episodes": 5, "seed": seed}})
+
+    with ThreadPoolExecutor(runs) as people:
+        names = [*people.map(submit, range(runs))]
+    submitted = time.perf_counter() - start
 
     def ended() -> Counter[str] | None:
         states = Counter(orchestra.flow_run(name)["state_type"] for name in names)
@@ -135,7 +146,22 @@ def queue(orchestra: Orchestra, *, runs: int) -> None:
 
     states = wait_until(ended, seconds=60.0 * runs, what="the queue")
     took = time.perf_counter() - start
-    figure("queue.completed", states["COMPLETED"], "runs", submitted=runs, seconds=round(took, 1), states=dict(states))
+    figure(
+        "queue.completed",
+        states["COMPLETED"],
+        "runs",
+        database=database,
+        submitted=runs,
+        submitting_seconds=round(submitted, 1),
+        seconds=round(took, 1),
+        states=dict(states),
+    )
+    figure(
+        "queue.lock_errors",
+        (orchestra.home / "server.log").read_text().count("database is locked"),
+        "errors",
+        database=database,
+    )
 
 
 def _offline(root: str, settings: str, variables: dict[str, str]) -> None:

@@ -15,11 +15,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 from prefect.context import FlowRunContext
 from prefect.settings import (
-    PREFECT_API_DATABASE_CONNECTION_URL,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_UI_URL,
@@ -27,7 +27,6 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows.prefect_database import make_database, wait_for_database
 from offline_core.errors import OfflineError
 
 log = logging.getLogger("prefect")
@@ -47,7 +46,10 @@ class ServerStartError(OfflineError):
 
 
 class EmbeddedServer:
-    """A server process on a free port of loopback; it ends with this process, also where that is killed."""
+    """A server process on a free port of loopback, with a database of its own.
+
+    It ends with this process, also where that is killed.
+    """
 
     def __init__(self) -> None:
         settings = get_current_settings()
@@ -81,8 +83,8 @@ class EmbeddedServer:
             self.stop()
             why = f"no answer in {self._patience} s" if isinstance(error, TimeoutError) else f"its process ended ({error!r})"
             raise ServerStartError(
-                f"The Prefect server that this run brings with it did not start: {why}. The machine is overloaded, or its "
-                "database (PREFECT_HOME) is damaged, which its own messages say. Run it again later, or start one server for "
+                f"The Prefect server that this run brings with it did not start: {why}. The machine is overloaded, or the "
+                f"folder for temporary files ({tempfile.gettempdir()}) is full. Run it again later, or start one server for "
                 "all runs ('prefect server start') and set PREFECT_API_URL."
             ) from error
         finally:
@@ -91,7 +93,7 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Ends the process, and returns when it has ended."""
         atexit.unregister(self.stop)
-        _server.cache_clear()
+        start.cache_clear()
         log.info("Stopping temporary server on %s", self.address)
         self._process.terminate()
         try:
@@ -107,13 +109,10 @@ def is_needed() -> bool:
     return settings.api.url is None and settings.server.ephemeral.enabled and FlowRunContext.get() is None
 
 
+@functools.cache
 def start() -> EmbeddedServer:
-    """The server of this process and its database; started by the first call, without waiting until it answers.
-
-    Raises:
-        DatabaseBusyError: another process holds the write lock of the database.
-    """
-    return _server(str(PREFECT_API_DATABASE_CONNECTION_URL.value()))
+    """The server of this process; started by the first call, without waiting until it answers."""
+    return EmbeddedServer()
 
 
 @contextlib.contextmanager
@@ -130,10 +129,3 @@ def used(server: EmbeddedServer) -> Iterator[None]:
     url = f"{server.address}/api"
     with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: "", PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
-
-
-@functools.cache
-def _server(database: str) -> EmbeddedServer:
-    wait_for_database()
-    make_database()
-    return EmbeddedServer()

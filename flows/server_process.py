@@ -1,17 +1,30 @@
-"""The process of the server that a run brings with it: it ends when its input does, and so with the run, however that ends."""
+"""The process of the server that a run brings with it: it ends when its input does, and so with the run, however that ends.
+
+Its database is its own and is deleted with it: no run waits for another's lock.
+"""
 
 import os
 import runpy
 import signal
 import sys
+import tempfile
 import threading
+from pathlib import Path
+
+from flows.prefect_database import make_database
 
 
 def _end_with_input() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # sys.stdin has a lock, which this thread would hold when Python ends
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when all is closed; the folder goes after that
     threading.Thread(target=_end_with_input, daemon=True).start()
-    runpy.run_module("uvicorn", run_name="__main__")
+    with tempfile.TemporaryDirectory(prefix="offline-prefect-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "prefect.db"
+        os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{path}"  # before Prefect reads its settings
+        make_database(path)
+        runpy.run_module("uvicorn", run_name="__main__")

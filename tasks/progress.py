@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from offline_core.runtime.progress import Progress, observe
 
 LONG_SECONDS = 10.0
 """What takes longer is shown."""
-SECONDS_BETWEEN_LINES = 10.0
-SECONDS_BETWEEN_UPDATES = 10.0
-"""Each is a write to the server's database, and an event that is one more."""
+LATER = 1.25
+"""How much older the work is at each report than at the last. Each is some writes to the server's database; there are 5 in
+30 s, 27 in an hour and 41 in a day."""
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
@@ -45,20 +44,21 @@ class _Artifacts:
         """A bar that the garbage collector ends later reports nothing."""
         self._told: Future[None] | None = None
         self._ids: dict[str, UUID] = {}
-        self._last_line = self._last_update = -SECONDS_BETWEEN_LINES
+        self._due_seconds: dict[str, float] = {}
 
     def show(self, progress: Progress) -> None:
         """Takes note of a report; quick."""
-        if self.is_over or progress.seconds < LONG_SECONDS:
+        if self.is_over:
             return
-        now = time.monotonic()
-        if progress.ended or now - self._last_line >= SECONDS_BETWEEN_LINES:
+        is_shown = progress.what in self._due_seconds
+        if not (progress.ended and is_shown) and progress.seconds < self._due_seconds.get(progress.what, LONG_SECONDS):
+            return
+        if progress.ended or self._told is None or self._told.done():
             log.info("%s", progress)
-            self._last_line = now
-        is_idle = self._told is None or self._told.done()
-        if progress.ended or (is_idle and now - self._last_update >= SECONDS_BETWEEN_UPDATES):
+            self._due_seconds[progress.what] = LATER * progress.seconds
             self._told = self._teller.submit(self._context.run, self._tell, progress)
-            self._last_update = now
+        if progress.ended:
+            del self._due_seconds[progress.what]
 
     def _tell(self, progress: Progress) -> None:
         percent = 100.0 * min(1.0, progress.n / progress.total) if progress.total else 100.0 * progress.ended

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -183,24 +181,6 @@ def test_a_server_of_a_profile_is_unset_where_prefect_keeps_it(monkeypatch: pyte
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         said = trouble(httpx.ConnectError("refused"))
     assert said is not None and "unset PREFECT_API_URL where 'prefect config view' says that it is set" in said
-
-
-def test_a_database_that_another_process_writes_to_is_named(tmp_path: Path, cartpole_policy: str) -> None:
-    database = tmp_path / "home" / "prefect.db"
-    database.parent.mkdir()
-    program = "from flows.prefect_database import wait_for_database as wait; wait.__defaults__ = (0.5,); "
-    environment = os.environ | {"PREFECT_HOME": str(database.parent)}
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("PRAGMA journal_mode = WAL")
-        other.execute("BEGIN IMMEDIATE")
-        command = [sys.executable, "-c", program + OFFLINE[-1], "evaluate", cartpole_policy]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    waiting, message = [line for line in done.stderr.splitlines() if line.strip()]
-    assert waiting.startswith(f"Waiting for the Prefect database {database}")
-    assert message.startswith(f"DatabaseBusyError: The Prefect database {database} is locked")
-    for remedy in (f"fuser {database}", "PREFECT_HOME", "prefect server start", "PREFECT_API_URL", "Postgres"):
-        assert remedy in message
 
 
 def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:

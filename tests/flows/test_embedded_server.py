@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sqlite3
 import subprocess
@@ -19,14 +21,27 @@ from flows.prefect_database import TABLES
 from offline_core.errors import CheckpointError
 
 ONE_RUN = """
-import sys
+import json, psutil, sys
 from flows.evaluate_policy import evaluate_policy
 from prefect.settings import PREFECT_API_URL
 for seed in (1, 2):
     evaluate_policy(policy=sys.argv[1], config={"episodes": 2, "seed": seed})
 assert PREFECT_API_URL.value() is None
-from flows.embedded_server import start
-print("server", start()._process.pid)
+from flows.embedded_server import start, used
+from prefect.client.orchestration import get_client
+server = start()
+with used(server), get_client(sync_client=True) as client:
+    runs, tasks = client.read_flow_runs(), client.read_task_runs()
+    logs, artifacts = client.read_logs(), client.read_artifacts()
+[database] = {file.path for file in psutil.Process(server._process.pid).open_files() if file.path.endswith("prefect.db")}
+print(json.dumps({
+    "flow runs": [run.state_name for run in runs],
+    "task runs": [run.state_name for run in tasks],
+    "played": sum("over 2 episodes" in line.message for line in logs),
+    "artifacts": len(artifacts),
+    "database": database,
+    "pid": server._process.pid,
+}))
 """
 STARTED = """
 from flows.embedded_server import start
@@ -42,9 +57,9 @@ asyncio.run(provide_database_interface().create_db())
 """
 
 
-def python(code: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
-    environment = os.environ | {"PREFECT_HOME": str(home)}
+    environment = os.environ | {"PREFECT_HOME": str(home)} | variables
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -60,17 +75,30 @@ def without_server() -> Iterator[None]:
         yield
 
 
-def test_runs_and_all_that_they_said_are_kept_and_the_server_is_gone(cartpole_policy: str, tmp_path: Path) -> None:
+def test_runs_have_a_server_with_a_database_of_its_own_and_both_are_gone_afterwards(
+    cartpole_policy: str, tmp_path: Path
+) -> None:
     home = tmp_path / "new" / "home"
-    done = python(ONE_RUN, cartpole_policy, home=home)
-    assert done.returncode == 0, done.stderr
+    with shared_database(home) as shared:  # of a server that is up, and writes
+        done = python(ONE_RUN, cartpole_policy, home=home)
+        assert done.returncode == 0, done.stderr
+        assert shared.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
     assert done.stderr.count("Starting temporary server") == 1 and "View at" not in done.stderr
-    assert rows(home, "SELECT state_name FROM flow_run") == [("Completed",)] * 2
-    assert rows(home, "SELECT count(*) FROM task_run WHERE state_name = 'Completed'") == [(2,)]
-    assert rows(home, "SELECT count(*) FROM log WHERE message LIKE 'Policy % over 2 episodes%'") == [(2,)]
-    assert rows(home, "SELECT count(*) FROM artifact") == [(2,)]
+    kept = json.loads(done.stdout.splitlines()[-1])
+    assert kept["flow runs"] == ["Completed"] * 2 == kept["task runs"]
+    assert (kept["played"], kept["artifacts"]) == (2, 2)
     assert not (home / "memo_store.toml").exists(), "the next server would take Prefect's blocks for registered"
-    assert not Path("/proc", done.stdout.split()[-1]).exists()
+    assert not Path("/proc", str(kept["pid"])).exists()
+    assert not Path(kept["database"]).parent.exists() and str(home) not in kept["database"]
+
+
+@contextlib.contextmanager
+def shared_database(home: Path) -> Iterator[sqlite3.Connection]:
+    """What a server's database is like while it is being written to: no other process gets the lock."""
+    home.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(home / "prefect.db", isolation_level=None)) as connection:
+        connection.executescript("CREATE TABLE runs (name TEXT); PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;")
+        yield connection
 
 
 def test_it_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
@@ -93,8 +121,8 @@ def test_what_is_wrong_is_refused_and_no_server_is_started(
 
 
 def test_a_server_that_cannot_start_says_so_at_once(cartpole_policy: str, tmp_path: Path) -> None:
-    (tmp_path / "prefect.db").write_text("no database, and longer than the header of one" * 10)
-    done = python(ONE_RUN, cartpole_policy, home=tmp_path)
+    full = ONE_RUN.replace("import json", "import tempfile; tempfile.tempdir = '/proc/nowhere'; import json")
+    done = python(full, cartpole_policy, home=tmp_path, TMPDIR="/proc/nowhere")
     assert done.returncode == 1
     assert "ServerStartError: The Prefect server that this run brings with it did not start: its process ended" in done.stderr
 

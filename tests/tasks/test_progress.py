@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from uuid import UUID, uuid4
@@ -71,6 +72,18 @@ def test_what_ends_when_nobody_watches_any_more_tells_nobody(server: Server) -> 
     told = [*server.told.values()]
     work.close()
     assert [*server.told.values()] == told
+
+
+def test_the_longer_work_takes_the_rarer_the_server_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONG_SECONDS", 10.0)
+    clock = itertools.count()
+    monkeypatch.setattr("offline_core.runtime.progress.time.monotonic", lambda: float(next(clock)))
+    with progress_shown(), progress(3_600, what="train", unit="step") as bar:
+        for done in range(3_600):
+            bar.to(done)
+    [states] = server.told.values()
+    assert 5 <= len(states) <= 32
+    assert "ended after" in states[-1][1]
 
 
 def test_short_work_leaves_nothing(monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,45 @@
+"""Prefect's server on Postgres: what more than one person needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.orchestra import FINAL, POOL, Orchestra, checkout, wait_until
+from tests.e2e.postgres import INSTALL, binary, postgres
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(binary("initdb") is None, reason=INSTALL),
+]
+
+RUNS = 50
+
+
+def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_policy: str) -> None:
+    with (
+        postgres() as database,
+        Orchestra.started(
+            home=tmp_path / "prefect", root=checkout(tmp_path / "checkout"), PREFECT_API_DATABASE_CONNECTION_URL=database
+        ) as orchestra,
+        ThreadPoolExecutor(RUNS) as people,
+    ):
+        orchestra.prefect("work-pool", "set-concurrency-limit", POOL, "3")
+
+        def submit(seed: int) -> str:
+            parameters = {"policy": cartpole_policy, "config": {"episodes": 2, "seed": seed}}
+            return orchestra.submit("evaluate-policy/smoke", parameters)
+
+        runs = [*people.map(submit, range(RUNS))]
+
+        def ended() -> Counter[str] | None:
+            states = Counter(orchestra.flow_run(run)["state_type"] for run in runs)
+            return states if states.keys() <= set(FINAL) else None
+
+        assert wait_until(ended, seconds=1500, what="50 runs") == {"COMPLETED": RUNS}
+        log = (orchestra.home / "server.log").read_text()
+    assert "locked" not in log and "deadlock" not in log
