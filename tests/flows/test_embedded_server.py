@@ -57,9 +57,9 @@ asyncio.run(provide_database_interface().create_db())
 """
 
 
-def python(code: str, *arguments: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
-    environment = os.environ | {"PREFECT_HOME": str(home)} | variables
+    environment = os.environ | {"PREFECT_HOME": str(home)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -121,8 +121,8 @@ def test_what_is_wrong_is_refused_and_no_server_is_started(
 
 
 def test_a_server_that_cannot_start_says_so_at_once(cartpole_policy: str, tmp_path: Path) -> None:
-    full = ONE_RUN.replace("import json", "import tempfile; tempfile.tempdir = '/proc/nowhere'; import json")
-    done = python(full, cartpole_policy, home=tmp_path, TMPDIR="/proc/nowhere")
+    broken = "from flows import embedded_server; embedded_server.APPLICATION = ['nowhere:app']\n" + ONE_RUN
+    done = python(broken, cartpole_policy, home=tmp_path)
     assert done.returncode == 1
     assert "ServerStartError: The Prefect server that this run brings with it did not start: its process ended" in done.stderr
 
