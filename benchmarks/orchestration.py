@@ -128,13 +128,13 @@ def requests(place: Path) -> None:
 def queue(orchestra: Orchestra, *, runs: int, database: str) -> None:
     """Many runs submitted at once to one pool: how many come to a good end, in what time, and what the database refused."""
     root = str(orchestra.root / "runs")
-    orchestra.wait_for(orchestra.submit("expert-to-policy/smoke", {"root": root}), "COMPLETED")
+    orchestra.wait_for(orchestra.submit("expert-to-policy/expert-to-policy-smoke", {"root": root}), "COMPLETED")
     start = time.perf_counter()
     orchestra.prefect("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
     parameters = {"policy": f"{root}/policy/best"}
 
     def submit(seed: int) -> str:
-        return orchestra.submit("evaluate-policy/smoke", parameters | {"config": {"episodes": 5, "seed": seed}})
+        return orchestra.submit("evaluate-policy/evaluate-policy-smoke", parameters | {"config": {"episodes": 5, "seed": seed}})
 
     with ThreadPoolExecutor(runs) as people:
         names = [*people.map(submit, range(runs))]

@@ -25,7 +25,7 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.exceptions import ObjectNotFound
 from pydantic import SecretStr
 
-from deployments.definitions import PROFILES, Profile
+from deployments.definitions import Profile, full_name
 from deployments.server import readable_errors
 from flows.events import RESOURCE, DatasetEvent
 from offline_core.errors import ConfigError
@@ -103,18 +103,18 @@ def wanted(
     yield data_ready(
         "prune what was recorded",
         events={"dataset.recorded", "dataset.imported"},
-        deployment=deployed(client, f"prune-dataset/{profile}"),
+        deployment=deployed(client, full_name("prune-dataset", profile)),
         suffix="-pruned",
     )
     yield data_ready(
         "check what was pruned",
         events={"dataset.pruned"},
-        deployment=deployed(client, f"check-dataset/{profile}"),
+        deployment=deployed(client, full_name("check-dataset", profile)),
     )
     yield data_ready(
         "train on what passed",
         events={"dataset.passed"},
-        deployment=deployed(client, f"train-policy/{profile}"),
+        deployment=deployed(client, full_name("train-policy", profile)),
         suffix="-policy",
     )
     if webhook_url is not None:
@@ -122,7 +122,7 @@ def wanted(
 
 
 def deployed(client: SyncPrefectClient, name: str) -> UUID:
-    """The id of a deployment, "flow/profile".
+    """The id of a deployment, by its full name.
 
     Raises:
         ConfigError: it is not there; says how to put it there.
@@ -152,7 +152,9 @@ def put(client: SyncPrefectClient, automation: AutomationCore) -> bool:
 def main() -> None:
     """Puts them all on the server that PREFECT_API_URL names, and says which are on."""
     parser = argparse.ArgumentParser(prog="python -m deployments.automations", description="Creates or updates automations.")
-    parser.add_argument("--profile", choices=PROFILES, default="default", help="Deployments that new data starts.")
+    parser.add_argument(
+        "--profile", choices=("default", "smoke", "nightly"), default="default", help="Deployments that new data starts."
+    )
     parser.add_argument("--silence-seconds", type=int, default=540, help="After so long without a heartbeat a run is dead.")
     parser.add_argument("--webhook-url-env", metavar="NAME", help="Environment variable with the URL to tell failures to.")
     chosen = parser.parse_args()

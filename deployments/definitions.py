@@ -10,13 +10,24 @@ import yaml
 from prefect import Flow
 
 PREFECT_FILE = Path(__file__).with_name("prefect.yaml")
-Profile = Literal["smoke", "default", "nightly", "distributed"]
+Profile = Literal["default", "short", "smoke", "nightly", "distributed"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
 def definitions() -> list[dict[str, Any]]:
     """The deployments of prefect.yaml, in its order: name, entrypoint, parameters and so on."""
     return list(yaml.safe_load(PREFECT_FILE.read_text())["deployments"])
+
+
+def full_name(flow: str, profile: Profile = "default") -> str:
+    """What Prefect's commands call a deployment: "train-policy/train-policy-smoke"."""
+    return f"{flow}/{flow}" if profile == "default" else f"{flow}/{flow}-{profile}"
+
+
+def profile_of(definition: dict[str, Any]) -> Profile:
+    """The profile that a deployment is tagged with."""
+    [profile] = definition["tags"]
+    return profile
 
 
 def flow_of(entrypoint: str) -> Flow[..., Any]:

@@ -13,7 +13,7 @@ from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
 from prefect.schedules import Schedule
 
-from deployments.definitions import PROFILES, definitions, flow_of
+from deployments.definitions import PROFILES, definitions, flow_of, profile_of
 from deployments.server import readable_errors
 from flows.stopping import AT_ONCE, STOPS, end_at_once
 from flows.ui import use_preferred_ui
@@ -73,11 +73,13 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
 def main() -> None:
     """Serves until it is stopped; then ends with exit code 130 (SIGINT) or 143 (SIGTERM)."""
     parser = argparse.ArgumentParser(prog="python -m deployments.serve", description=__doc__)
-    parser.add_argument("--profile", action="append", choices=PROFILES, help="Repeat for more; default if none is given.")
-    chosen = parser.parse_args().profile or ["default"]
+    parser.add_argument(
+        "--profile", action="append", choices=PROFILES, help="Repeat for more; default and short if none is given."
+    )
+    chosen = parser.parse_args().profile or ["default", "short"]
     with readable_errors():
         use_preferred_ui()
-        first = asyncio.run(serve(*(served(each) for each in definitions() if each["name"] in chosen)))
+        first = asyncio.run(serve(*(served(each) for each in definitions() if profile_of(each) in chosen)))
     sys.stderr.write(f"Stopped by {first.name}. A run that was at work is cancelled: retry it, and it goes on where it was.\n")
     raise SystemExit(128 + first)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow, Task
 from prefect.utilities.callables import get_call_parameters
+from pydantic import Field
 
 from flows import embedded_server
 from offline_core.errors import ConfigError
@@ -49,6 +50,21 @@ class LocalFlow(Flow[P, R]):
                 importlib.import_module(f"offline_core.{stage.module}")
 
 
-def flow(*, name: str, flow_run_name: str | None = None) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
-    """As `prefect.flow`."""
-    return lambda fn: LocalFlow(fn, name=name, flow_run_name=flow_run_name)
+def flow(
+    *, name: str, flow_run_name: str | Callable[[dict[str, Any]], str] | None = None
+) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
+    """As `prefect.flow`; forms label the parameters with words."""
+
+    def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
+        fn.__annotations__ = {
+            parameter: hint if parameter == "return" else Annotated[hint, Field(json_schema_extra={"title": label(parameter)})]
+            for parameter, hint in get_type_hints(fn, include_extras=True).items()
+        }
+        return LocalFlow(fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
+
+    return decorate
+
+
+def label(name: str) -> str:
+    """What a form shows for a name: "max_epochs" is "Max epochs", and "config" is "Settings"."""
+    return "Settings" if name == "config" else name.replace("_", " ").capitalize()

@@ -15,7 +15,7 @@ from offline_core.learning.algorithms.td3_config import TD3Config
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 
 class PPOConfig(Config):
@@ -106,11 +106,14 @@ class ExpertConfig(Config):
         title="Initial policy",
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How ppo learns from a rollout.")
-    sac: SACConfig = Field(SACConfig(), title="SAC", description="Used if it is the algorithm.")
-    td3: TD3Config = Field(TD3Config(), title="TD3", description="Used if it is the algorithm.")
+    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How ppo learns from a rollout.", json_schema_extra=closed)
+    sac: SACConfig = Field(SACConfig(), title="SAC", description="Used if it is the algorithm.", json_schema_extra=closed)
+    td3: TD3Config = Field(TD3Config(), title="TD3", description="Used if it is the algorithm.", json_schema_extra=closed)
     off_policy: OnlineConfig = Field(
-        OnlineConfig(), title="Off-policy", description="How sac and td3 learn from what they play."
+        OnlineConfig(),
+        title="Off-policy",
+        description="How sac and td3 learn from what they play.",
+        json_schema_extra=closed,
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")
     total_steps: int = Field(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
@@ -12,11 +13,38 @@ from offline_core.errors import ConfigError
 MAX_PROBLEMS = 5
 
 
+def closed(schema: dict[str, Any]) -> None:
+    """Let a form show a group as one line until it is opened; null stands for the group's defaults."""
+    schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "null"}]
+    schema["default"] = None
+
+
+def _words(name: str) -> str:
+    """A class's name as a form shows it: "UserCode" is "User code"."""
+    first, *others = re.findall(r"[A-Z]+(?![a-z])|[A-Z][^A-Z]*", name) or [name]
+    return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
+
+
 class Config(BaseModel):
     """Parameters of one stage: frozen, checked on construction, unknown names refused."""
 
     # Arguments of an environment may be infinite: as JSON's null one could not be told from the other.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        ser_json_inf_nan="constants",
+        field_title_generator=lambda name, _: name.replace("_", " ").capitalize(),
+        model_title_generator=lambda model: _words(model.__name__.removesuffix("Config")),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_closed_groups(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or None not in values.values():
+            return values
+        groups = {name for name, field in cls.model_fields.items() if field.json_schema_extra is closed}
+        return {name: value for name, value in values.items() if value is not None or name not in groups}
 
     @property
     def user_code(self) -> dict[str, Any]:

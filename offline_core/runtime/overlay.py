@@ -8,6 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from offline_core.runtime.config import closed
+
 
 def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return both, nested; `values` win."""
@@ -27,8 +29,9 @@ def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Coll
         values: of `model`.
         but: names that are left out.
     """
-    given = {name: _said(value) for name, value in values.items() if name not in but}
-    fields = {name: field for name, field in model.model_fields.items() if name not in but}
+    groups = {name for name, field in model.model_fields.items() if field.json_schema_extra is closed}
+    given = {name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)}
+    fields = {name: field for name, field in model.model_fields.items() if name not in groups | {*but}}
     always = {name for name, field in fields.items() if field.exclude_if is None and not field.exclude}
     return _changed(given, _all_of(model())) if always <= given.keys() else given
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from deployments.definitions import PREFECT_FILE, definitions, flow_of
+from deployments.definitions import PREFECT_FILE, Profile, definitions, flow_of, full_name
+from flows.short_forms import SHORT_FORMS
 
-FLOWS = [flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions())]
+FORMS = [flow_of(entrypoint) for entrypoint in dict.fromkeys(each["entrypoint"] for each in definitions())]
+"""Short ones, too."""
+FLOWS = [flow for flow in FORMS if flow.fn.__module__ != "flows.short_forms"]
 
-DEPLOYMENTS = {f"{flow.name}/{profile}" for flow in FLOWS for profile in ("smoke", "default", "nightly")} | {
-    "expert-to-policy/distributed",
-    "logs-to-policy/distributed",
+_FULL: tuple[Profile, ...] = ("default", "smoke", "nightly")
+
+DEPLOYMENTS = {full_name(flow.name, profile) for flow in FLOWS for profile in _FULL} | {
+    "expert-to-policy/expert-to-policy-distributed",
+    "logs-to-policy/logs-to-policy-distributed",
+    "train-policy/train-policy-smoke-iql",
 }
-DEPLOYMENTS -= {"rollback-policy/smoke", "rollback-policy/nightly"}
-"""Flow/profile. A rollback follows two promotions, and no schedule."""
+DEPLOYMENTS |= {full_name(name.replace("_", "-"), "short") for name in SHORT_FORMS}
+DEPLOYMENTS -= {"rollback-policy/rollback-policy-smoke", "rollback-policy/rollback-policy-nightly"}
+"""Flow/deployment. A rollback follows two promotions, and no schedule."""
 
 EXAMPLES = PREFECT_FILE.parents[1] / "examples"

@@ -80,7 +80,7 @@ def test_put_twice_they_are_there_once_and_stay_switched_as_they_were(
 
 
 def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[dict[str, Any]]) -> None:
-    run = automated.submit("check-dataset/smoke", {"dataset": "runs/nowhere"})
+    run = automated.submit("check-dataset/check-dataset-smoke", {"dataset": "runs/nowhere"})
     failed = automated.wait_for(run, "FAILED")
 
     def told() -> list[dict[str, Any]]:
@@ -92,10 +92,10 @@ def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[d
 
 
 def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) -> None:
-    automated.wait_for(automated.submit("train-expert/smoke"), "COMPLETED")
+    automated.wait_for(automated.submit("train-expert/train-expert-smoke"), "COMPLETED")
     for name in CHAIN:
         automated.prefect("automation", "resume", name)
-    automated.wait_for(automated.submit("record-episodes/smoke"), "COMPLETED")
+    automated.wait_for(automated.submit("record-episodes/record-episodes-smoke"), "COMPLETED")
     recorded = open_dataset(str(automated.root / "runs" / "smoke" / "recording")).ref
 
     def run_of(flow: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
 
 def test_a_run_whose_worker_died_with_it_is_a_crash(automated: Orchestra) -> None:
     run = automated.submit(
-        "train-expert/smoke", {"output": "runs/zombie", "config": {"total_steps": 10**9, "target_return": 10**6}}
+        "train-expert/train-expert-smoke", {"output": "runs/zombie", "config": {"total_steps": 10**9, "target_return": 10**6}}
     )
     automated.wait_for_task(run, "train_expert")
     try:

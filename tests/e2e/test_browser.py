@@ -67,7 +67,7 @@ def page() -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def chain(orchestra: Orchestra, page: Page) -> str:
     """A run of the whole chain that was submitted from its form, and completed."""
-    return submitted(page, orchestra, "expert-to-policy/smoke")
+    return submitted(page, orchestra, "expert-to-policy/expert-to-policy-smoke")
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -81,7 +81,7 @@ def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestr
     assert runs_of(orchestra, deployment["id"]) == before
 
 
-@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if name.endswith("/smoke")])
+@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if "-smoke" in name])
 def test_a_run_submitted_from_its_form_completes(orchestra: Orchestra, page: Page, name: str) -> None:
     """In the order of prefect.yaml, in which each finds what it reads."""
     submitted(page, orchestra, name)
@@ -109,7 +109,7 @@ def test_the_address_that_a_run_prints_shows_it_in_the_ui_that_the_server_prefer
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
-    deployment = orchestra.ask("GET", "/deployments/name/train-expert/smoke")
+    deployment = orchestra.ask("GET", "/deployments/name/train-expert/train-expert-smoke")
     screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1000)
 
 

@@ -168,7 +168,7 @@ def test_what_is_served_is_cancelled_when_serving_is_stopped(tmp_path: Path) -> 
         serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
         try:
             wait_until(lambda: "Serving" in said(orchestra, "serve"), seconds=180, what="deployments to be served")
-            run = orchestra.submit("train-expert/smoke", {"output": "runs/served", "config": ENDLESS})
+            run = orchestra.submit("train-expert/train-expert-smoke", {"output": "runs/served", "config": ENDLESS})
             orchestra.wait_for_task(run, "train_expert")
             below = psutil.Process(serving.pid).children(recursive=True)
             serving.send_signal(signal.SIGTERM)
@@ -178,7 +178,9 @@ def test_what_is_served_is_cancelled_when_serving_is_stopped(tmp_path: Path) -> 
             assert_nothing_is_left(orchestra, serving.pid, below)
 
             serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
-            again = orchestra.submit("train-expert/smoke", {"output": "runs/again", "config": {"total_steps": 2048}})
+            again = orchestra.submit(
+                "train-expert/train-expert-smoke", {"output": "runs/again", "config": {"total_steps": 2048}}
+            )
             assert orchestra.wait_for(again, *FINAL)["state_type"] == "COMPLETED", "its concurrency slot is free"
         finally:
             end(serving)

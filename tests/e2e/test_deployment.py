@@ -24,7 +24,7 @@ def test_everything_is_deployed_and_nothing_scheduled(orchestra: Orchestra) -> N
 
 
 def test_the_chain_runs_from_the_command_line(orchestra: Orchestra) -> None:
-    watched = orchestra.prefect("deployment", "run", "expert-to-policy/smoke", "--watch")
+    watched = orchestra.prefect("deployment", "run", "expert-to-policy/expert-to-policy-smoke", "--watch")
     assert "Completed" in watched.stdout
     query = {"flows": {"name": {"any_": ["expert-to-policy"]}}, "sort": "START_TIME_DESC", "limit": 1}
     (run,) = orchestra.ask("POST", "/flow_runs/filter", query)

@@ -16,7 +16,7 @@ from tests.e2e.orchestra import Orchestra
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 STAGES = ("train_expert", "record_episodes", "prune_dataset", "check_dataset", "train_policy", "evaluate_policy")
-CHAIN = "expert-to-policy/smoke"
+CHAIN = "expert-to-policy/expert-to-policy-smoke"
 LONG: dict[str, Any] = {
     "expert": {"total_steps": 100_000, "target_return": 480.0, "num_envs": 64},
     "recording": {"episodes": 2000, "num_recorders": 1},

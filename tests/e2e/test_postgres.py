@@ -32,7 +32,7 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
 
         def submit(seed: int) -> str:
             parameters = {"policy": cartpole_policy, "config": {"episodes": 2, "seed": seed}}
-            return orchestra.submit("evaluate-policy/smoke", parameters)
+            return orchestra.submit("evaluate-policy/evaluate-policy-smoke", parameters)
 
         runs = [*people.map(submit, range(RUNS))]
 

@@ -26,7 +26,7 @@ OFFLINE = str(Path(sys.executable).with_name("offline"))
     ],
 )
 def test_wrong_parameters_are_refused_before_there_is_a_run(orchestra: Orchestra, parameter: str, message: str) -> None:
-    refused = orchestra.prefect("deployment", "run", "train-expert/smoke", "--param", parameter, code=1)
+    refused = orchestra.prefect("deployment", "run", "train-expert/train-expert-smoke", "--param", parameter, code=1)
     assert message in " ".join(refused.stdout.split())
 
 
@@ -39,9 +39,9 @@ def test_wrong_parameters_in_the_file_are_refused_at_deployment(orchestra: Orche
 
 def test_a_ray_that_does_not_answer_fails_the_run_soon(orchestra: Orchestra, fresh_root: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    orchestra.wait_for(orchestra.submit("train-expert/smoke"), "COMPLETED")
+    orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke"), "COMPLETED")
     output = {"output": fresh_root}  # a recording that is found needs no Ray
-    run = orchestra.submit("record-episodes/smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
+    run = orchestra.submit("record-episodes/record-episodes-smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
     failed = orchestra.wait_for(run, "FAILED")
     assert address in failed["state"]["message"] and "RAY_ADDRESS" in failed["state"]["message"]
     assert datetime.fromisoformat(failed["end_time"]) - datetime.fromisoformat(failed["start_time"]) < timedelta(seconds=15)

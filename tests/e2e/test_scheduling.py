@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def expert(orchestra: Orchestra) -> str:
     """A checkpoint to play."""
-    orchestra.wait_for(orchestra.submit("train-expert/smoke", {"output": "runs/scheduling/expert"}), "COMPLETED")
+    orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke", {"output": "runs/scheduling/expert"}), "COMPLETED")
     return "runs/scheduling/expert/best"
 
 
 def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
     """With SQLAlchemy 2.1, Prefect 3.8 schedules nothing and says so nowhere but in the server's log."""
-    deployment = orchestra.ask("GET", "/deployments/name/check-dataset/nightly")["id"]
-    orchestra.prefect("deployment", "schedule", "create", "check-dataset/nightly", "--interval", "15", "-y")
+    deployment = orchestra.ask("GET", "/deployments/name/check-dataset/check-dataset-nightly")["id"]
+    orchestra.prefect("deployment", "schedule", "create", "check-dataset/check-dataset-nightly", "--interval", "15", "-y")
     schedules = orchestra.ask("GET", f"/deployments/{deployment}/schedules")
     (made,) = [each["id"] for each in schedules if "interval" in each["schedule"]]
 
@@ -38,14 +38,14 @@ def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
             for each in wait_until(ended, seconds=120, what="two scheduled runs to end")[:2]
         )
     finally:
-        orchestra.prefect("deployment", "schedule", "delete", "check-dataset/nightly", made, "-y")
+        orchestra.prefect("deployment", "schedule", "delete", "check-dataset/check-dataset-nightly", made, "-y")
     assert (second - first) % timedelta(seconds=15) < timedelta(seconds=1)
 
 
 def test_the_shipped_schedule_can_be_switched_on(orchestra: Orchestra) -> None:
-    deployment = orchestra.ask("GET", "/deployments/name/train-expert/nightly")["id"]
+    deployment = orchestra.ask("GET", "/deployments/name/train-expert/train-expert-nightly")["id"]
     (shipped,) = orchestra.ask("GET", f"/deployments/{deployment}/schedules")
-    orchestra.prefect("deployment", "schedule", "resume", "train-expert/nightly", shipped["id"])
+    orchestra.prefect("deployment", "schedule", "resume", "train-expert/train-expert-nightly", shipped["id"])
 
     def scheduled() -> Any:
         query = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
@@ -54,13 +54,13 @@ def test_the_shipped_schedule_can_be_switched_on(orchestra: Orchestra) -> None:
     try:
         runs = wait_until(scheduled, seconds=60, what="runs to be scheduled")
     finally:
-        orchestra.prefect("deployment", "schedule", "pause", "train-expert/nightly", shipped["id"])
+        orchestra.prefect("deployment", "schedule", "pause", "train-expert/train-expert-nightly", shipped["id"])
     assert {datetime.fromisoformat(each["expected_start_time"]).strftime("%H:%M") for each in runs} == {"02:00"}
 
 
 def test_two_recordings_to_the_same_place_at_once_make_one_version(orchestra: Orchestra, expert: str) -> None:
     parameters = {"policy": expert, "output": "runs/scheduling/together", "config": {"episodes": 500}}
-    runs = [orchestra.submit("record-episodes/smoke", parameters) for _ in range(2)]
+    runs = [orchestra.submit("record-episodes/record-episodes-smoke", parameters) for _ in range(2)]
     for run in runs:
         orchestra.wait_for(run, "COMPLETED")
     output = str(orchestra.root / "runs" / "scheduling" / "together")
@@ -69,7 +69,7 @@ def test_two_recordings_to_the_same_place_at_once_make_one_version(orchestra: Or
 
 def test_a_second_training_waits_for_the_first(orchestra: Orchestra) -> None:
     parameters = {"output": "runs/scheduling/queue", "config": {"total_steps": 200_000, "target_return": 490.0}}
-    first, second = (orchestra.submit("train-expert/smoke", parameters) for _ in range(2))
+    first, second = (orchestra.submit("train-expert/train-expert-smoke", parameters) for _ in range(2))
     ended = {run: orchestra.wait_for(run, "COMPLETED") for run in (first, second)}
     one, other = sorted(ended.values(), key=lambda each: str(each["start_time"]))
     assert datetime.fromisoformat(one["end_time"]) <= datetime.fromisoformat(other["start_time"])

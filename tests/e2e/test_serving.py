@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from deployments.definitions import definitions, profile_of
 from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra, checkout, end, wait_until
 
+SMOKE = sum(profile_of(each) == "smoke" for each in definitions())
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -17,11 +19,11 @@ def test_what_is_served_runs(tmp_path: Path) -> None:
         serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
         try:
             wait_until(
-                lambda: orchestra.ask("POST", "/deployments/count", {}) == 15,
+                lambda: orchestra.ask("POST", "/deployments/count", {}) == SMOKE,
                 seconds=120,
                 what="all smoke deployments to be served",
             )
-            orchestra.wait_for(orchestra.submit("train-expert/smoke"), "COMPLETED")
+            orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke"), "COMPLETED")
         finally:
             end(serving)
         assert read_policy_manifest(str(orchestra.root / "runs" / "smoke" / "expert" / "best")).operation.name == "train_expert"

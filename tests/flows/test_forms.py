@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from prefect import Flow
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from tests.deployments.flows import FLOWS
+from flows import short_forms
+from flows.short_forms import SHORT_FORMS
+from flows.train_policy import train_policy
+from offline_core.learning.config import TrainingConfig
+from offline_core.runtime.config import closed
+from tests.deployments.flows import FLOWS, FORMS
 
 
 def models(model: type[BaseModel]) -> set[type[BaseModel]]:
@@ -24,6 +32,8 @@ def models(model: type[BaseModel]) -> set[type[BaseModel]]:
 def is_closed(field: FieldInfo) -> bool:
     """A group that is None unless it is opened: one line of a form."""
     kinds = typing.get_args(field.annotation)
+    if field.json_schema_extra is closed:
+        return True
     is_group = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
     return is_group and type(None) in kinds and field.default is None
 
@@ -37,16 +47,17 @@ ALL_MODELS = {
 }
 
 
-@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+@pytest.mark.parametrize("flow", FORMS, ids=lambda flow: flow.fn.__name__)
 def test_every_top_level_parameter_has_a_default_and_a_description(flow: Flow) -> None:
     schema = flow.parameters.model_dump()
     assert not schema.get("required")
     for name, entry in schema["properties"].items():
         assert entry.get("description"), f"{flow.name}: {name}"
+        shown = entry.get("title") or schema["definitions"][entry["$ref"].rpartition("/")[2]]["title"]
+        assert shown[:1].isupper() and "_" not in shown and "Config" not in shown, f"{flow.name}: {name} is called {shown}"
 
 
-MOST_SHOWN = {"TrainingConfig": 23, "ExpertConfig": 18, "NetworkConfig": 15, "SweepConfig": 13, "ImportConfig": 13}
-"""Of trainings and experts a section each for an algorithm, of which one is used, and initial_policy, which is one line."""
+MOST_SHOWN = {"ExpertConfig": 14, "NetworkConfig": 15, "SweepConfig": 13, "ImportConfig": 13}
 
 
 @pytest.mark.parametrize("model", sorted(ALL_MODELS, key=lambda m: m.__name__), ids=lambda model: model.__name__)
@@ -64,8 +75,50 @@ def test_every_field_is_fit_for_a_form(model: type[BaseModel]) -> None:
             assert field.title, f"{where}: an optional field without a title is called 'Field (Optional)'"
 
 
-@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
+@pytest.mark.parametrize("flow", FORMS, ids=lambda flow: flow.fn.__name__)
 def test_the_defaults_are_valid_and_wrong_values_are_refused(flow: Flow) -> None:
     flow.validate_parameters({})
     with pytest.raises(Exception, match="nonsense"):
         flow.validate_parameters({"nonsense": 1})
+
+
+def test_every_flow_has_a_form_of_few_fields() -> None:
+    few = {flow.fn.__name__: len(list(leaves(flow.parameters.model_dump()["properties"], flow))) for flow in FORMS}
+    for flow in FLOWS:
+        name = flow.fn.__name__
+        fields = few[f"{name}_short"] if name in SHORT_FORMS else few[name]
+        assert fields <= (8 if name in SHORT_FORMS else 10), name
+
+
+def leaves(properties: dict[str, Any], flow: Flow) -> Iterator[str]:
+    """The inputs that a form shows before anything is opened."""
+    definitions = flow.parameters.model_dump()["definitions"]
+    for name, entry in properties.items():
+        if "$ref" in entry and "properties" in (group := definitions[entry["$ref"].rpartition("/")[2]]):
+            yield from leaves(group["properties"], flow)
+        else:
+            yield name
+
+
+def test_a_closed_group_is_its_defaults() -> None:
+    assert TrainingConfig.model_validate({"marwil": None, "iql": None}) == TrainingConfig()
+    form = TrainingConfig().model_dump() | {"algorithm": "iql", "preset": "locomotion"}
+    shown = {name: None if TrainingConfig.model_fields[name].json_schema_extra is closed else form[name] for name in form}
+    assert TrainingConfig.model_validate(shown) == TrainingConfig.model_validate({"algorithm": "iql", "preset": "locomotion"})
+
+
+def test_a_short_form_runs_what_the_full_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(train_policy, "fn", lambda **arguments: given.update(arguments))
+    short_forms.train_policy_short.fn(
+        **{name: each.default for name, each in inspect.signature(short_forms.train_policy_short.fn).parameters.items()}
+        | {"algorithm": "iql", "preset": "locomotion", "max_updates": 500, "target_return": 99.0}
+    )
+    wanted = {
+        "algorithm": "iql",
+        "preset": "locomotion",
+        "optimizer": {"max_updates": 500},
+        "evaluation": {"target_return": 99.0},
+    }
+    assert given == {"config": TrainingConfig.model_validate(wanted)}
+    assert given["config"].iql.beta == 3.0

@@ -175,7 +175,7 @@ LONG: dict[str, Any] = {
 def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: str, tmp_path: Path) -> None:
     """By a worker, and retried as Prefect's users do; it ends as if nothing had been, with nothing made or kept twice."""
     with Orchestra.started(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
-        run = orchestra.submit("expert-to-policy/smoke", LONG | {"root": f"{bucket}/killed"})
+        run = orchestra.submit("expert-to-policy/expert-to-policy-smoke", LONG | {"root": f"{bucket}/killed"})
         orchestra.wait_for_task(run, "record_episodes")
         os.kill(orchestra.pid_of(run), signal.SIGKILL)
         orchestra.wait_for(run, "CRASHED")
@@ -186,7 +186,7 @@ def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: st
         orchestra.prefect("flow-run", "retry", run)
         orchestra.wait_for(run, "COMPLETED")
         assert Location.of(f"{bucket}/killed/expert/result.json").read() == made, "what was done is not done again"
-        undisturbed = orchestra.submit("expert-to-policy/smoke", LONG | {"root": f"{bucket}/undisturbed"})
+        undisturbed = orchestra.submit("expert-to-policy/expert-to-policy-smoke", LONG | {"root": f"{bucket}/undisturbed"})
         orchestra.wait_for(undisturbed, "COMPLETED")
     one, other = (Location.of(f"{bucket}/{name}/recording") for name in ("killed", "undisturbed"))
     assert open_dataset(one.uri).ref.fingerprint == open_dataset(other.uri).ref.fingerprint
