@@ -18,6 +18,7 @@ from offline_core.datasets.manifest import FileEntry
 from offline_core.datasets.parquet_size import chunk_bytes, footer_bytes, stored_bytes
 from offline_core.episodes import columns
 from offline_core.errors import SchemaError
+from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import footer_of
@@ -32,8 +33,10 @@ class FilesConfig(Config):
     max_rows_per_file: int | None = Field(
         None, ge=1, title="Rows per file", description="Start a new file after this many rows (episodes, or steps of a table)."
     )
-    max_bytes_per_file: int = Field(
-        128 * 2**20, ge=2**16, description="Start a new file before it grows beyond this; only one episode alone may be larger."
+    max_bytes_per_file: ByteCount = Field(
+        128 * 2**20,
+        ge=2**16,
+        description="Start a new file before it grows beyond this (128 MiB); only one episode alone may be larger.",
     )
     compression: Codec = Field("zstd", description="Parquet codec.")
     column_compression: dict[str, Codec] = Field(

@@ -16,6 +16,7 @@ from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.rollouts.environments import NUM_ENVS
+from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.user_code import UserCode
 
@@ -95,7 +96,9 @@ class EvaluationDuringTraining(Config):
 class PrelearnerOptions(Config):
     """Options of Ray for each prelearner."""
 
-    memory_bytes: int | None = Field(None, ge=1, title="Memory", description="Heap that Ray reserves. None: it does not.")
+    memory_bytes: ByteCount | None = Field(
+        None, ge=1, title="Memory", description="Heap that Ray reserves, such as 2 GiB. None: it does not."
+    )
     resources: dict[str, float] = Field(
         {}, title="Resources", description='Custom resources of nodes, as JSON: {"decoder": 1}; only such nodes run it.'
     )
@@ -152,11 +155,11 @@ class DataConfig(Config):
     )
     row_groups_per_read: int = Field(1, ge=1, le=10_000, description="Row groups (about 4 MiB each) that a prelearner takes.")
     prefetch: int = Field(2, ge=0, le=1_000, description="Blocks that are fetched while others are being learned from.")
-    resident_bytes: Annotated[int, Field(ge=0)] | Literal["rows"] | None = Field(
+    resident_bytes: Annotated[ByteCount, Field(ge=0)] | Literal["rows"] | None = Field(
         None,
         title="Resident bytes",
-        description="Keep the steps in memory up to this size, beyond it stream. rows: keep what is stored instead, in each "
-        "learner, and map it anew each epoch. None: a third of the machine's free memory.",
+        description="Keep the steps in memory up to this size (2 GiB), beyond it stream. rows: keep what is stored instead, in "
+        "each learner, and map it anew each epoch. None: a third of the machine's free memory.",
     )
     window_steps: int = Field(
         262_144,

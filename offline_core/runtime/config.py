@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
@@ -111,8 +115,42 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
     try:
         return model.model_validate(values)
     except ValidationError as error:
+        found: dict[str, tuple[list[str], Any]] = {}
+        for each in error.errors():
+            name, known = _field(model, each["loc"])
+            messages, _ = found.setdefault(name or model.__name__, ([], each["input"]))
+            messages.append(_unknown(str(each["loc"][-1]), known) if each["type"] == "extra_forbidden" else each["msg"])
         lines = [
-            f"  {'.'.join(map(str, e['loc'])) or model.__name__}: {e['msg']} (got {_shortened(e['input'])})"
-            for e in error.errors()
+            f"  {name}: {', or: '.join(dict.fromkeys(messages)).replace('Value error, ', '')} (got {_shortened(value)})"
+            for name, (messages, value) in found.items()
         ]
         raise ConfigError("\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])) from error
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"there is no such parameter; did you mean {close[0]}?" if close else "there is no such parameter"
+
+
+def _field(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[str, Collection[str]]:
+    """The names that lead to a value, without pydantic's names for the choices of a type; and what could stand for the last."""
+    names: list[str] = []
+    fields: Mapping[str, FieldInfo] = {}
+    kinds: tuple[Any, ...] = (model,)
+    for part in place:
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if len(kinds) > 1:  # one of several types, which pydantic names here
+            kinds = tuple(kind for kind in models if kind.__name__ == part)
+            continue
+        names.append(str(part))
+        fields = models[0].model_fields if models else {}
+        kinds = tuple(kind for kind in _choices(fields[str(part)].annotation)) if part in fields else ()
+    return ".".join(names), fields
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Annotated:
+        return _choices(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, UnionType):
+        return [annotation]
+    return [kind for each in get_args(annotation) if each is not type(None) for kind in _choices(each)]

@@ -54,7 +54,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
     assert by_name.keys() == {"rate", "range.low", "range.middle", "speed", "names.1"}
     assert "greater than 0" in by_name["rate"] and "-1.5" in by_name["rate"]
     assert "'left'" in by_name["range.low"]
-    assert "not permitted" in by_name["speed"]
+    assert "there is no such parameter" in by_name["speed"]
 
 
 def test_parse_names_the_model_when_no_single_parameter_is_wrong() -> None:

@@ -138,7 +138,10 @@ def test_whole_numbers_are_known_by_their_field(path: str, whole: bool) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"grid": {"optimizer.lr": [1]}}, r"\noptimizer\.lr=1: 1 wrong parameter\(s\) .*\n  optimizer\.lr: Extra inputs"),
+        (
+            {"grid": {"optimizer.lr": [1]}},
+            r"\noptimizer\.lr=1: 1 wrong parameter\(s\) .*\n  optimizer\.lr: there is no such parameter",
+        ),
         (
             {"grid": {"algorithm": ["bc", "ppo2"]}},
             r"as 1 of the settings cannot be:\nalgorithm=ppo2: .*\n.*there is no algorithm 'ppo2'",
