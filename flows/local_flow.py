@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow, Task
 from prefect.utilities.callables import get_call_parameters
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from flows import embedded_server
 from offline_core.errors import ConfigError
+from offline_core.runtime.config import shown
 from tasks.table import STAGES
 
 P = ParamSpec("P")
@@ -56,13 +58,19 @@ def flow(
     """As `prefect.flow`; forms label the parameters with words."""
 
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
+        parameters = inspect.signature(fn).parameters
         fn.__annotations__ = {
-            parameter: hint if parameter == "return" else Annotated[hint, Field(json_schema_extra={"title": label(parameter)})]
-            for parameter, hint in get_type_hints(fn, include_extras=True).items()
+            name: Annotated[hint, Field(json_schema_extra=_in_a_form(parameters[name]))] if name in parameters else hint
+            for name, hint in get_type_hints(fn, include_extras=True).items()
         }
         return LocalFlow(fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
 
     return decorate
+
+
+def _in_a_form(parameter: inspect.Parameter) -> dict[str, Any]:
+    default = parameter.default
+    return {"title": label(parameter.name)} | ({"default": shown(default)} if isinstance(default, BaseModel) else {})
 
 
 def label(name: str) -> str:

@@ -16,7 +16,7 @@ from offline_core.episodes.mapping import check_mapping
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.formats.sources.opening import SourceConfig
 from offline_core.rollouts.environments import spaces_of
-from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.engine import Engine
 
 IdsPer = Literal["source", "file", "folder", "date"]
@@ -132,7 +132,9 @@ class ImportConfig(Config):
         title="Partitions",
         description="Parts that are sorted one at a time, each in memory. None: by the size of the files.",
     )
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
 
     @field_validator("mapping")
     @classmethod
@@ -184,5 +186,7 @@ class ConversionConfig(Config):
     """Convert a dataset to the other storage format."""
 
     format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
     engine: Engine = Field("local", title="Engine", description=ENGINE_DESCRIPTION)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from offline_core.datasets.data_file import FilesConfig
-from offline_core.runtime.config import Config
+from offline_core.runtime.config import Config, closed
 from offline_core.runtime.user_code import UserCode
 
 
@@ -69,14 +69,19 @@ class PruningConfig(Config):
         description="Only episodes that this earlier version of the dataset has not, or has with other steps. Reads only files "
         "that it has not.",
     )
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
 
 
 class CompactionConfig(Config):
     """Same episodes, other files."""
 
     files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files; 64 to 256 MiB each read well."
+        FilesConfig(),
+        title="Files",
+        description="Size and compression of the data files; 64 to 256 MiB each read well.",
+        json_schema_extra=closed,
     )
 
 
@@ -104,10 +109,14 @@ class SplitConfig(Config):
         10, ge=1, le=100_000, description="Episodes are sorted by return and cut into this many parts; each gives its share."
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and episodes: same split.")
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
 
 
 class MergeConfig(Config):
     """How datasets become one."""
 
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config
+from offline_core.runtime.config import Config, closed
 
 Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
@@ -82,7 +82,9 @@ class OffPolicyConfig(Config):
         title="Behaviour",
         description="Checkpoint of the policy that acted, or of a clone of it; None: what was recorded as action_logp.",
     )
-    fqe: FQEConfig = Field(FQEConfig(), title="Q function", description="How the Q function is fitted.")
+    fqe: FQEConfig = Field(
+        FQEConfig(), title="Q function", description="How the Q function is fitted.", json_schema_extra=closed
+    )
     confidence: float = Field(0.95, gt=0, lt=1, description="Share of the bootstrap's resamples within an interval.")
     resamples: int = Field(1_000, ge=10, le=1_000_000, description="Of the bootstrap, each of as many episodes as there are.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the resamples and of the Q function.")

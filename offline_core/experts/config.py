@@ -70,7 +70,9 @@ class ExpertRecording(Config):
         16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; PPO does not learn from them."
     )
     format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
 
 
 def _list_presets(schema: dict[str, Any]) -> None:
@@ -100,6 +102,7 @@ class ExpertConfig(Config):
         NetworkConfig(),
         title="Network",
         description="The layers of the policy and of its value function; initial_policy brings its own.",
+        json_schema_extra=closed,
     )
     initial_policy: str | None = Field(
         None,

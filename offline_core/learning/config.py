@@ -17,7 +17,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.rollouts.environments import NUM_ENVS
 from offline_core.runtime.byte_count import ByteCount
-from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.user_code import UserCode
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
@@ -268,7 +268,10 @@ class TrainingConfig(AlgorithmChoice):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(
-        NetworkConfig(), title="Network", description="Layers of the policy; initial_policy brings its own."
+        NetworkConfig(),
+        title="Network",
+        description="Layers of the policy; initial_policy brings its own.",
+        json_schema_extra=closed,
     )
     initial_policy: str | None = Field(
         None,
@@ -276,7 +279,9 @@ class TrainingConfig(AlgorithmChoice):
         title="Initial policy",
         description="Checkpoint whose weights the policy begins with (runs/policy/best). None: random weights.",
     )
-    sequences: SequencesConfig = Field(SequencesConfig(), title="Sequences", description="For recurrent networks only.")
+    sequences: SequencesConfig = Field(
+        SequencesConfig(), title="Sequences", description="For recurrent networks only.", json_schema_extra=closed
+    )
     optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
     evaluation: EvaluationDuringTraining = Field(
         EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."
@@ -287,8 +292,10 @@ class TrainingConfig(AlgorithmChoice):
         title="Keep",
         description="A series of policies to choose from later, beside the best and the last. None: none.",
     )
-    data: DataConfig = Field(DataConfig(), title="Data", description="How the dataset is read, and where it waits.")
-    compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.")
+    data: DataConfig = Field(
+        DataConfig(), title="Data", description="How the dataset is read, and where it waits.", json_schema_extra=closed
+    )
+    compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.", json_schema_extra=closed)
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from pydantic import Field
 from offline_core.conversion.exporting import ExportConfig
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Format
-from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 
 class RecordingExport(ExportConfig):
@@ -52,7 +52,9 @@ class RecordingConfig(Config):
     environment: EnvironmentSpec | None = Field(
         None, title="Environment", description="Where to play; None: where the policy was trained."
     )
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
 
     @property
     def recorders(self) -> int:
@@ -77,4 +79,6 @@ class MixtureConfig(Config):
     steps: int = Field(100_000, ge=1, title="Steps", description="Stop with the episode that reaches this many.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
     format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(FilesConfig(), title="Files", description="Size and compression of the data files.")
+    files: FilesConfig = Field(
+        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )

@@ -23,6 +23,18 @@ def closed(schema: dict[str, Any]) -> None:
     schema["default"] = None
 
 
+def shown(config: BaseModel) -> dict[str, Any]:
+    """What a form begins with: all values as JSON, without closed groups at their defaults."""
+    values: dict[str, Any] = config.model_dump(mode="json")
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if field.json_schema_extra is closed and value == field.default:
+            values.pop(name, None)
+        elif isinstance(value, BaseModel) and name in values:
+            values[name] = shown(value)
+    return values
+
+
 def _words(name: str) -> str:
     """A class's name as a form shows it: "UserCode" is "User code"."""
     first, *others = re.findall(r"[A-Z]+(?![a-z])|[A-Z][^A-Z]*", name) or [name]

@@ -157,7 +157,7 @@ def test_a_built_in_name_may_be_given_other_settings(monkeypatch: pytest.MonkeyP
 WRONG: dict[str, tuple[str, str]] = {
     "no JSON": ("{", "OFFLINE_FILESYSTEMS is wrong: it: Invalid JSON"),
     "no object": ("[]", "OFFLINE_FILESYSTEMS is wrong"),
-    "a field": ('{"named": {"filesystem": "file", "password": "SECRET"}}', "named.password: "),
+    "a field": ('{"named": {"filesystem": "file", "password": "SECRET"}}', "named.password: Extra inputs"),
     "no filesystem": ('{"named": {}}', "named.filesystem: Field required"),
     "file": ('{"file": {"filesystem": "memory"}}', "defines file: a name has"),
     "a name that no URI can have": ('{"my_store": {"filesystem": "memory"}}', "defines my_store: a name has"),
