@@ -40,7 +40,13 @@ def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> di
         "name": name or ".",
         "versions": [_version(found, each, tags, reports[each.manifest.version]) for each in reversed(versions)],
         "facts": found.tried(name, lambda: dataset_facts(latest)) or {},
-        "columns": found.tried(name, lambda: [[label, *(number(each, 4) for each in numbers), lost] for label, numbers, lost in column_rows(known or {})]) or [],
+        "columns": found.tried(
+            name,
+            lambda: [
+                [label, *(number(each, 4) for each in numbers), lost] for label, numbers, lost in column_rows(known or {})
+            ],
+        )
+        or [],
         "quality": None if report is None else _quality(report),
     }
 

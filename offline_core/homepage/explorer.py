@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,4 @@ def read_scores(place: Location) -> pl.DataFrame:
     Raises:
         StorageError: there are none.
     """
-    import io
-
-    data = pl.read_parquet(io.BytesIO(place.read()), columns=[columns.EPS_ID, SCORE, REASON])
-    return data
+    return pl.read_parquet(io.BytesIO(place.read()), columns=[SCORE, REASON])

@@ -7,7 +7,7 @@ from typing import Any
 
 from offline_core.datasets.manifest import Parent
 from offline_core.homepage.contents import Contents
-from offline_core.policies.lineage import Node, label, node_of
+from offline_core.policies.lineage import Node, State, label, node_of
 
 MAX_NODES = 300
 MOST_ALIKE = 4
@@ -22,7 +22,7 @@ def graph_of(found: Contents) -> dict[str, Any]:
         for parent in parents.get(key, ()):
             if _key(parent) not in names:  # of another root, or deleted
                 names[_key(parent)] = len(names)
-                nodes[_key(parent)] = {"kind": parent.kind, "lines": label(_outside(found, parent)), "is_outside": True}
+                nodes[_key(parent)] = {"kind": parent.kind, "lines": label(_outside(parent)), "is_outside": True}
     shown = dict([*nodes.items()][:MAX_NODES])
     edges = [
         [names[_key(parent)], names[key]]
@@ -39,9 +39,9 @@ def _key(parent: Parent) -> str:
     return parent.fingerprint
 
 
-def _outside(found: Contents, parent: Parent) -> Node:
-    state = "imported" if parent.kind == "files" else "missing"
-    return Node(parent.kind, found.name_of(parent.uri), parent.version, state)
+def _outside(parent: Parent) -> Node:
+    state: State = "imported" if parent.kind == "files" else "missing"
+    return Node(parent.kind, parent.uri, parent.version, state)
 
 
 def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
@@ -51,7 +51,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
     for name, versions in found.datasets.items():
         for dataset in versions:
             key = dataset.manifest.fingerprint
-            made = node_of(name or ".", dataset.manifest)
+            made = node_of(found.place(name).uri, dataset.manifest)
             nodes[key] = {"kind": "dataset", "lines": label(made), "is_outside": False}
             parents[key] = list(dataset.manifest.parents)
     alike = {name: (each.operation.name, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
@@ -62,7 +62,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
             key = "/".join(group)
             lines = [f"{counts[group]:,} policies", policy.operation.name.replace("_", " ")]
         else:
-            key, lines = policy.fingerprint, label(node_of(name or ".", policy))
+            key, lines = policy.fingerprint, label(node_of(found.place(name).uri, policy))
         nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})
         parents.setdefault(key, list(policy.parents))
     return nodes, parents

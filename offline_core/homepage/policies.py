@@ -75,7 +75,12 @@ def decisions_of(found: Contents) -> list[dict[str, Any]]:
             "against": found.name_of(result.against),
             "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
             "candidates": [
-                {"name": each.name, "judged": _interval(each.judged), "overlap": number(each.overlap, 3), "reasons": each.reasons}
+                {
+                    "name": each.name,
+                    "judged": _interval(each.judged),
+                    "overlap": number(each.overlap, 3),
+                    "reasons": each.reasons,
+                }
                 for each in result.candidates
             ],
             "notes": [*result.reasons, *result.warnings],

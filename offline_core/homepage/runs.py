@@ -44,9 +44,7 @@ def _settings(found: Contents) -> dict[str, str]:
     }
 
 
-def _finished(
-    found: Contents, name: str, result: Finished, settings: Mapping[str, str], points: int
-) -> dict[str, Any]:
+def _finished(found: Contents, name: str, result: Finished, settings: Mapping[str, str], points: int) -> dict[str, Any]:
     policy = found.policies.get(posixpath.join(name, "best")) or found.policies.get(posixpath.join(name, "last"))
     mean, target = result.metrics.get("episode_return_mean"), result.target_return
     if target is None:
@@ -59,7 +57,9 @@ def _finished(
         "kind": KINDS[type(result)],
         "algorithm": _algorithm(policy.operation.config if policy else {}, result),
         "setting": settings.get("/".join(name.split("/")[-2:]), ""),
-        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}" if isinstance(result, TrainingResult) else "",
+        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}"
+        if isinstance(result, TrainingResult)
+        else "",
         "status": status,
         "level": level,
         "return": number(mean, 5),
@@ -99,7 +99,7 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | Non
         "algorithm": "",
         "setting": "",
         "dataset": "",
-        "status": f"not finished: it runs, or was stopped; last metrics {changed} UTC",
+        "status": "not finished",
         "level": "warning",
         "return": number(max((value for _, value in curve), default=None), 5),
         "episodes": 0,

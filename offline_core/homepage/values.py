@@ -37,6 +37,7 @@ def thinned(curve: Curve, most: int) -> list[list[float | int | None]]:
         curve = [curve[round(i * last / (most - 1))] for i in range(most)] if most > 1 else [curve[last]]
     return [[number(x) for x, _ in curve], [number(y, 5) for _, y in curve]]
 
+
 def dumps(value: Any) -> str:
     """JSON that is safe inside a <script> element: no text in it can end the element or begin a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=str)

@@ -48,8 +48,8 @@ const color = (i) => `var(--series-${(i % 6) + 1})`;
 const dash = (i) => DASHES[Math.floor(i / 6) % DASHES.length] || DASHES[i % DASHES.length];
 
 // Axes around a drawing; returns the element and what turns values into places.
-function axes(xs, ys, { x, y, height = 220, label, zero = false }) {
-  const width = 720, left = 62, right = 12, top = 10, bottom = x ? 38 : 22;
+function axes(xs, ys, { x, y, width = 1100, height = 220, left = 62, label, zero = false }) {
+  const right = 12, top = 10, bottom = x ? 38 : 22;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
   const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
@@ -58,10 +58,10 @@ function axes(xs, ys, { x, y, height = 220, label, zero = false }) {
     svg.append(el("line", { class: "grid", x1: left, x2: width - right, y1: py(at), y2: py(at) }));
     svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, text(at)));
   }
-  for (const at of ticks(x0, x1, 8)) svg.append(el("text", { x: px(at), y: height - bottom + 15, "text-anchor": "middle" }, text(at)));
+  for (const at of ticks(x0, x1, width / 120)) svg.append(el("text", { x: px(at), y: height - bottom + 15, "text-anchor": "middle" }, text(at)));
   if (x) svg.append(el("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, x));
   if (y) svg.append(el("text", { transform: `translate(12 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y));
-  return { svg, px, py, left, right: width - right, top, bottom: height - bottom, x0, x1 };
+  return { svg, px, py, width, left, right: width - right, top, bottom: height - bottom, x0, x1 };
 }
 
 // Lines of [{name, x, y}]; each has a colour and a dash, named in a legend. Returns the figure and a function that moves a cursor.
@@ -106,7 +106,7 @@ function lines(series, options) {
 
 function histogram({ edges, counts }, x) {
   if (!counts.length) return el("p", { class: "quiet" }, `No finite ${x}.`);
-  const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", height: 180, zero: true, label: `Histogram of ${x}` });
+  const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", width: 560, height: 180, zero: true, label: `Histogram of ${x}` });
   counts.forEach((count, i) => {
     const left = area.px(edges[i]), wide = Math.max(1, area.px(edges[i + 1]) - left - 1);
     area.svg.append(el("rect", { class: "bars", x: left, width: wide, y: area.py(count), height: area.bottom - area.py(count) },
@@ -116,14 +116,15 @@ function histogram({ edges, counts }, x) {
 }
 
 // [name, [value, low, high]], one below the other.
-function intervals(rows, x) {
+function intervals(rows, x, zero = false) {
   const height = 60 + 26 * rows.length;
-  const area = axes(extent(rows.flatMap(([, each]) => each)), [0, rows.length], { x, height, label: `Intervals of ${x}` });
+  const area = axes(extent([...rows.flatMap(([, each]) => each), ...(zero ? [0] : [])]), [0, rows.length], { x, height, width: 800, left: 150, label: `Intervals of ${x}` });
   area.svg.querySelectorAll("line.grid").forEach((line) => line.remove());
   area.svg.querySelectorAll('text[text-anchor="end"]').forEach((each) => each.remove());
+  if (zero) area.svg.append(el("line", { class: "zero", x1: area.px(0), x2: area.px(0), y1: area.top, y2: area.bottom }));
   rows.forEach(([name, [value, low, high]], i) => {
     const at = area.py(rows.length - i - 0.5);
-    area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name));
+    area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name.length > 24 ? `…${name.slice(-23)}` : name));
     if (![value, low, high].every(Number.isFinite)) return;
     area.svg.append(el("path", { d: `M${area.px(low)} ${at}H${area.px(high)}`, stroke: color(0) }));
     area.svg.append(el("circle", { cx: area.px(value), cy: at, r: 4, fill: color(0) }, el("title", null, `${text(value)} (${text(low)} to ${text(high)})`)));

@@ -8,15 +8,15 @@ function explorer(dataset, number, chosen) {
   const link = (row) => found.steps[row] || found.clips[row]
     ? el("a", { href: `#dataset/${number}/episode/${row}`, "aria-current": row === chosen ? "true" : null }, found.id[row]) : el("span", { class: "quiet" }, found.id[row]);
   const columns = [
-    { name: "episode", values: found.id, cell: link },
+    { name: "episode", values: found.id, cell: link, class: "long" },
     { name: "return", values: found.return, number: true },
     { name: "steps", values: found.length, number: true },
-    { name: "end", values: found.end },
+    { name: "end", values: found.end, class: "short" },
   ];
   if (found.score) columns.push({ name: "outlier score", values: found.score, number: true });
-  if (found.reason && Object.keys(found.reason).length) columns.push({ name: "because", values: found.id.map((_, row) => found.reason[row] || "") });
+  if (found.reason && Object.keys(found.reason).length) columns.push({ name: "because", values: found.id.map((_, row) => found.reason[row] || ""), class: "long" });
   columns.push({ name: "opens", values: why.map((each, row) => (found.steps[row] ? each || "steps" : "")), cell: (row) => (found.steps[row] ? why[row] || "steps" : "–") });
-  const list = table(columns, { caption: "episodes", sort: [columns.length - 1, true], chosen: new Set(chosen === null ? [] : [chosen]) });
+  const list = table(columns, { caption: "episodes", sort: [columns.length - 1, false], chosen: new Set(chosen === null ? [] : [chosen]) });
   const histograms = el("div", { class: "columns" }, histogram(found.histograms.return, "return"), histogram(found.histograms.length, "steps per episode"));
   return [el("p", { class: "quiet" }, said), chosen === null ? histograms : episode(dataset, number, chosen), list.element];
 }
@@ -68,7 +68,7 @@ function episode(dataset, number, row) {
     if (film && film.nodeName === "VIDEO" && Number.isFinite(film.duration)) film.currentTime = (step / Math.max(1, steps.steps)) * film.duration;
   }
   for (const each of charts) each.area.svg.addEventListener("pointermove", (event) => {
-    const box = each.area.svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width) * 720;
+    const box = each.area.svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width) * each.area.width;
     const share = (at - each.area.left) / (each.area.right - each.area.left);
     if (share < 0 || share > 1) return;
     slider.value = Math.round(share * (points - 1));

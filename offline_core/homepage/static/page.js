@@ -12,7 +12,7 @@ const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes
 const title = (words) => el("h2", null, words);
 
 function overview() {
-  const unfinished = RUNS.filter((_, i) => DATA.runs.status[i].startsWith("not finished"));
+  const unfinished = RUNS.filter((_, i) => DATA.runs.status[i] === "not finished");
   const tiles = [["datasets", DATA.datasets.length, "datasets"], ["experiments", RUNS.length, "experiments"], ["policies", DATA.policies.length, "policies"],
     ["policies", DATA.decisions.length, "decisions"], ["policies", DATA.registry.length, "moves of aliases"]];
   const empty = !DATA.datasets.length && !RUNS.length && !DATA.policies.length;
@@ -20,9 +20,9 @@ function overview() {
     el("div", { class: "tiles" }, tiles.map(([where, count, name]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), name))),
     empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
     DATA.problems.length ? [title("Problems"), el("p", null, `${text(DATA.problems.length)} files could not be read, and are not in this page. The rest is.`),
-      table([column("file", DATA.problems, (each) => each[0]), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
+      table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
     unfinished.length ? [title("Not finished"), unfinished.slice(0, 20).map((name) => el("p", { class: "note warning" },
-      mark("warning", name), ` ${DATA.runs.status[RUNS.indexOf(name)]}, ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates.`))] : null,
+      mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`))] : null,
     DATA.registry.length ? [title("What runs"), current().map((each) => el("p", { class: "note neutral" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
     DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decisionNote)] : null,
     DATA.datasets.length ? [title("Datasets"), datasetsTable()] : null,
@@ -40,9 +40,9 @@ const decisionNote = (each) => el("p", { class: `note ${each.level}` }, mark(eac
 function datasetsTable() {
   const all = DATA.datasets, last = (each) => each.versions[0];
   return table([
-    column("dataset", all, (each) => each.name, { cell: (i) => el("a", { href: `#dataset/${i}` }, all[i].name) }),
+    column("dataset", all, (each) => each.name, { cell: (i) => el("a", { href: `#dataset/${i}` }, all[i].name), class: "long" }),
     column("version", all, (each) => last(each).version, { number: true }),
-    column("made", all, (each) => last(each).made),
+    column("made", all, (each) => last(each).made, { class: "short" }),
     column("by", all, (each) => last(each).by),
     column("episodes", all, (each) => last(each).episodes, { number: true }),
     column("steps", all, (each) => last(each).steps, { number: true }),
@@ -67,7 +67,7 @@ function dataset(number, episodeRow) {
     quality ? el("p", { class: `note ${LEVELS[quality.verdict]}` }, "Quality: ", verdict(quality.verdict)) : el("p", { class: "note neutral" }, `Not checked: offline check ${DATA.root}/${each.name}`),
     el("h3", null, `Episodes of version ${versions[0].version}`), explorer(each, number, episodeRow),
     el("h3", null, "Versions"), table([
-      column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made), column("by", versions, (of) => of.by),
+      column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by),
       column("from", versions, (of) => of.from), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
       column("return (mean ± standard deviation of episodes)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
       column("tags", versions, (of) => of.tags), column("quality", versions, (of) => of.verdict, { cell: (i) => verdict(versions[i].verdict) }),
@@ -92,35 +92,39 @@ function best(count) {
 function runsTable(rows, check) {
   const runs = DATA.runs, of = (key) => rows.map((i) => runs[key][i]);
   const columns = [
-    { name: "experiment", values: of("name") }, { name: "kind", values: of("kind") }, { name: "algorithm", values: of("algorithm") },
-    { name: "setting", values: of("setting") }, { name: "dataset", values: of("dataset") },
-    { name: "result", values: of("status"), cell: (i) => mark(of("level")[i], of("status")[i]), class: "wrap" },
-    { name: "mean greedy return", values: of("return"), number: true, cell: (i) => returned(runs.return[rows[i]], runs.episodes[rows[i]]) },
+    { name: "experiment", values: of("name"), class: "long" }, { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm") },
+    { name: "setting", values: of("setting"), class: "long" }, { name: "dataset", values: of("dataset"), class: "long" },
+    { name: "result", values: of("status"), cell: (i) => mark(of("level")[i], of("status")[i]), class: "short" },
+    { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs.return[rows[i]], runs.episodes[rows[i]]) },
     { name: "held-out loss", values: of("held_out"), number: true }, { name: "updates", values: of("updates"), number: true },
-    { name: "seconds", values: of("seconds"), number: true }, { name: "made", values: of("made") },
+    { name: "seconds", values: of("seconds"), number: true }, { name: "made", values: of("made"), class: "short" },
   ].filter((each, i) => i === 0 || each.values.some((value) => value !== "" && value !== null));
   const levels = of("level");
   const result = columns.find((each) => each.name === "result");
   if (result) result.cell = (i) => mark(levels[i], result.values[i]);
   if (check) columns.unshift({ name: "curve", values: rows, plain: true, number: false, class: "check",
     cell: (i) => el("input", { type: "checkbox", checked: overlaid.has(rows[i]), "aria-label": `Draw ${runs.name[rows[i]]}`, onchange: (event) => check(rows[i], event.target.checked) }) });
-  const by = columns.findIndex((each) => each.name === "mean greedy return");
+  const by = columns.findIndex((each) => each.name === "greedy return");
   return table(columns, { caption: "experiments", sort: by < 0 ? null : [by, true] });
 }
 
 function experiments() {
   if (!RUNS.length) return [el("p", { class: "quiet" }, "There is no experiment.")];
-  overlaid = overlaid || new Set(best(OVERLAID));
+  overlaid = overlaid || new Set(best(RUNS.length).filter((i) => Object.values(DATA.runs.curves[i]).some(([x]) => x.length > 1)).slice(0, OVERLAID));
+  const label = (i) => (DATA.runs.setting[i] ? `${DATA.runs.setting[i]} (${DATA.runs.name[i].split("/").pop()})` : DATA.runs.name[i]);
   const kinds = ["return", "loss", "held-out loss"].filter((kind) => DATA.runs.curves.some((each) => each[kind]));
   const figure = el("div"), choice = el("select", { "aria-label": "Curves", onchange: draw }, kinds.map((kind) => el("option", null, kind)));
   const none = el("button", { type: "button", class: "plain", onclick: () => { overlaid.clear(); draw(); list.draw(); } }, "Draw none");
+  choice.value = kinds.find((kind) => DATA.runs.curves.some((each) => each[kind] && each[kind][0].length > 1)) || kinds[0];
   function draw() {
-    const kind = choice.value;
-    const drawn = [...overlaid].filter((i) => DATA.runs.curves[i][kind]);
-    const series = drawn.map((i) => ({ name: DATA.runs.name[i], x: DATA.runs.curves[i][kind][0], y: DATA.runs.curves[i][kind][1] }));
-    const units = [...new Set(drawn.map((i) => DATA.runs.x[i]))].join(" or ");
-    const note = `${series.length} of ${text(RUNS.length)} curves are drawn; choose them in the table.`;
-    figure.replaceChildren(series.length ? lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind, height: 300, points: true }).figure : "", el("p", { class: "quiet small" }, note));
+    const kind = choice.value, chosen = [...overlaid].filter((i) => DATA.runs.curves[i][kind] && DATA.runs.curves[i][kind][0].length > 1);
+    const charts = [...new Set(chosen.map((i) => DATA.runs.x[i]))].map((units) => {
+      const series = chosen.filter((i) => DATA.runs.x[i] === units).map((i) => ({ name: label(i), x: DATA.runs.curves[i][kind][0], y: DATA.runs.curves[i][kind][1] }));
+      return lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind, height: 280, points: true }).figure;
+    });
+    const single = overlaid.size - chosen.length;
+    const note = `${text(chosen.length)} of ${text(RUNS.length)} curves are drawn; choose them in the table.${single ? ` ${text(single)} of those chosen have one value or none, which the table says.` : ""}`;
+    figure.replaceChildren(...charts, el("p", { class: "quiet small" }, note));
   }
   const list = runsTable([...RUNS.keys()], (i, wanted) => { if (wanted) overlaid.add(i); else overlaid.delete(i); draw(); });
   draw();
@@ -133,12 +137,12 @@ function policies() {
   const moves = DATA.registry;
   return [
     table([
-      column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, all[i].name) }),
+      column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, all[i].name), class: "long" }),
       column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by), column("environment", all, (each) => each.environment),
       column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
       column("evaluated", all, (each) => (each.evaluations.length ? Math.max(...each.evaluations.map((of) => of.mean)) : null), { number: true }),
       column("evaluations", all, (each) => each.evaluations.length, { number: true }), column("estimates", all, (each) => each.estimates.length, { number: true }),
-      column("made", all, (each) => each.made),
+      column("made", all, (each) => each.made, { class: "short" }),
     ], { caption: "policies", sort: [8, true] }).element,
     DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decision)] : null,
     moves.length ? [title("Moves of aliases"), table([
@@ -151,7 +155,7 @@ function policies() {
 function decision(each) {
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
   return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}.`),
-    judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval") : null,
+    judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval", true) : null,
     el("ul", null, each.candidates.flatMap((of) => of.reasons.map((reason) => el("li", null, `${of.name}: ${reason}`))), each.notes.map((note) => el("li", null, note)))];
 }
 
@@ -165,7 +169,7 @@ function policy(number) {
     title(each.name),
     facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes) }),
     el("div", { class: "columns" }, Object.entries(curves).map(([kind, [x, y]]) => (y.length > 1
-      ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { x: DATA.runs.x[run], y: kind, points: true }).figure)
+      ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: 560, x: DATA.runs.x[run], y: kind, points: true }).figure)
       : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
     each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
       el("p", null, `Return ${text(of.mean)} ± ${text(of.std)} (standard deviation of ${text(of.episodes)} episodes${of.episodes < 20 ? "; so few that the mean is uncertain" : ""})`),
