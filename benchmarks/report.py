@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.figure import environment, figure, seconds
+from benchmarks.figure import environment, figure
 from offline_core.datasets.commit import commit, prepare_dataset
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Operation
@@ -102,10 +102,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=".") as folder:
             root = Path(folder).resolve() / "root"
             write(root / "data" if what == "episodes" else root, count)
-            made: list[int] = []
-            took = seconds(lambda: made.append(report(ReportConfig(), root=str(root)).bytes))
-            figure(f"report.{what}.seconds", took, "s", count=count)
-            figure(f"report.{what}.bytes", made[-1], "B", count=count)
+            made = report(ReportConfig(), root=str(root))
+            figure(f"report.{what}.seconds", made.seconds, "s", count=count)
+            figure(f"report.{what}.bytes", made.bytes, "B", count=count)
             if (open_seconds := opened(root / "report.html")) is not None:
                 figure(f"report.{what}.open_seconds", open_seconds, "s", count=count)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -31,18 +32,19 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page with 60 episodes, four runs, and hostile names."""
+    """The address of a page with 60 episodes, two finished runs and two that go on, and hostile names."""
     root = tmp_path_factory.mktemp("pages") / "runs"
     made = [episode(i, 20 + i, eps_id=HOSTILE if i == 1 else f"episode-{i:02}") for i in range(60)]
     write_dataset(root / "recording", made)
     offline.check(root / "recording")
-    offline.sweep(
-        root / "recording",
-        grid={"algorithm": ["bc", "marwil"]},
-        seeds=2,
-        training={"optimizer": {"max_epochs": 2}},
-        output=root / "sweep",
-    )
+    held_out = {"held_out": str(root / "recording")}
+    for name in ("bc", "marwil"):
+        chosen = {"algorithm": name, "optimizer": {"max_epochs": 4, "batch_size": 256}, "evaluation": held_out}
+        offline.train(root / "recording", **chosen, output=root / name)
+    for name in ("first", "second"):
+        (root / name).mkdir()
+        lines = [json.dumps({"updates": 100 * i, "loss": 1 / i, "episode_return_mean": 10.0 * i}) for i in range(1, 9)]
+        (root / name / "metrics.jsonl").write_text("\n".join([*lines, ""]))
     (root / HOSTILE).mkdir()
     (root / HOSTILE / "result.json").write_text(HOSTILE)
     return f"file://{offline.report(root, episodes=60).uri}"
@@ -127,9 +129,9 @@ def test_curves_are_chosen_in_the_table(page: Page) -> None:
     page.get_by_role("combobox").select_option("loss")
     page.get_by_role("button", name="Draw none").click()
     assert page.locator("main figure").count() == 0
-    for box in page.locator("td.check input").all()[:2]:
-        box.check()
-    assert len(page.locator("main figure .legend li").all()) == 2
+    for name in ("first", "second"):
+        page.get_by_role("checkbox", name=f"Draw {name}").check()
+    assert page.locator("main figure .legend li").all_inner_texts() == ["first", "second"]
 
 
 def test_light_and_dark_differ_and_follow_the_reader(page: Page, request: pytest.FixtureRequest) -> None:

@@ -72,7 +72,11 @@ function lines(series, options) {
   series.forEach((each, i) => {
     let drawn = "", open = false;
     for (let k = 0; k < each.x.length; k++) {
-      if (!Number.isFinite(each.y[k])) { open = false; continue; }
+      if (!Number.isFinite(each.y[k])) {
+        if (open && options.steps) drawn += `H${area.px(each.x[k]).toFixed(1)}`; // a step holds until the next one
+        open = false;
+        continue;
+      }
       const at = `${area.px(each.x[k]).toFixed(1)} ${area.py(each.y[k]).toFixed(1)}`;
       drawn += !open ? `M${at}` : options.steps ? `H${at.split(" ")[0]}V${at.split(" ")[1]}` : `L${at}`;
       open = true;

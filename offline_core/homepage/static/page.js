@@ -19,7 +19,7 @@ function overview() {
   return [
     el("div", { class: "tiles" }, tiles.map(([where, count, name]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), name))),
     empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
-    DATA.problems.length ? [title("Problems"), el("p", null, `${text(DATA.problems.length)} files could not be read, and are not in this page. The rest is.`),
+    DATA.problems.length ? [title("Problems"), el("p", null, `${DATA.problems.length === 1 ? "One file" : `${text(DATA.problems.length)} files`} could not be read; the rest is in this page.`),
       table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
     unfinished.length ? [title("Not finished"), unfinished.slice(0, 20).map((name) => el("p", { class: "note warning" },
       mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`))] : null,
