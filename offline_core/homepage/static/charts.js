@@ -116,7 +116,7 @@ function histogram({ edges, counts }, x) {
     area.svg.append(el("rect", { class: "bars", x: left, width: wide, y: area.py(count), height: area.bottom - area.py(count) },
       el("title", null, `${text(edges[i])} to ${text(edges[i + 1])}: ${text(count)} episodes`)));
   });
-  return el("figure", null, area.svg);
+  return el("figure", { class: "half" }, area.svg);
 }
 
 // [name, [value, low, high]], one below the other.

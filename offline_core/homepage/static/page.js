@@ -123,7 +123,7 @@ function experiments() {
       return lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind, height: 280, points: true }).figure;
     });
     const single = overlaid.size - chosen.length;
-    const note = `${text(chosen.length)} of ${text(RUNS.length)} curves are drawn; choose them in the table.${single ? ` ${text(single)} of those chosen have one value or none, which the table says.` : ""}`;
+    const note = `${text(chosen.length)} of ${text(RUNS.length)} curves are drawn; choose them in the table.${single ? " Of the others that are ticked there is one value or none: see the table." : ""}`;
     figure.replaceChildren(...charts, el("p", { class: "quiet small" }, note));
   }
   const list = runsTable([...RUNS.keys()], (i, wanted) => { if (wanted) overlaid.add(i); else overlaid.delete(i); draw(); });
