@@ -199,7 +199,7 @@ def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, 
     """The values of arguments. Checked before Prefect stores a parameter that may have credentials in it."""
     values = {argument.name: given[argument.name] for argument in arguments if argument.name in given}
     for argument in arguments:
-        if argument.kind == "folder":
+        if argument.kind == "folder" and values[argument.name] is not None:
             _place(values[argument.name])
         elif argument.kind == "uris":
             values[argument.name] = [*values[argument.name]]

@@ -11,12 +11,10 @@ from rich.tree import Tree
 
 from flows.results import console_of_output, findings_table
 from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.manifest import Operation, Summary
-from offline_core.datasets.reader import spaces_of
 from offline_core.datasets.result_cache import RESULT_FILE, stored_result
-from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
+from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import saved_in, series_of
@@ -26,7 +24,6 @@ from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult
 
 MAX_FILES = 20
-MAX_DIMENSIONS_SHOWN = 32
 BEST, LAST = "best", "last"
 
 
@@ -51,30 +48,11 @@ def print_dataset(uri: str, version: int | None) -> None:
     dataset = open_dataset(uri, version)
     manifest = dataset.manifest
     statistics = manifest.statistics
-    observation_space, action_space = spaces_of(dataset)
     facts = Table(show_header=False, box=None)
     facts.add_row("dataset", dataset.location.uri)
     facts.add_row("versions", ", ".join(map(str, versions(uri))) or "none: a folder of Parquet files")
-    facts.add_row(
-        "shown", f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC"
-    )
-    facts.add_row("format", manifest.format)
-    facts.add_row("made by", f"{manifest.operation.name} {_code(manifest.provenance)}")
-    if manifest.actions is not None:
-        facts.add_row("played with", f"actions {manifest.actions}")
-    _add_user_code(facts, manifest.operation)
-    if dataset.is_foreign:
-        facts.add_row("rows", f"{sum(file.rows for file in manifest.files):,}")
-    else:
-        facts.add_row(
-            "episodes", f"{statistics.episodes:,} ({statistics.terminated:,} terminated, {statistics.truncated:,} truncated)"
-        )
-        facts.add_row("steps", f"{statistics.steps:,}")
-        facts.add_row("return", _summary(statistics.returns))
-        facts.add_row("length", _summary(statistics.lengths))
-    facts.add_row("observations", str(observation_space or "not said"))
-    facts.add_row("actions", str(action_space or "not said"))
-    facts.add_row("columns", ", ".join(schema_of(dataset).names))
+    for name, text in dataset_facts(dataset).items():
+        facts.add_row(name, text)
     console.print(facts)
 
     files = Table("file", "rows", "episodes", "steps", "bytes")
@@ -100,8 +78,8 @@ def print_policy(uri: str) -> None:
     facts = Table(show_header=False, box=None)
     facts.add_row("policy", Location.of(uri).uri)
     facts.add_row("shown", f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC")
-    facts.add_row("made by", f"{policy.operation.name} {_code(policy.provenance)}")
-    _add_user_code(facts, policy.operation)
+    for name, text in made_by(policy.operation, policy.provenance).items():
+        facts.add_row(name, text)
     facts.add_row("environment", policy.environment.id if policy.environment else "not said")
     facts.add_row("observations", str(space_from_json(policy.observation_space)))
     facts.add_row("actions", str(space_from_json(policy.action_space)))
@@ -144,19 +122,9 @@ def _policies_table(*columns: str) -> Table:
 
 
 def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
-    table = Table("column", "mean", "std", "min", "5 %", "median", "95 %", "max", "not finite", title="Steps")
-    for name, column in statistics.items():
-        quantiles = [column.quantile(share) for share in (0.05, 0.5, 0.95)]
-        for i in range(min(len(column.mean), MAX_DIMENSIONS_SHOWN)):
-            low, middle, high = (quantile[i] for quantile in quantiles)
-            numbers = (column.mean[i], column.std[i], column.min[i], low, middle, high, column.max[i])
-            label = name if len(column.mean) == 1 else f"{name}[{i}]"
-            lost = column.nan[i] + column.infinite[i]
-            table.add_row(
-                label, *("–" if number is None else f"{number:,.4g}" for number in numbers), f"{lost:,}" if lost else ""
-            )
-        if len(column.mean) > MAX_DIMENSIONS_SHOWN:
-            table.add_row(f"{name} … {len(column.mean) - MAX_DIMENSIONS_SHOWN} more")
+    table = Table("column", *COLUMN_NUMBERS, "not finite", title="Steps")
+    for label, numbers, lost in column_rows(statistics):
+        table.add_row(label, *("–" if number is None else f"{number:,.4g}" for number in numbers), f"{lost:,}" if lost else "")
     return table
 
 
@@ -169,16 +137,3 @@ def _tree(graph: Lineage) -> Tree:
             branches[depth - 1].add(tree)
         branches[depth:] = [tree]
     return branches[0]
-
-
-def _summary(summary: Summary) -> str:
-    return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
-
-
-def _add_user_code(facts: Table, operation: Operation) -> None:
-    for path, digest in operation.code.items():
-        facts.add_row("user code", f"{path} (file {digest})")
-
-
-def _code(provenance: Mapping[str, str]) -> str:
-    return f"(code {provenance.get('git', provenance['offline-rl-pipeline'])})"

@@ -19,6 +19,7 @@ from .experts.config import ExpertConfig as ExpertConfig
 from .fine_tuning.config import FineTuneConfig as FineTuneConfig
 from .formats.exports.sample_batch import SampleBatchWriter as SampleBatchWriter
 from .formats.exports.sample_batch_builder import SampleBatchBuilder as SampleBatchBuilder
+from .homepage.config import ReportConfig as ReportConfig
 from .learning.algorithms.algorithm import Algorithm as Algorithm
 from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
@@ -48,6 +49,7 @@ from .retention.config import ForgetConfig as ForgetConfig
 from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
 from .retention_stages import publish as publish
+from .retention_stages import report as report
 from .retention_stages import tag as tag
 from .retention_stages import vacuum as vacuum
 from .rollouts.metric import PlayedStep as PlayedStep

@@ -1,9 +1,10 @@
-"""What becomes of data in the long run, as users call it.
+"""What becomes of data in the long run, and a page to look at all of it, as users call it.
 
 offline.tag("runs/data", "audited")                        # runs/data@audited is this version from now on
 offline.vacuum("runs", keep_versions=3, delete=True)
 offline.forget("runs", "subject = 'p-17'", delete=True)
 offline.publish("runs/data", format="delta")               # a table for Spark, DuckDB and Polars, of the same files
+offline.report("runs")                                     # runs/report.html
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from offline_core.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from offline_core.conversion.publishing import PublishConfig, PublishResult
+    from offline_core.homepage.config import ReportConfig, ReportResult
     from offline_core.retention.config import ForgetConfig, VacuumConfig
     from offline_core.retention.forget import ForgetResult
     from offline_core.retention.vacuum import VacuumResult
@@ -95,3 +97,20 @@ def publish(data: Data, /, *, config: Given[PublishConfig] = None, **parameters:
 
     parsed, (uri, version) = config_of(PublishConfig, config, parameters), place_of(data)
     return publish_dataset(parsed, dataset=uri, version=version)
+
+
+def report(root: Path, /, *, output: Path | None = None, config: Given[ReportConfig] = None, **parameters: Any) -> ReportResult:
+    """Make one HTML page of all that is below a root: datasets and episodes, experiments, policies, decisions, lineage.
+
+    Arguments:
+        output: the HTML file; None: `report.html` in the root.
+        parameters: fields of `ReportConfig`.
+
+    Raises:
+        StorageError: the root cannot be listed, or the file cannot be written.
+    """
+    from offline_core.homepage.config import ReportConfig
+    from offline_core.homepage.report import report
+
+    file = None if output is None else os.fspath(output)
+    return report(config_of(ReportConfig, config, parameters), root=os.fspath(root), output=file)

@@ -22,6 +22,7 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.fine_tuning.config import FineTuneConfig
 from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.homepage.config import ReportResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.export_config import Latency, PolicyExportResult
@@ -319,6 +320,20 @@ def _publish_dataset(result: PublishResult, config: object, **_: object) -> Page
     return Page(Card("Published table", rows), (result.dataset.uri, result.dataset.version), [])
 
 
+def _publish_report(result: ReportResult, config: object, **_: object) -> Page:
+    rows: dict[str, object] = {
+        "Page": result.uri,
+        "Root": result.root,
+        "Datasets": f"{result.datasets:,}, {result.versions:,} versions",
+        "Experiments": result.runs,
+        "Policies": result.policies,
+        "Episodes": f"{result.episodes:,} listed, {result.episodes_with_steps:,} with their steps",
+        "Size": f"{result.bytes:,} bytes",
+        **{f"Not read {number}": problem for number, problem in enumerate(result.problems[:MOST_LISTED], 1)},
+    }
+    return Page(Card("Report", rows), (result.root, None), [])
+
+
 def _percentiles(latency: Latency) -> str:
     return f"p50 {latency.p50_microseconds:g}, p99 {latency.p99_microseconds:g}"
 
@@ -348,6 +363,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _promote_policy,
         _rollback_policy,
         _vacuum_datasets,
+        _publish_report,
         _export_policy,
     )
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.evaluation.evaluate import evaluate_policy as evaluate_policy
     from offline_core.experts.train import train_expert as train_expert
     from offline_core.fine_tuning.fine_tune import fine_tune_policy as fine_tune_policy
+    from offline_core.homepage.report import report
     from offline_core.learning.train import train_policy as train_policy
     from offline_core.policies.export import export_policy as export_policy
     from offline_core.promotion.promote import promote_policy as promote_policy
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.sweeps.sweep import sweep_settings as sweep_settings
 
     decide_policies = decide
+    publish_report = report
     vacuum_datasets = vacuum
 
 

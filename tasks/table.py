@@ -339,6 +339,19 @@ STAGES = {
             card="vacuum-card",
         ),
         Stage(
+            verb="report",
+            operation="publish_report",
+            function="report",
+            module="homepage.report",
+            config="homepage.config:ReportConfig",
+            help="Make one HTML page of a root: datasets and their episodes, experiments, policies, decisions, lineage.",
+            arguments=(
+                Argument("root", "Folder with all that was made.", "runs"),
+                Argument("output", "HTML file to write; report.html in the root if none is given.", is_option=True),
+            ),
+            card="report-card",
+        ),
+        Stage(
             verb="export-policy",
             operation="export_policy",
             module="policies.export",

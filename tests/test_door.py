@@ -17,11 +17,11 @@ NAMES = """
 Algorithm BC CompactionConfig Config ConversionConfig Dataset DatasetRef DecisionConfig EnvironmentSpec Episode EpisodeBatch
 EvaluationConfig ExpertConfig ExportConfig Finding FineTuneConfig ForgetConfig ImportConfig ImportPlan LossOutput MergeConfig
 MixtureConfig NetworkConfig OffPolicyConfig OfflineError OutlierConfig PlayedStep Policy PolicyExportConfig PreLearner
-PromotionConfig PruningConfig PublishConfig QualityConfig RecordingConfig ReplayBuffer RollbackConfig SampleBatchBuilder
-SampleBatchWriter SplitConfig StepBatch SweepConfig Tally TrainingConfig UserCode VacuumConfig check compact convert decide
-each_episode errors estimate evaluate export export_policy fine_tune forget import_data load_policy merge mix named
-open_dataset outliers plan_import promote prune publish ray_session ray_steps read_registry record rollback split sweep tag
-train train_expert vacuum verify
+PromotionConfig PruningConfig PublishConfig QualityConfig RecordingConfig ReplayBuffer ReportConfig RollbackConfig
+SampleBatchBuilder SampleBatchWriter SplitConfig StepBatch SweepConfig Tally TrainingConfig UserCode VacuumConfig check
+compact convert decide each_episode errors estimate evaluate export export_policy fine_tune forget import_data load_policy
+merge mix named open_dataset outliers plan_import promote prune publish ray_session ray_steps read_registry record report
+rollback split sweep tag train train_expert vacuum verify
 """
 
 

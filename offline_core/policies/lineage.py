@@ -156,14 +156,19 @@ def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
         return without_parents("missing")
     if manifest is None:
         return without_parents("imported")
+    known = manifest.fingerprints if isinstance(manifest, Manifest) else [manifest.fingerprint]
+    if named.fingerprint not in {_ANY, *known}:
+        return without_parents("replaced", manifest.version if isinstance(manifest, Manifest) else None)
+    return node_of(named.uri, manifest), list(manifest.parents)
+
+
+def node_of(uri: str, manifest: Manifest | PolicyManifest) -> Node:
+    """The node of a manifest that was read from `uri`."""
     dataset = manifest if isinstance(manifest, Manifest) else None
-    version = dataset.version if dataset else None
-    if named.fingerprint not in {_ANY, *(dataset.fingerprints if dataset else [manifest.fingerprint])}:
-        return without_parents("replaced", version)
-    node = Node(
-        named.kind,
-        named.uri,
-        version,
+    return Node(
+        "dataset" if dataset else "checkpoint",
+        uri,
+        dataset.version if dataset else None,
         "found",
         operation=manifest.operation.name,
         episodes=dataset.statistics.episodes if dataset else None,
@@ -174,7 +179,6 @@ def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
         fingerprint=manifest.fingerprint,
         forgotten_episodes=sum(each.episodes for each in dataset.forgotten) if dataset else 0,
     )
-    return node, list(manifest.parents)
 
 
 def _manifest(named: Parent) -> Manifest | PolicyManifest | None:

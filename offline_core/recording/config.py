@@ -20,6 +20,14 @@ class RecordingExport(ExportConfig):
     )
 
 
+class VideoConfig(Config):
+    """Of which episodes a recording also has clips: they are played once more and rendered."""
+
+    first: int = Field(1, ge=0, le=100, description="So many of the first episodes.")
+    best: int = Field(1, ge=0, le=100, description="So many of those with the highest return.")
+    worst: int = Field(1, ge=0, le=100, description="So many of those with the lowest return.")
+
+
 class RecordingConfig(Config):
     """How many episodes a policy plays, with how many recorders, and how they are stored."""
 
@@ -54,6 +62,12 @@ class RecordingConfig(Config):
     )
     files: FilesConfig = Field(
         FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
+    )
+    video: VideoConfig | None = Field(
+        None,
+        title="Video",
+        exclude_if=lambda video: video is None,
+        description="Clips of some episodes beside the data, MP4 with the extra video, else GIF; the episodes stay the same.",
     )
 
     @property

@@ -39,6 +39,31 @@ def episodes_to_play(*, rounds: int, episodes: int, num_recorders: int) -> list[
     return [EpisodesToPlay(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What shapes the episodes of a task, besides the policy."""
+
+    num_envs: int
+    seed: int
+    what: str
+    """All of it, in the ids of the episodes."""
+
+    @classmethod
+    def of(
+        cls, environment: EnvironmentSpec, task: EpisodesToPlay, *, identity: str, num_envs: int, seed: int, explore: bool
+    ) -> Played:
+        """Arguments as of `play`."""
+        num_envs = min(num_envs, task.episodes)
+        seed = derive_seed(seed, "recording", task.round, task.recorder)
+        # Part of the ids of recorded episodes: another text here is another episode.
+        work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
+        return cls(num_envs, seed, f"{identity} {environment.model_dump_json()} {work} {num_envs} {seed} {explore}")
+
+    def eps_id(self, copy: int, k: int) -> str:
+        """The id of the k-th episode of a copy."""
+        return eps_id(self.what, copy, k)
+
+
 def play(
     policy: Policy,
     environment: EnvironmentSpec,
@@ -59,15 +84,12 @@ def play(
     Raises:
         TimeoutError: it is `deadline`, in seconds of `time.perf_counter`.
     """
-    num_envs = min(num_envs, task.episodes)
-    seed = derive_seed(seed, "recording", task.round, task.recorder)
-    # Part of the ids of recorded episodes: another text here is another episode.
-    work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
-    what = f"{identity} {environment.model_dump_json()} {work} {num_envs} {seed} {explore}"
+    played = Played.of(environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=explore)
+    num_envs, seed = played.num_envs, played.seed
     with contextlib.closing(make_vector_env(environment, num_envs)) as env:
         builder = EpisodeBuilder(
             num_envs,
-            eps_id=lambda copy, k: eps_id(what, copy, k),
+            eps_id=played.eps_id,
             spaces=(env.single_observation_space, env.single_action_space),
         )
         loop = EnvironmentLoop(

@@ -18,6 +18,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.policies.policy import Policy
+from offline_core.recording.clips import check_renders, make_clips
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.player import EpisodesToPlay, episodes_to_play
 from offline_core.recording.recorder import Recorder, Written
@@ -35,7 +36,7 @@ MAX_SEED = 2**31 - 1
 RAY_START_SECONDS = 6.0
 """From the start of Ray and its recorders to the first episode."""
 
-_HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts"}
+_HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts", "video"}
 """Parameters that do not change the episodes, and so are no part of the operation's identity."""
 
 
@@ -54,7 +55,8 @@ def record_episodes(
 
     Raises:
         CheckpointError: `policy` is not a checkpoint.
-        ConfigError: the environment cannot be made or does not fit the policy, or a recorder fits on no node.
+        ConfigError: the environment cannot be made, does not fit the policy, or does not render though clips are asked for; or
+            a recorder fits on no node.
         StorageError: the output cannot be written; checked before anything is played.
         ClusterError: no Ray answers at `RAY_ADDRESS`.
         DataError: the format of `export` cannot hold an episode; the recording is committed by then.
@@ -74,7 +76,9 @@ def record_episodes(
     )
     parents = [manifest.parent_entry(policy)]
     if found := find_version(output, operation, parents):
-        return _exported(_result(found, manifest, reused=True), export)
+        return _finished(_result(found, manifest, reused=True), found, config, export, policy, manifest)
+    if config.video is not None:
+        check_renders(environment)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
@@ -93,7 +97,25 @@ def record_episodes(
         report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
     )
     log.info("Recorded %s", dataset.ref)
-    return _exported(_result(dataset, manifest), export)
+    return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
+
+
+def _finished(
+    result: RecordingResult,
+    dataset: Dataset,
+    config: RecordingConfig,
+    export: RecordingExport | None,
+    policy: str,
+    manifest: PolicyManifest,
+) -> RecordingResult:
+    """With clips and an export, as far as they are asked for."""
+    if config.video is not None:
+        assert config.environment is not None
+        check_renders(config.environment)
+        with torch_threads(1):
+            clips = make_clips(config, load_policy(policy, manifest).eval(), manifest.fingerprint, dataset)
+        result = result.model_copy(update={"clips": clips})
+    return _exported(result, export)
 
 
 def _exported(result: RecordingResult, export: RecordingExport | None) -> RecordingResult:

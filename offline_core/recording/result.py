@@ -55,6 +55,8 @@ class RecordingResult(Result):
         None, exclude_if=lambda export: export is None, description="The export, if one was configured."
     )
 
+    clips: list[str] = Field([], exclude_if=lambda clips: not clips, description="Files of the clips, if any were asked for.")
+
     @property
     def is_below_greedy(self) -> bool:
         """Sampling cost more than a quarter of the greedy return, and more than two standard errors."""

@@ -39,13 +39,16 @@ def descriptions(catalog: Catalog, versions: Sequence[Dataset], policies: Collec
 
 
 def beside(catalog: Catalog, version: Dataset) -> Iterator[str]:
-    """A check, cards, the time of the last verification, and the list of rows that an import could not read."""
+    """A check, cards, clips, the time of the last verification, and the list of rows that an import could not read."""
     number = f"{version.manifest.version:06d}"
     names = [f"_checks/{number}.json", f"{VERSIONS}/{number}.verified"]
     names += [f"{folder}/{number}.{kind}" for folder in ("_cards", "_checks") for kind in ("md", "html", "png")]
     names.append(f"_quarantine/{posixpath.basename(str(version.manifest.report.get('quarantine')))}")
     folder = version.location.uri.removeprefix(catalog.root.uri).strip("/")
-    return (posixpath.join(folder, name) for name in names)
+    yield from (posixpath.join(folder, name) for name in names)
+    if version.manifest.operation.name == "record_episodes":
+        clips = posixpath.join(folder, f"_clips/{number}/")
+        yield from (name for name in catalog.sizes if name.startswith(clips))
 
 
 def named_by_results(catalog: Catalog) -> dict[str, set[str]]:

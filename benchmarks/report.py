@@ -1,0 +1,113 @@
+"""What the home page of a root costs: of many episodes, and of many runs.
+
+    python -m benchmarks.report [--episodes 10000] [--runs 10000]
+
+Episodes of 200 steps with four observations, made up. Runs are copies of one short training in folders of their own.
+`report.open_seconds` is from the address to the drawn page in headless Chromium, by Playwright; left out without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from benchmarks.figure import environment, figure
+from offline_core.datasets.commit import commit, prepare_dataset
+from offline_core.datasets.data_file import FilesConfig
+from offline_core.datasets.manifest import Operation
+from offline_core.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.episodes import Episode
+from offline_core.homepage.config import ReportConfig
+from offline_core.homepage.report import report
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+
+STEPS = 200
+BATCH = 100
+"""Episodes that are written together."""
+SPACES: dict[str, Any] = {
+    "observation_space": spaces.Box(-np.inf, np.inf, (4,), np.float32),
+    "action_space": spaces.Discrete(2),
+}
+
+
+def write_episodes(folder: Path, count: int) -> None:
+    """A dataset of so many episodes."""
+    random = np.random.default_rng(0)
+    with EpisodeWriter(prepare_dataset(str(folder)), "part", format="episodes", config=FilesConfig()) as writer:
+        for start in range(0, count, BATCH):
+            writer.write([_episode(number, random) for number in range(start, min(count, start + BATCH))])
+    made = Operation(name="made_up")
+    commit(str(folder), writer.files, format="episodes", operation=made, statistics=statistics_of(writer.metadata), **SPACES)
+
+
+def _episode(number: int, random: np.random.Generator) -> Episode:
+    return Episode(
+        eps_id=f"{number:032x}",
+        observations=random.normal(size=(STEPS + 1, 4)).astype(np.float32),
+        actions=random.integers(0, 2, STEPS),
+        rewards=random.normal(size=STEPS),
+        terminated=True,
+    )
+
+
+def write_runs(folder: Path, count: int) -> None:
+    """So many copies of one training."""
+    write_episodes(folder / "data", 50)
+    train_policy(TrainingConfig(algorithm="bc"), dataset=str(folder / "data"), output=str(folder / "runs/000000"))
+    result = json.loads((folder / "runs/000000/result.json").read_text())["result"]
+    for number in range(1, count):
+        run = folder / f"runs/{number:06d}"
+        run.mkdir()
+        for name in ("best", "last"):
+            if (folder / "runs/000000" / name).is_dir():
+                shutil.copytree(folder / "runs/000000" / name, run / name)
+        moved = {"place": str(run), "identity": "", "made": {}, "result": result}
+        (run / "result.json").write_text(json.dumps(moved))
+
+
+def opened(page: Path) -> float | None:
+    """Seconds until the page is drawn."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page()
+        begin = time.perf_counter()
+        tab.goto(f"file://{page}#experiments")
+        tab.wait_for_selector("#main table, #main p")
+        took = time.perf_counter() - begin
+        browser.close()
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=10_000)
+    chosen = parser.parse_args()
+    figure("report.environment", 1, "", **environment("polars", "pyarrow"))
+    for what, count, write in (("episodes", chosen.episodes, write_episodes), ("runs", chosen.runs, write_runs)):
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            root = Path(folder).resolve() / "root"
+            write(root / "data" if what == "episodes" else root, count)
+            made = report(ReportConfig(), root=str(root))
+            figure(f"report.{what}.seconds", made.seconds, "s", count=count)
+            figure(f"report.{what}.bytes", made.bytes, "B", count=count)
+            if (open_seconds := opened(root / "report.html")) is not None:
+                figure(f"report.{what}.open_seconds", open_seconds, "s", count=count)
+
+
+if __name__ == "__main__":
+    main()

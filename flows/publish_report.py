@@ -1,0 +1,21 @@
+"""Flow: make the home page of a root."""
+
+from flows.local_flow import flow
+from offline_core.homepage.config import ReportConfig, ReportResult
+from tasks.stages import publish_report as publish_report_task
+
+
+@flow(name="publish-report")
+def publish_report(
+    root: str = "runs",
+    output: str | None = None,
+    config: ReportConfig = ReportConfig(),
+) -> ReportResult:
+    """Writes one HTML page of all that is below a folder: datasets and episodes, experiments, policies, lineage.
+
+    Args:
+        root: Folder with all that was made.
+        output: HTML file to write; report.html in the root if none is given.
+        config: How much of the episodes is in the page.
+    """
+    return publish_report_task(config, root=root, output=output)

@@ -1,0 +1,1 @@
+"""The home page of a root: everything below it, as one HTML file."""

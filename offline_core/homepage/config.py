@@ -1,0 +1,45 @@
+"""Parameters and result of a report."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from offline_core.runtime.config import Config
+from offline_core.runtime.result import Result
+
+
+class ReportConfig(Config):
+    """How much of the episodes is in the page; everything else always is."""
+
+    episodes: int = Field(
+        40,
+        ge=0,
+        le=10_000,
+        title="Episodes with steps",
+        description="Of each dataset the steps of so many episodes are in the page: the best, the worst, the median one, "
+        "outliers, and a sample. All are listed.",
+    )
+    listed: int = Field(
+        20_000,
+        ge=1,
+        le=1_000_000,
+        title="Listed episodes",
+        description="A larger dataset has so many rows in its list: those whose steps are in the page, and a sample.",
+    )
+    seed: int = Field(0, ge=0, le=2**31 - 1, title="Seed", description="Of the samples.")
+
+
+class ReportResult(Result):
+    """What is in a report."""
+
+    uri: str = Field(description="The HTML file.")
+    root: str
+    datasets: int
+    versions: int = Field(description="Of all datasets.")
+    policies: int
+    runs: int = Field(description="Trainings, experts and fine-tunings, unfinished ones included.")
+    episodes: int = Field(description="Listed, of all datasets.")
+    episodes_with_steps: int
+    problems: list[str] = Field(description="Files that could not be read, and why; the rest is in the page.")
+    bytes: int = Field(description="Of the HTML file.")
+    seconds: float

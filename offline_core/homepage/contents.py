@@ -1,0 +1,187 @@
+"""What is below a root. A file that cannot be read is a problem to report, and the rest is read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
+from offline_core.datasets.result_cache import RESULT_FILE
+from offline_core.decisions.result import DecisionResult
+from offline_core.errors import OfflineError
+from offline_core.estimation.estimate import ESTIMATES
+from offline_core.estimation.result import OffPolicyResult
+from offline_core.evaluation.evaluate import EVALUATIONS
+from offline_core.evaluation.result import EvaluationResult
+from offline_core.experts.result import ExpertResult
+from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.learning.metrics import METRICS_FILE
+from offline_core.learning.result import TrainingResult
+from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.policies.series import SERIES
+from offline_core.ranking.result import OutlierResult
+from offline_core.registry.history import CHECKPOINTS, HISTORY, History, read_history
+from offline_core.runtime.config import problems
+from offline_core.storage.json_files import without_checksum
+from offline_core.storage.location import Location
+from offline_core.sweeps.result import SweepResult
+
+log = logging.getLogger(__name__)
+
+READERS = 16
+"""Files that are read at a time where they are remote."""
+KINDS: Mapping[type[BaseModel], frozenset[str]] = {
+    SweepResult: frozenset({"settings", "score"}),
+    DecisionResult: frozenset({"verdict", "candidates"}),
+    OutlierResult: frozenset({"scores", "threshold"}),
+    FineTuneResult: frozenset({"start_return", "curve"}),
+    ExpertResult: frozenset({"env_steps", "curve"}),
+    TrainingResult: frozenset({"losses", "epochs"}),
+}
+"""Results by fields that no other kind has; what has none of these, an export, is not shown."""
+_MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
+_OF_POLICY = re.compile(rf"(?:(.*)/)?(?:{EVALUATIONS}|{ESTIMATES})/[0-9a-f]+\.json")
+_MOVE = re.compile(rf"(.+)/{HISTORY}/\d{{6,}}\.json")
+_COPY = re.compile(rf"(?:^|.*/){CHECKPOINTS}/[0-9a-f]{{16}}")
+_IN_SERIES = re.compile(rf"(?:^|.*/){SERIES}/\d+")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Contents:
+    """Names are of folders, relative to the root; the root itself is the empty one."""
+
+    root: Location
+    sizes: Mapping[str, int]
+    """Bytes of each file, by its name relative to the root."""
+    datasets: dict[str, list[Dataset]] = field(default_factory=dict)
+    """All versions that can be read, oldest first."""
+    policies: dict[str, PolicyManifest] = field(default_factory=dict)
+    """Without copies in a registry, kept series, and the last policy where there is a best one."""
+    results: dict[str, BaseModel] = field(default_factory=dict)
+    """One of `KINDS` by the folder of its `result.json`."""
+    evaluations: dict[str, list[EvaluationResult]] = field(default_factory=dict)
+    """By policy."""
+    estimates: dict[str, list[OffPolicyResult]] = field(default_factory=dict)
+    """By policy."""
+    histories: list[History] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    """Folders of trainings that have metrics and no result: they run, or were stopped."""
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """(file, why it is not shown)."""
+
+    def place(self, name: str) -> Location:
+        """A folder or file below the root."""
+        return self.root.child(name) if name else self.root
+
+    def name_of(self, uri: str) -> str:
+        """A URI relative to the root, if it is below it."""
+        prefix = f"{self.root.uri.rstrip('/')}/"
+        return uri.removeprefix(prefix) if uri.startswith(prefix) else uri
+
+    def tried(self, name: str, read: Callable[[], T]) -> T | None:
+        """What `read` returns; None if it fails, which is a problem with the file of that name."""
+        try:
+            return read()
+        except ValidationError as error:
+            self.problems.append((name, problems(error)))
+        except OfflineError as error:
+            self.problems.append((name, str(error)))
+        except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+            self.problems.append((name, f"{type(error).__name__}: {error}"))
+        return None
+
+
+def read_contents(root: str) -> Contents:
+    """List a root and read what describes it: manifests, results, histories; no data.
+
+    Raises:
+        StorageError: the root cannot be listed.
+    """
+    location = Location.of(root)
+    sizes = location.sizes()
+    if not sizes:
+        location.check_bucket()
+    found = Contents(location, sizes)
+    names = sorted(name for name in sizes if not any(part.startswith(".") for part in name.split("/")))
+    _read_datasets(found, names)
+    _read_policies(found, names)
+    _read_results(found, names)
+    for name in dict.fromkeys(match[1] for each in names if (match := _MOVE.fullmatch(each))):
+        history = found.tried(f"{name}/{HISTORY}", lambda name=name: read_history(found.place(name)))  # type: ignore[misc]
+        found.histories += [] if history is None else [history]
+    folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == METRICS_FILE}
+    found.unfinished = sorted(name for name in folders if posixpath.join(name, RESULT_FILE) not in sizes)
+    return found
+
+
+def _each(found: Contents, names: Iterable[str], read: Callable[[str], T]) -> list[tuple[str, T]]:
+    """(name, what was read) of those that can be."""
+    names = [*names]
+    if found.root.is_local:
+        tried = [found.tried(name, lambda name=name: read(name)) for name in names]  # type: ignore[misc]
+    else:
+        with ThreadPoolExecutor(READERS) as pool:
+            tried = [*pool.map(lambda name: found.tried(name, lambda: read(name)), names)]
+    return [(name, each) for name, each in zip(names, tried, strict=True) if each is not None]
+
+
+def _read_datasets(found: Contents, names: list[str]) -> None:
+    def read(name: str) -> tuple[str, Dataset]:
+        match = _MANIFEST.fullmatch(name)
+        assert match is not None
+        return match[1] or "", open_version(found.place(match[1] or ""), int(match[2]))
+
+    for _, (folder, dataset) in _each(found, filter(_MANIFEST.fullmatch, names), read):
+        found.datasets.setdefault(folder, []).append(dataset)
+    for versions in found.datasets.values():
+        versions.sort(key=lambda dataset: dataset.manifest.version)
+
+
+def _read_policies(found: Contents, names: list[str]) -> None:
+    folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == POLICY_FILE}
+
+    def is_shown(folder: str) -> bool:
+        if _COPY.fullmatch(folder) or _IN_SERIES.fullmatch(folder):
+            return False
+        return posixpath.basename(folder) != "last" or posixpath.join(posixpath.dirname(folder), "best") not in folders
+
+    def read(name: str) -> PolicyManifest:
+        return read_policy_manifest(found.place(posixpath.dirname(name)).uri)
+
+    shown = (posixpath.join(folder, POLICY_FILE) for folder in sorted(filter(is_shown, folders)))
+    found.policies = {posixpath.dirname(name): manifest for name, manifest in _each(found, shown, read)}
+
+
+def _read_results(found: Contents, names: list[str]) -> None:
+    def stored(name: str) -> Mapping[str, Any]:
+        place = found.place(name)
+        return dict(json.loads(without_checksum(place.read(), place.uri))["result"])
+
+    def result(name: str) -> BaseModel | bool:
+        values = stored(name)
+        kind = next((kind for kind, fields in KINDS.items() if fields <= values.keys()), None)
+        return True if kind is None else kind.model_validate(values)
+
+    def of_policy(name: str) -> EvaluationResult | OffPolicyResult:
+        values = stored(name)
+        return OffPolicyResult.model_validate(values) if "estimates" in values else EvaluationResult.model_validate(values)
+
+    results = (name for name in names if posixpath.basename(name) == RESULT_FILE)
+    for name, each in _each(found, results, result):
+        if isinstance(each, BaseModel):
+            found.results[posixpath.dirname(name)] = each
+    for name, of in _each(found, filter(_OF_POLICY.fullmatch, names), of_policy):
+        folder = posixpath.dirname(posixpath.dirname(name))
+        if isinstance(of, EvaluationResult):
+            found.evaluations.setdefault(folder, []).append(of)
+        else:
+            found.estimates.setdefault(folder, []).append(of)

@@ -1,0 +1,94 @@
+"""Datasets: their versions, statistics, quality and episodes."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from offline_core.curation.scores import SCORES
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.tags import read_tags
+from offline_core.homepage.clips import clips_of
+from offline_core.homepage.config import ReportConfig
+from offline_core.homepage.contents import Contents
+from offline_core.homepage.explorer import MAX_NUMBERS, explorer, read_scores
+from offline_core.homepage.facts import column_rows, dataset_facts
+from offline_core.homepage.values import minute, number, summary
+from offline_core.quality.check import last_report
+from offline_core.quality.result import QualityReport
+from offline_core.ranking.result import OutlierResult
+
+
+def datasets_of(found: Contents, config: ReportConfig) -> list[dict[str, Any]]:
+    """One entry a dataset, the one with the newest version first."""
+    share = MAX_NUMBERS // max(1, len(found.datasets))
+    order = sorted(found.datasets, key=lambda name: found.datasets[name][-1].manifest.created_at, reverse=True)
+    return [_dataset(found, name, config, share) for name in order]
+
+
+def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> dict[str, Any]:
+    versions = found.datasets[name]
+    latest = versions[-1]
+    tags = found.tried(f"{name}/_versions/tags", lambda: read_tags(latest.location)) or {}
+    reports = {each.manifest.version: last_report(each) for each in versions}
+    report = reports[latest.manifest.version]
+    known = latest.statistics.columns or (report.statistics.columns if report else None)
+    made: dict[str, Any] = {
+        "name": name or ".",
+        "versions": [_version(found, each, tags, reports[each.manifest.version]) for each in reversed(versions)],
+        "facts": found.tried(name, lambda: dataset_facts(latest)) or {},
+        "columns": found.tried(
+            name,
+            lambda: [
+                [label, *(number(each, 4) for each in numbers), lost] for label, numbers, lost in column_rows(known or {})
+            ],
+        )
+        or [],
+        "quality": None if report is None else _quality(report),
+    }
+
+    def episodes() -> dict[str, Any]:
+        clips = clips_of(found, name, latest)
+        return explorer(latest, config, scores=_scores(found, latest), clips=clips, max_numbers=share)
+
+    made["episodes"] = found.tried(f"{name} version {latest.manifest.version}", episodes)
+    return made
+
+
+def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report: QualityReport | None) -> dict[str, Any]:
+    manifest, statistics = dataset.manifest, dataset.statistics
+    return {
+        "version": manifest.version,
+        "made": minute(manifest.created_at),
+        "by": manifest.operation.name.replace("_", " "),
+        "from": ", ".join(found.name_of(each.uri) + (f" v{each.version}" if each.version else "") for each in manifest.parents),
+        "episodes": statistics.episodes,
+        "steps": statistics.steps,
+        "bytes": dataset.ref.bytes,
+        "return": summary(statistics.returns),
+        "length": summary(statistics.lengths),
+        "actions": manifest.actions or "",
+        "verdict": "not checked" if report is None else report.verdict,
+        "tags": ", ".join(name for name, version in tags.items() if version == manifest.version),
+    }
+
+
+def _quality(report: QualityReport) -> dict[str, Any]:
+    findings = [
+        [each.rule, each.verdict if each.of else "not applicable", each.message, each.advice]
+        for each in sorted(report.findings, key=lambda each: {"fail": 0, "warn": 1, "pass": 2}[each.verdict])
+    ]
+    return {"verdict": report.verdict, "findings": findings}
+
+
+def _scores(found: Contents, dataset: Dataset) -> pl.DataFrame | None:
+    """Of the outliers that were looked for in this version."""
+    fingerprint = dataset.manifest.fingerprint
+    for folder, result in found.results.items():
+        if isinstance(result, OutlierResult) and result.dataset.fingerprint == fingerprint:
+            name = posixpath.join(folder, SCORES)
+            return found.tried(name, lambda name=name: read_scores(found.place(name)))  # type: ignore[misc]
+    return None

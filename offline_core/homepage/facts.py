@@ -1,0 +1,75 @@
+"""What a dataset or a policy is, in words: for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from offline_core.datasets.dataset import Dataset
+from offline_core.datasets.manifest import Operation, Summary
+from offline_core.datasets.reader import spaces_of
+from offline_core.datasets.row_groups import schema_of
+from offline_core.datasets.statistics import ColumnStatistics
+
+MAX_DIMENSIONS = 32
+COLUMN_NUMBERS = ("mean", "std", "min", "5 %", "median", "95 %", "max")
+
+
+def dataset_facts(dataset: Dataset) -> dict[str, str]:
+    """What one version of a dataset is; reads the schema of its first file.
+
+    Raises:
+        CorruptFileError, StorageError: that file cannot be read.
+    """
+    manifest, statistics = dataset.manifest, dataset.statistics
+    observation_space, action_space = spaces_of(dataset)
+    facts = {
+        "shown": f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC",
+        "format": manifest.format,
+        **made_by(manifest.operation, manifest.provenance),
+    }
+    if manifest.actions is not None:
+        facts["played with"] = f"actions {manifest.actions}"
+    if dataset.is_foreign:
+        facts["rows"] = f"{sum(file.rows for file in manifest.files):,}"
+    else:
+        facts |= {
+            "episodes": f"{statistics.episodes:,} ({statistics.terminated:,} terminated, {statistics.truncated:,} truncated)",
+            "steps": f"{statistics.steps:,}",
+            "return": summary_text(statistics.returns),
+            "length": summary_text(statistics.lengths),
+        }
+    return facts | {
+        "observations": str(observation_space or "not said"),
+        "actions": str(action_space or "not said"),
+        "columns": ", ".join(schema_of(dataset).names),
+    }
+
+
+def made_by(operation: Operation, provenance: Mapping[str, str]) -> dict[str, str]:
+    """The operation, the version of the code, and user code by its path."""
+    code = provenance.get("git", provenance.get("offline-rl-pipeline", "unknown"))
+    user_code = [f"{path} (file {digest})" for path, digest in operation.code.items()]
+    return {"made by": f"{operation.name} (code {code})"} | ({"user code": ", ".join(user_code)} if user_code else {})
+
+
+def summary_text(summary: Summary) -> str:
+    """Mean, standard deviation, and the range."""
+    if not summary.count:
+        return "none"
+    return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
+
+
+def column_rows(statistics: Mapping[str, ColumnStatistics]) -> Iterator[tuple[str, Sequence[float | None], int]]:
+    """(name, `COLUMN_NUMBERS`, values that are not finite) of each dimension of each column.
+
+    Raises:
+        CorruptFileError: a stored histogram cannot be read.
+    """
+    for name, column in statistics.items():
+        quantiles = [column.quantile(share) for share in (0.05, 0.5, 0.95)]
+        for i in range(min(len(column.mean), MAX_DIMENSIONS)):
+            low, middle, high = (quantile[i] for quantile in quantiles)
+            numbers = (column.mean[i], column.std[i], column.min[i], low, middle, high, column.max[i])
+            yield name if len(column.mean) == 1 else f"{name}[{i}]", numbers, column.nan[i] + column.infinite[i]
+        if len(column.mean) > MAX_DIMENSIONS:
+            yield f"{name} … {len(column.mean) - MAX_DIMENSIONS} more", [None] * len(COLUMN_NUMBERS), 0

@@ -1,0 +1,111 @@
+"""Policies with what was measured of them, decisions between them, and what aliases name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from offline_core.decisions.result import DecisionResult, Difference
+from offline_core.estimation.result import OffPolicyResult
+from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
+from offline_core.homepage.contents import Contents
+from offline_core.homepage.values import minute, number
+from offline_core.quality.result import Histogram
+
+LEVELS = {"promote": "good", "test": "warning", "collect": "warning", "keep": "neutral", "refused": "bad"}
+
+
+def policies_of(found: Contents) -> list[dict[str, Any]]:
+    """One entry a policy, the newest first."""
+    aliases: dict[str, list[str]] = {}
+    for history in found.histories:
+        for alias, move in history.aliases.items():
+            aliases.setdefault(move.fingerprint, []).append(f"{history.name}@{alias}")
+    order = sorted(found.policies.items(), key=lambda item: item[1].created_at, reverse=True)
+    return [
+        {
+            "name": name or ".",
+            "fingerprint": manifest.fingerprint,
+            "made": minute(manifest.created_at),
+            "by": manifest.operation.name.replace("_", " "),
+            "environment": manifest.environment.id if manifest.environment else "",
+            "return": number(manifest.metrics.get("episode_return_mean"), 5),
+            "episodes": int(manifest.metrics.get("episodes", 0)),
+            "aliases": ", ".join(aliases.get(manifest.fingerprint, [])),
+            "evaluations": [_evaluation(each) for each in found.evaluations.get(name, ())],
+            "estimates": [_estimate(found, each) for each in found.estimates.get(name, ())],
+        }
+        for name, manifest in order
+    ]
+
+
+def _evaluation(result: EvaluationResult) -> dict[str, Any]:
+    import numpy as np
+
+    metrics = result.metrics
+    return {
+        "environment": result.environment,
+        "mean": number(result.mean_return, 5),
+        "std": number(metrics["episode_return_std"], 4),
+        "episodes": int(metrics["episodes"]),
+        "more": {name: number(value, 4) for name, value in metrics.items() if name not in EPISODE_METRICS},
+        "returns": Histogram.of(np.asarray(result.returns, np.float64), 20).model_dump(),
+    }
+
+
+def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
+    intervals = {"recorded": result.recorded, **result.estimates}
+    return {
+        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+        "actions": "sampled" if result.explore else "greedy",
+        "confidence": result.confidence,
+        "gamma": result.gamma,
+        "intervals": {name: [number(at, 5) for at in (each.value, each.low, each.high)] for name, each in intervals.items()},
+        "warnings": result.warnings,
+    }
+
+
+def decisions_of(found: Contents) -> list[dict[str, Any]]:
+    """One entry a decision."""
+    return [
+        {
+            "name": name,
+            "verdict": result.verdict,
+            "level": LEVELS[result.verdict],
+            "sentence": result.sentence,
+            "against": found.name_of(result.against),
+            "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+            "candidates": [
+                {
+                    "name": each.name,
+                    "judged": _interval(each.judged),
+                    "overlap": number(each.overlap, 3),
+                    "reasons": each.reasons,
+                }
+                for each in result.candidates
+            ],
+            "notes": [*result.reasons, *result.warnings],
+        }
+        for name, result in found.results.items()
+        if isinstance(result, DecisionResult)
+    ]
+
+
+def _interval(difference: Difference | None) -> list[float | int | None] | None:
+    return None if difference is None else [number(each, 4) for each in (difference.value, difference.low, difference.high)]
+
+
+def registry_of(found: Contents) -> list[dict[str, Any]]:
+    """One entry a move of an alias, the newest first."""
+    moves = [(history.name, move) for history in found.histories for move in history.moves]
+    return [
+        {
+            "name": f"{name}@{move.alias}",
+            "kind": move.kind,
+            "fingerprint": move.fingerprint,
+            "from": found.name_of(move.source),
+            "at": minute(move.moved_at),
+            "by": move.moved_by,
+            "because": move.because,
+        }
+        for name, move in sorted(moves, key=lambda item: item[1].moved_at, reverse=True)
+    ]

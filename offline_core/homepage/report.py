@@ -1,0 +1,72 @@
+"""Make the home page of a root."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from datetime import UTC, datetime
+
+from offline_core.homepage.config import ReportConfig, ReportResult
+from offline_core.homepage.contents import read_contents
+from offline_core.homepage.datasets import datasets_of
+from offline_core.homepage.graph import graph_of
+from offline_core.homepage.page import page_of
+from offline_core.homepage.policies import decisions_of, policies_of, registry_of
+from offline_core.homepage.runs import runs_of
+from offline_core.homepage.values import minute
+from offline_core.storage.location import Location
+
+log = logging.getLogger(__name__)
+
+REPORT_FILE = "report.html"
+
+
+def report(config: ReportConfig, *, root: str, output: str | None = None) -> ReportResult:
+    """Write one HTML file with all that is below `root`: datasets and their episodes, experiments, policies, lineage.
+
+    A file that cannot be read is named on the page and in the result; the rest is shown.
+
+    Arguments:
+        root: URI of a folder.
+        output: URI of the file; None: `report.html` in the root.
+
+    Raises:
+        StorageError: the root cannot be listed, or the file cannot be written.
+    """
+    start = time.perf_counter()
+    found = read_contents(root)
+    place = found.place(REPORT_FILE) if output is None else Location.of(output)
+    datasets, runs, policies = datasets_of(found, config), runs_of(found), policies_of(found)
+    explored = [each["episodes"] for each in datasets if each["episodes"]]
+    page = page_of(
+        f"{found.root.uri.rpartition('/')[2] or found.root.uri} · report",
+        {
+            "root": found.root.uri,
+            "made": minute(datetime.now(UTC)),
+            "prefect": os.environ.get("PREFECT_UI_URL", ""),
+            "datasets": datasets,
+            "runs": runs,
+            "policies": policies,
+            "decisions": decisions_of(found),
+            "registry": registry_of(found),
+            "graph": graph_of(found),
+            "problems": found.problems,
+        },
+    ).encode()
+    place.write(page)
+    result = ReportResult(
+        uri=place.uri,
+        root=found.root.uri,
+        datasets=len(datasets),
+        versions=sum(map(len, found.datasets.values())),
+        policies=len(policies),
+        runs=len(runs.get("name", [])),
+        episodes=sum(len(each["id"]) for each in explored),
+        episodes_with_steps=sum(len(each["steps"]) for each in explored),
+        problems=[f"{name}: {reason}" for name, reason in found.problems],
+        bytes=len(page),
+        seconds=time.perf_counter() - start,
+    )
+    log.info("%s: %d datasets, %d runs, %d bytes", result.uri, result.datasets, result.runs, result.bytes)
+    return result

@@ -1,0 +1,123 @@
+"""Experiments: trainings, experts and fine-tunings, each a row with its curves."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from offline_core.experts.result import ExpertResult
+from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.homepage.contents import Contents
+from offline_core.homepage.values import Curve, minute, number, thinned
+from offline_core.learning.metrics import METRICS_FILE, read_metrics
+from offline_core.learning.result import TrainingResult
+from offline_core.sweeps.result import SweepResult
+
+POINTS = 200_000
+"""Of all curves together."""
+MOST_POINTS, LEAST_POINTS = 200, 12
+"""Of one curve."""
+Finished = TrainingResult | ExpertResult | FineTuneResult
+KINDS: Mapping[type[Finished], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
+
+
+def runs_of(found: Contents) -> dict[str, list[Any]]:
+    """The columns of the table of experiments, finished ones first by name, then those that run or were stopped."""
+    finished = [(name, each) for name, each in found.results.items() if isinstance(each, Finished)]
+    rows = len(finished) + len(found.unfinished)
+    points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
+    settings = _settings(found)
+    table = [_finished(found, name, each, settings, points) for name, each in finished]
+    table += [row for name in found.unfinished if (row := _unfinished(found, name, points)) is not None]
+    return {column: [row[column] for row in table] for column in (table[0] if table else ())}
+
+
+def _settings(found: Contents) -> dict[str, str]:
+    """The setting of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
+    return {
+        "/".join(run.checkpoint.split("/")[-3:-1]): setting.name
+        for sweep in found.results.values()
+        if isinstance(sweep, SweepResult)
+        for setting in sweep.settings
+        for run in setting.runs
+    }
+
+
+def _finished(found: Contents, name: str, result: Finished, settings: Mapping[str, str], points: int) -> dict[str, Any]:
+    policy = found.policies.get(posixpath.join(name, "best")) or found.policies.get(posixpath.join(name, "last"))
+    mean, target = result.metrics.get("episode_return_mean"), result.target_return
+    if target is None:
+        level, status = "neutral", "no target"
+    else:
+        level, status = ("good", "target reached") if result.reached_target else ("bad", "target not reached")
+    losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
+    return {
+        "name": name or ".",
+        "kind": KINDS[type(result)],
+        "algorithm": _algorithm(policy.operation.config if policy else {}, result),
+        "setting": settings.get("/".join(name.split("/")[-2:]), ""),
+        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}"
+        if isinstance(result, TrainingResult)
+        else "",
+        "status": status,
+        "level": level,
+        "return": number(mean, 5),
+        "episodes": int(result.metrics.get("episodes", 0)),
+        "target": number(target),
+        "held_out": number(held_out[-1][1] if held_out else None, 4),
+        "updates": result.updates,
+        "seconds": number(result.seconds, 4),
+        "made": minute(policy.created_at) if policy else "",
+        "x": "updates" if isinstance(result, TrainingResult) else "environment steps",
+        "curves": _curves({"return": result.curve, "loss": losses, "held-out loss": held_out}, points),
+    }
+
+
+def _algorithm(config: Mapping[str, Any], result: Finished) -> str:
+    algorithm = config.get("algorithm", "ppo" if isinstance(result, ExpertResult) else "")
+    if isinstance(algorithm, Mapping):
+        algorithm = algorithm.get("name", "")
+    return str(algorithm)
+
+
+def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | None:
+    metrics = posixpath.join(name, METRICS_FILE)
+
+    def read() -> tuple[list[dict[str, Any]], str]:
+        place = found.place(metrics)
+        changed = place.filesystem.get_file_info(place.path).mtime
+        return [dict(each) for each in read_metrics(found.place(name))], minute(changed) if changed else ""
+
+    if (read_now := found.tried(metrics, read)) is None:
+        return None
+    records, changed = read_now
+    curve = _series(records, "episode_return_mean")
+    return {
+        "name": name or ".",
+        "kind": "training",
+        "algorithm": "",
+        "setting": "",
+        "dataset": "",
+        "status": "not finished",
+        "level": "warning",
+        "return": number(max((value for _, value in curve), default=None), 5),
+        "episodes": 0,
+        "target": None,
+        "held_out": None,
+        "updates": max((int(record["updates"]) for record in records), default=0),
+        "seconds": None,
+        "made": changed,
+        "x": "updates",
+        "curves": _curves(
+            {"return": curve, "loss": _series(records, "loss"), "held-out loss": _series(records, "held_out_loss")}, points
+        ),
+    }
+
+
+def _series(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    return [(int(record["updates"]), float(record[name])) for record in records if name in record]
+
+
+def _curves(curves: Mapping[str, Curve], points: int) -> dict[str, Any]:
+    return {name: thinned(curve, points) for name, curve in curves.items() if curve}

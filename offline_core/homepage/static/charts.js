@@ -1,0 +1,137 @@
+"use strict";
+// Elements and drawings. Text from data is only ever text: no string becomes HTML.
+function el(tag, attributes, ...children) {
+  const svg = ["svg", "path", "line", "text", "rect", "g", "title", "circle"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((each) => each !== null && each !== undefined && each !== false));
+  return node;
+}
+
+function text(value, digits = 4) {
+  if (value === null || value === undefined || value === "") return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(2);
+  return size >= 100 ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : String(Number(value.toPrecision(digits)));
+}
+
+function bytes(value) {
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (value < 1024 || unit === "TiB") return `${Number(value.toPrecision(3))} ${unit}`;
+    value /= 1024;
+  }
+}
+
+function ticks(low, high, about) {
+  const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) || power;
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step) found.push(Number(at.toPrecision(10)));
+  return found;
+}
+
+function extent(values) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+  if (low > high) return [0, 1];
+  const more = high - low > 1e-9 * Math.max(1, Math.abs(high)) ? 0 : Math.max(1, Math.abs(high)) / 2;
+  return [low - more, high + more];
+}
+
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
+const color = (i) => `var(--series-${(i % 6) + 1})`;
+const dash = (i) => DASHES[Math.floor(i / 6) % DASHES.length] || DASHES[i % DASHES.length];
+
+// Axes around a drawing; returns the element and what turns values into places.
+function axes(xs, ys, { x, y, width = 1100, height = 220, left = 62, label, zero = false }) {
+  const right = 12, top = 10, bottom = x ? 38 : 22;
+  const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
+  const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
+  const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (const at of ticks(y0, y1, height / 45)) {
+    svg.append(el("line", { class: "grid", x1: left, x2: width - right, y1: py(at), y2: py(at) }));
+    svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, text(at)));
+  }
+  for (const at of ticks(x0, x1, width / 120)) svg.append(el("text", { x: px(at), y: height - bottom + 15, "text-anchor": "middle" }, text(at)));
+  if (x) svg.append(el("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, x));
+  if (y) svg.append(el("text", { transform: `translate(12 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y));
+  return { svg, px, py, width, left, right: width - right, top, bottom: height - bottom, x0, x1 };
+}
+
+// Lines of [{name, x, y}]; each has a colour and a dash, named in a legend. Returns the figure and a function that moves a cursor.
+function lines(series, options) {
+  const area = axes(extent(series.flatMap((each) => [...each.x])), extent(series.flatMap((each) => [...each.y])), {
+    ...options, label: `${options.y || "values"} over ${options.x || "steps"}: ${series.map((each) => each.name).join(", ")}`,
+  });
+  series.forEach((each, i) => {
+    let drawn = "", open = false;
+    for (let k = 0; k < each.x.length; k++) {
+      if (!Number.isFinite(each.y[k])) {
+        if (open && options.steps) drawn += `H${area.px(each.x[k]).toFixed(1)}`; // a step holds until the next one
+        open = false;
+        continue;
+      }
+      const at = `${area.px(each.x[k]).toFixed(1)} ${area.py(each.y[k]).toFixed(1)}`;
+      drawn += !open ? `M${at}` : options.steps ? `H${at.split(" ")[0]}V${at.split(" ")[1]}` : `L${at}`;
+      open = true;
+    }
+    area.svg.append(el("path", { d: drawn || "M0 0", stroke: color(i), "stroke-dasharray": dash(i) }, el("title", null, each.name)));
+    const known = each.y.filter(Number.isFinite).length;
+    if (known === 1 || (options.points && known < 40)) {
+      for (let k = 0; k < each.x.length; k++) {
+        if (Number.isFinite(each.y[k])) area.svg.append(el("circle", { cx: area.px(each.x[k]), cy: area.py(each.y[k]), r: 2.6, fill: color(i) }));
+      }
+    }
+  });
+  const cursor = el("line", { class: "cursor", x1: area.left, x2: area.left, y1: area.top, y2: area.bottom, visibility: "hidden" });
+  area.svg.append(cursor);
+  const items = series.map((each, i) => {
+    const value = el("span");
+    const key = el("svg", { viewBox: "0 0 32 10", "aria-hidden": "true" }, el("path", { d: "M0 5H32", stroke: color(i), "stroke-dasharray": dash(i) }));
+    return { item: el("li", null, key, each.name, " ", value), value };
+  });
+  const legend = series.length > 1 || options.cursor ? el("ul", { class: "legend" }, items.map((each) => each.item)) : null;
+  return {
+    figure: el("figure", null, area.svg, legend),
+    area,
+    move(at, index) {
+      cursor.setAttribute("visibility", "visible");
+      for (const name of ["x1", "x2"]) cursor.setAttribute(name, area.px(at));
+      items.forEach((each, i) => (each.value.textContent = `= ${Number.isFinite(series[i].y[index]) ? text(series[i].y[index]) : "–"}`));
+    },
+  };
+}
+
+function histogram({ edges, counts }, x) {
+  if (!counts.length) return el("p", { class: "quiet" }, `No finite ${x}.`);
+  const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", width: 560, height: 180, zero: true, label: `Histogram of ${x}` });
+  counts.forEach((count, i) => {
+    const left = area.px(edges[i]), wide = Math.max(1, area.px(edges[i + 1]) - left - 1);
+    area.svg.append(el("rect", { class: "bars", x: left, width: wide, y: area.py(count), height: area.bottom - area.py(count) },
+      el("title", null, `${text(edges[i])} to ${text(edges[i + 1])}: ${text(count)} episodes`)));
+  });
+  return el("figure", { class: "half" }, area.svg);
+}
+
+// [name, [value, low, high]], one below the other.
+function intervals(rows, x, zero = false) {
+  const height = 60 + 26 * rows.length;
+  const area = axes(extent([...rows.flatMap(([, each]) => each), ...(zero ? [0] : [])]), [0, rows.length], { x, height, width: 800, left: 150, label: `Intervals of ${x}` });
+  area.svg.querySelectorAll("line.grid").forEach((line) => line.remove());
+  area.svg.querySelectorAll('text[text-anchor="end"]').forEach((each) => each.remove());
+  if (zero) area.svg.append(el("line", { class: "zero", x1: area.px(0), x2: area.px(0), y1: area.top, y2: area.bottom }));
+  rows.forEach(([name, [value, low, high]], i) => {
+    const at = area.py(rows.length - i - 0.5);
+    area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name.length > 24 ? `…${name.slice(-23)}` : name));
+    if (![value, low, high].every(Number.isFinite)) return;
+    area.svg.append(el("path", { d: `M${area.px(low)} ${at}H${area.px(high)}`, stroke: color(0) }));
+    area.svg.append(el("circle", { cx: area.px(value), cy: at, r: 4, fill: color(0) }, el("title", null, `${text(value)} (${text(low)} to ${text(high)})`)));
+  });
+  return el("figure", null, area.svg);
+}

@@ -1,0 +1,224 @@
+// The sections, chosen by the part of the address behind #.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const MAIN = document.getElementById("main");
+const SECTIONS = { overview: "Overview", datasets: "Datasets", experiments: "Experiments", policies: "Policies", lineage: "Lineage" };
+const LEVELS = { pass: "good", warn: "warning", fail: "bad" };
+const RUNS = DATA.runs.name || [];
+const OVERLAID = 8;
+let overlaid = null;
+
+const verdict = (word) => mark(LEVELS[word] || "neutral", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
+const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
+const title = (words) => el("h2", null, words);
+
+function overview() {
+  const unfinished = RUNS.filter((_, i) => DATA.runs.status[i] === "not finished");
+  const tiles = [["datasets", DATA.datasets.length, "datasets"], ["experiments", RUNS.length, "experiments"], ["policies", DATA.policies.length, "policies"],
+    ["policies", DATA.decisions.length, "decisions"], ["policies", DATA.registry.length, "moves of aliases"]];
+  const empty = !DATA.datasets.length && !RUNS.length && !DATA.policies.length;
+  return [
+    el("div", { class: "tiles" }, tiles.map(([where, count, name]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), name))),
+    empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
+    DATA.problems.length ? [title("Problems"), el("p", null, `${DATA.problems.length === 1 ? "One file" : `${text(DATA.problems.length)} files`} could not be read; the rest is in this page.`),
+      table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
+    unfinished.length ? [title("Not finished"), unfinished.slice(0, 20).map((name) => el("p", { class: "note warning" },
+      mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`))] : null,
+    DATA.registry.length ? [title("What runs"), current().map((each) => el("p", { class: "note neutral" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
+    DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decisionNote)] : null,
+    DATA.datasets.length ? [title("Datasets"), datasetsTable()] : null,
+    RUNS.length ? [title("Best experiments"), runsTable(best(10)).element] : null,
+  ];
+}
+
+function current() {
+  const seen = new Set();
+  return DATA.registry.filter((each) => !seen.has(each.name) && seen.add(each.name));
+}
+
+const decisionNote = (each) => el("p", { class: `note ${each.level}` }, mark(each.level, each.verdict), ` ${each.sentence} `, el("span", { class: "quiet" }, each.name));
+
+function datasetsTable() {
+  const all = DATA.datasets, last = (each) => each.versions[0];
+  return table([
+    column("dataset", all, (each) => each.name, { cell: (i) => el("a", { href: `#dataset/${i}` }, all[i].name), class: "long" }),
+    column("version", all, (each) => last(each).version, { number: true }),
+    column("made", all, (each) => last(each).made, { class: "short" }),
+    column("by", all, (each) => last(each).by),
+    column("episodes", all, (each) => last(each).episodes, { number: true }),
+    column("steps", all, (each) => last(each).steps, { number: true }),
+    column("mean return", all, (each) => (last(each).return.length ? last(each).return[0] : null), { number: true }),
+    column("size", all, (each) => last(each).bytes, { number: true, cell: (i) => bytes(last(all[i]).bytes) }),
+    column("quality", all, (each) => last(each).verdict, { cell: (i) => verdict(last(all[i]).verdict) }),
+  ], { caption: "datasets" }).element;
+}
+
+function datasets() {
+  return DATA.datasets.length ? [datasetsTable()] : [el("p", { class: "quiet" }, "There is no dataset.")];
+}
+
+function dataset(number, episodeRow) {
+  const each = DATA.datasets[number];
+  if (!each) return [el("p", null, "There is no such dataset.")];
+  const versions = each.versions, range = (of) => (of.length ? `${text(of[0])} ± ${text(of[1])} (${text(of[2])} to ${text(of[3])})` : "–");
+  const quality = each.quality, names = ["mean", "std", "min", "5 %", "median", "95 %", "max"];
+  return [
+    el("p", null, el("a", { href: "#datasets" }, "All datasets")),
+    title(each.name),
+    quality ? el("p", { class: `note ${LEVELS[quality.verdict]}` }, "Quality: ", verdict(quality.verdict)) : el("p", { class: "note neutral" }, `Not checked: offline check ${DATA.root}/${each.name}`),
+    el("h3", null, `Episodes of version ${versions[0].version}`), explorer(each, number, episodeRow),
+    el("h3", null, "Versions"), table([
+      column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by),
+      column("from", versions, (of) => of.from), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
+      column("return (mean ± standard deviation of episodes)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
+      column("tags", versions, (of) => of.tags), column("quality", versions, (of) => of.verdict, { cell: (i) => verdict(versions[i].verdict) }),
+    ], { caption: "versions" }).element,
+    el("details", null, el("summary", null, `Facts of version ${versions[0].version}`), facts(each.facts)),
+    quality ? el("details", { open: quality.verdict !== "pass" }, el("summary", null, "Quality rules"), table([
+      column("rule", quality.findings, (of) => of[0]), column("verdict", quality.findings, (of) => of[1], { cell: (i) => verdict(quality.findings[i][1]) }),
+      column("finding", quality.findings, (of) => of[2]), column("advice", quality.findings, (of) => of[3]),
+    ], { caption: "quality rules" }).element) : null,
+    each.columns.length ? el("details", null, el("summary", null, "Statistics of the columns"), table([
+      column("column", each.columns, (of) => of[0]), ...names.map((name, i) => column(name, each.columns, (of) => of[i + 1], { number: true })),
+      column("not finite", each.columns, (of) => of[8], { number: true }),
+    ], { caption: "columns" }).element) : null,
+  ];
+}
+
+function best(count) {
+  const score = (i) => (DATA.runs.return[i] === null ? -Infinity : DATA.runs.return[i]);
+  return [...RUNS.keys()].sort((a, b) => score(b) - score(a)).slice(0, count);
+}
+
+function runsTable(rows, check) {
+  const runs = DATA.runs, of = (key) => rows.map((i) => runs[key][i]);
+  const columns = [
+    { name: "experiment", values: of("name"), class: "long" }, { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm") },
+    { name: "setting", values: of("setting"), class: "long" }, { name: "dataset", values: of("dataset"), class: "long" },
+    { name: "result", values: of("status"), cell: (i) => mark(of("level")[i], of("status")[i]), class: "short" },
+    { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs.return[rows[i]], runs.episodes[rows[i]]) },
+    { name: "held-out loss", values: of("held_out"), number: true }, { name: "updates", values: of("updates"), number: true },
+    { name: "seconds", values: of("seconds"), number: true }, { name: "made", values: of("made"), class: "short" },
+  ].filter((each, i) => i === 0 || each.values.some((value) => value !== "" && value !== null));
+  const levels = of("level");
+  const result = columns.find((each) => each.name === "result");
+  if (result) result.cell = (i) => mark(levels[i], result.values[i]);
+  if (check) columns.unshift({ name: "curve", values: rows, plain: true, number: false, class: "check",
+    cell: (i) => el("input", { type: "checkbox", checked: overlaid.has(rows[i]), "aria-label": `Draw ${runs.name[rows[i]]}`, onchange: (event) => check(rows[i], event.target.checked) }) });
+  const by = columns.findIndex((each) => each.name === "greedy return");
+  return table(columns, { caption: "experiments", sort: by < 0 ? null : [by, true] });
+}
+
+function experiments() {
+  if (!RUNS.length) return [el("p", { class: "quiet" }, "There is no experiment.")];
+  overlaid = overlaid || new Set(best(RUNS.length).filter((i) => Object.values(DATA.runs.curves[i]).some(([x]) => x.length > 1)).slice(0, OVERLAID));
+  const label = (i) => (DATA.runs.setting[i] ? `${DATA.runs.setting[i]} (${DATA.runs.name[i].split("/").pop()})` : DATA.runs.name[i]);
+  const kinds = ["return", "loss", "held-out loss"].filter((kind) => DATA.runs.curves.some((each) => each[kind]));
+  const figure = el("div"), choice = el("select", { "aria-label": "Curves", onchange: draw }, kinds.map((kind) => el("option", null, kind)));
+  const none = el("button", { type: "button", class: "plain", onclick: () => { overlaid.clear(); draw(); list.draw(); } }, "Draw none");
+  choice.value = kinds.find((kind) => DATA.runs.curves.some((each) => each[kind] && each[kind][0].length > 1)) || kinds[0];
+  function draw() {
+    const kind = choice.value, chosen = [...overlaid].filter((i) => DATA.runs.curves[i][kind] && DATA.runs.curves[i][kind][0].length > 1);
+    const charts = [...new Set(chosen.map((i) => DATA.runs.x[i]))].map((units) => {
+      const series = chosen.filter((i) => DATA.runs.x[i] === units).map((i) => ({ name: label(i), x: DATA.runs.curves[i][kind][0], y: DATA.runs.curves[i][kind][1] }));
+      return lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind, height: 280, points: true }).figure;
+    });
+    const single = overlaid.size - chosen.length;
+    const note = `${text(chosen.length)} of ${text(RUNS.length)} curves are drawn; choose them in the table.${single ? " Of the others that are ticked there is one value or none: see the table." : ""}`;
+    figure.replaceChildren(...charts, el("p", { class: "quiet small" }, note));
+  }
+  const list = runsTable([...RUNS.keys()], (i, wanted) => { if (wanted) overlaid.add(i); else overlaid.delete(i); draw(); });
+  draw();
+  return [el("div", { class: "bar" }, "Curves of ", choice, none), figure, list.element];
+}
+
+function policies() {
+  const all = DATA.policies;
+  if (!all.length) return [el("p", { class: "quiet" }, "There is no policy.")];
+  const moves = DATA.registry;
+  return [
+    table([
+      column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, all[i].name), class: "long" }),
+      column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by), column("environment", all, (each) => each.environment),
+      column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
+      column("evaluated", all, (each) => (each.evaluations.length ? Math.max(...each.evaluations.map((of) => of.mean)) : null), { number: true }),
+      column("evaluations", all, (each) => each.evaluations.length, { number: true }), column("estimates", all, (each) => each.estimates.length, { number: true }),
+      column("made", all, (each) => each.made, { class: "short" }),
+    ], { caption: "policies", sort: [8, true] }).element,
+    DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decision)] : null,
+    moves.length ? [title("Moves of aliases"), table([
+      column("alias", moves, (each) => each.name), column("move", moves, (each) => each.kind), column("names", moves, (each) => each.fingerprint), column("copied from", moves, (each) => each.from),
+      column("at", moves, (each) => each.at), column("by", moves, (each) => each.by), column("because", moves, (each) => each.because),
+    ], { caption: "moves" }).element] : null,
+  ];
+}
+
+function decision(each) {
+  const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
+  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}.`),
+    judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval", true) : null,
+    el("ul", null, each.candidates.flatMap((of) => of.reasons.map((reason) => el("li", null, `${of.name}: ${reason}`))), each.notes.map((note) => el("li", null, note)))];
+}
+
+function policy(number) {
+  const each = DATA.policies[number];
+  if (!each) return [el("p", null, "There is no such policy.")];
+  const run = RUNS.findIndex((name) => [`${name}/best`, `${name}/last`].includes(each.name));
+  const curves = run < 0 ? {} : DATA.runs.curves[run];
+  return [
+    el("p", null, el("a", { href: "#policies" }, "All policies")),
+    title(each.name),
+    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes) }),
+    el("div", { class: "columns" }, Object.entries(curves).map(([kind, [x, y]]) => (y.length > 1
+      ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: 560, x: DATA.runs.x[run], y: kind, points: true }).figure)
+      : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
+    each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
+      el("p", null, `Return ${text(of.mean)} ± ${text(of.std)} (standard deviation of ${text(of.episodes)} episodes${of.episodes < 20 ? "; so few that the mean is uncertain" : ""})`),
+      Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return")]),
+    each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`),
+      el("p", { class: "quiet" }, `${of.actions} actions, discount ${of.gamma}, intervals of ${100 * of.confidence} %`),
+      intervals(Object.entries(of.intervals), "discounted return"), of.warnings.map((warning) => el("p", { class: "note warning" }, mark("warning", "Warning"), ` ${warning}`))]),
+  ];
+}
+
+function lineage() {
+  const { nodes, edges, left_out: leftOut } = DATA.graph;
+  if (!nodes.length) return [el("p", { class: "quiet" }, "Nothing was made yet.")];
+  const wide = 230, high = 68, gap = 60, space = 16;
+  const at = (node) => [10 + node.column * (wide + gap), 10 + node.row * (high + space)];
+  const width = 20 + (1 + Math.max(...nodes.map((each) => each.column))) * (wide + gap) - gap, height = 20 + (1 + Math.max(...nodes.map((each) => each.row))) * (high + space) - space;
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Lineage of ${nodes.length} datasets and policies; the list below says the same` });
+  for (const [parent, child] of edges) {
+    const [x0, y0] = at(nodes[parent]), [x1, y1] = at(nodes[child]), from = x0 + wide, middle = (from + x1) / 2;
+    svg.append(el("path", { d: `M${from} ${y0 + high / 2}C${middle} ${y0 + high / 2} ${middle} ${y1 + high / 2} ${x1} ${y1 + high / 2}` }));
+  }
+  const kinds = { dataset: "series-1", policy: "series-2", checkpoint: "series-2", files: "series-6" };
+  for (const node of nodes) {
+    const [x, y] = at(node);
+    const round = node.kind === "policy" || node.kind === "checkpoint" ? 20 : 3;
+    svg.append(el("g", null, el("title", null, node.lines.join(", ")),
+      el("rect", { x, y, width: wide, height: high, rx: round, stroke: `var(--${kinds[node.kind]})`, "stroke-dasharray": node.is_outside ? "5 4" : null }),
+      node.lines.slice(0, 4).map((line, i) => el("text", { class: i ? null : "ink", x: x + 12, y: y + 17 + 14.5 * i }, line.length > 36 ? `…${line.slice(-35)}` : line))));
+  }
+  const made = nodes.map((node, i) => ({ node, from: edges.filter(([, child]) => child === i).map(([parent]) => nodes[parent].lines[0]) }));
+  return [
+    el("p", { class: "quiet" }, "Square: datasets and files. Round: policies. Dashed: imported, of another root, or deleted since.", leftOut ? ` ${text(leftOut)} more are not drawn.` : ""),
+    el("div", { class: "graph", tabindex: "0", role: "region", "aria-label": "Lineage" }, svg),
+    el("details", null, el("summary", null, "As a list"), el("ul", null, made.map(({ node, from }) => el("li", null, node.lines.join(", "), from.length ? `; from ${from.join(", ")}` : "")))),
+  ];
+}
+
+function show() {
+  const [where, number, , row] = location.hash.slice(1).split("/");
+  const section = where === "dataset" ? "datasets" : where === "policy" ? "policies" : SECTIONS[where] ? where : "overview";
+  document.getElementById("nav").replaceChildren(...Object.entries(SECTIONS).map(([name, words]) => el("a", { href: `#${name}`, "aria-current": name === section ? "page" : null }, words)));
+  const drawn = where === "dataset" ? dataset(Number(number), row === undefined ? null : Number(row)) : where === "policy" ? policy(Number(number)) : { overview, datasets, experiments, policies, lineage }[section]();
+  MAIN.replaceChildren(...drawn.flat(Infinity).filter((each) => each !== null && each !== undefined));
+  const opened = document.getElementById("episode");
+  if (opened) opened.scrollIntoView(); else scrollTo(0, 0);
+}
+
+const about = document.getElementById("about");
+about.append(`${DATA.root}, as of ${DATA.made} UTC`);
+if (/^https?:\/\//.test(DATA.prefect)) about.append(" · ", el("a", { href: DATA.prefect, rel: "noreferrer" }, "Runs in Prefect"));
+addEventListener("hashchange", () => { show(); if (!document.getElementById("episode")) MAIN.focus({ preventScroll: true }); });
+show();

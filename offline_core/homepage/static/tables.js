@@ -1,0 +1,63 @@
+// A table that sorts by any column, filters by text and shows a page of rows at a time, however many there are.
+const PAGE = 50;
+
+function mark(level, words) {
+  const signs = { good: "✓", bad: "✗", warning: "⚠", neutral: "·" };
+  return el("span", { class: `mark ${level}` }, `${signs[level]} ${words}`);
+}
+
+// columns: [{name, values, number, cell(row), html}], all of the same length. Options: sort: [column, descending],
+// open(row), chosen: Set of rows, caption.
+function table(columns, options = {}) {
+  const count = columns.length ? columns[0].values.length : 0;
+  let order = [...Array(count).keys()], page = 0, by = options.sort || null, query = "";
+  const searched = columns.filter((each) => !each.number);
+  const body = el("tbody"), shown = el("span", { class: "quiet", role: "status" });
+  const heads = columns.map((each, i) => {
+    const button = el("button", { type: "button", onclick: () => { by = [i, by && by[0] === i ? !by[1] : Boolean(each.number)]; page = 0; draw(); } }, each.name);
+    return el("th", { scope: "col", class: each.number ? "number" : null }, each.plain ? each.name : button);
+  });
+  const before = el("button", { type: "button", class: "plain", onclick: () => { page--; draw(); } }, "Previous");
+  const next = el("button", { type: "button", class: "plain", onclick: () => { page++; draw(); } }, "Next");
+  const search = el("input", { type: "search", placeholder: "Filter", "aria-label": `Filter ${options.caption || "rows"}`,
+    oninput: (event) => { query = event.target.value.toLowerCase(); page = 0; draw(); } });
+
+  function draw() {
+    order = [...Array(count).keys()];
+    if (query) order = order.filter((row) => searched.some((each) => String(each.values[row]).toLowerCase().includes(query)));
+    if (by) {
+      const { values, number } = columns[by[0]], sign = by[1] ? -1 : 1;
+      const missing = (value) => value === null || value === undefined || value === "";
+      order.sort((a, b) => {
+        const [one, two] = [values[a], values[b]];
+        if (missing(one) || missing(two)) return missing(one) - missing(two) || a - b;
+        return sign * (number ? one - two : one < two ? -1 : one > two ? 1 : 0) || a - b;
+      });
+    }
+    const pages = Math.max(1, Math.ceil(order.length / PAGE));
+    page = Math.min(Math.max(0, page), pages - 1);
+    heads.forEach((head, i) => {
+      const now = by && by[0] === i ? (by[1] ? "descending" : "ascending") : null;
+      if (now) head.setAttribute("aria-sort", now); else head.removeAttribute("aria-sort");
+      if (!columns[i].plain) head.firstChild.textContent = columns[i].name + (now ? (by[1] ? " ▼" : " ▲") : "");
+    });
+    body.replaceChildren(...order.slice(page * PAGE, page * PAGE + PAGE).map((row) => el("tr", { class: options.chosen && options.chosen.has(row) ? "chosen" : null },
+      columns.map((each) => el("td", { class: each.number ? "number" : each.class || null }, each.cell ? each.cell(row) : text(each.values[row]))))));
+    shown.textContent = order.length ? `${text(page * PAGE + 1)} to ${text(Math.min(order.length, page * PAGE + PAGE))} of ${text(order.length)}` : "none";
+    before.disabled = page === 0; next.disabled = page >= pages - 1;
+  }
+  draw();
+  const bar = count > 8 ? el("div", { class: "bar" }, search, shown, count > PAGE ? [before, next] : null) : null;
+  const made = el("table", null, options.caption ? el("caption", { class: "skip" }, options.caption) : null, el("thead", null, el("tr", null, heads)), body);
+  return { element: el("div", null, bar, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption || "table" }, made)), draw };
+}
+
+// Rows of an object or pairs, without sorting.
+function facts(pairs) {
+  return el("div", { class: "scroll" }, el("table", { class: "facts" }, el("tbody", null,
+    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, text(value)))))));
+}
+
+function column(name, rows, get, more = {}) {
+  return { name, values: rows.map(get), ...more };
+}

@@ -1,0 +1,140 @@
+"""The page of a root in a real browser, from a file: light and dark, no request, nothing of data runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import offline_core as offline
+from tests.datasets.factories import episode, write_dataset
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SCREENSHOTS = os.environ.get("OFFLINE_SCREENSHOTS_IN")
+"""A folder, if pictures of each part are wanted."""
+HOSTILE = "<img src=x onerror=alert(1)>"
+PARTS = ("overview", "datasets", "experiments", "policies", "lineage", "dataset/0", "dataset/0/episode/1", "policy/0")
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
+    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with 60 episodes, two finished runs and two that go on, and hostile names."""
+    root = tmp_path_factory.mktemp("pages") / "runs"
+    made = [episode(i, 20 + i, eps_id=HOSTILE if i == 1 else f"episode-{i:02}") for i in range(60)]
+    write_dataset(root / "recording", made)
+    offline.check(root / "recording")
+    held_out = {"held_out": str(root / "recording")}
+    for name in ("bc", "marwil"):
+        chosen = {"algorithm": name, "optimizer": {"max_epochs": 4, "batch_size": 256}, "evaluation": held_out}
+        offline.train(root / "recording", **chosen, output=root / name)
+    for name in ("first", "second"):
+        (root / name).mkdir()
+        lines = [json.dumps({"updates": 100 * i, "loss": 1 / i, "episode_return_mean": 10.0 * i}) for i in range(1, 9)]
+        (root / name / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    (root / HOSTILE).mkdir()
+    (root / HOSTILE / "result.json").write_text(HOSTILE)
+    return f"file://{offline.report(root, episodes=60).uri}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, file: str) -> Iterator[Page]:
+    """A page that fails at the end if it asked for anything, wrote to the console, or ran what it shows."""
+    asked: list[str] = []
+    said: list[str] = []
+    opened = browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 900})
+    opened.on("request", lambda each: asked.append(each.url))
+    opened.on("console", lambda each: said.append(each.text))
+    opened.on("pageerror", lambda each: said.append(str(each)))
+    opened.on("dialog", lambda each: (said.append(each.message), each.dismiss()))
+    opened.goto(file)
+    yield opened
+    opened.close()
+    assert {url.partition("#")[0] for url in asked if not url.startswith("data:")} == {file}
+    assert said == []
+
+
+def shown(page: Page, part: str) -> None:
+    page.evaluate("part => { location.hash = part; }", part)
+    page.wait_for_function("part => document.querySelector('nav a[aria-current]') && location.hash === '#' + part", arg=part)
+
+
+def test_each_part_is_drawn(page: Page, request: pytest.FixtureRequest) -> None:
+    for part in PARTS:
+        shown(page, part)
+        page.locator("main table, main svg").first.wait_for()
+        if SCREENSHOTS:
+            scheme = request.node.callspec.params["page"]
+            page.screenshot(path=Path(SCREENSHOTS, f"{part.replace('/', '-')}-{scheme}.png"), full_page=True)
+    shown(page, "overview")
+    assert HOSTILE in page.locator("main").inner_text()
+
+
+def test_the_table_sorts_filters_and_pages(page: Page) -> None:
+    shown(page, "dataset/0")
+    table = page.get_by_role("region", name="episodes")
+
+    def steps() -> list[int]:
+        return [int(each) for each in table.locator("tbody tr td:nth-child(3)").all_inner_texts()]
+
+    table.get_by_role("button", name="steps").click()
+    assert table.locator("th[aria-sort=descending]").count() == 1
+    assert steps() == list(range(79, 29, -1))
+    table.get_by_role("button", name="steps").press("Enter")
+    assert steps()[:3] == [20, 21, 22]
+    page.get_by_role("button", name="Next").first.click()
+    assert steps() == list(range(70, 80))
+    page.get_by_role("searchbox", name="Filter episodes").fill("episode-07")
+    assert steps() == [27]
+
+
+def test_an_episode_opens_and_is_scrubbed_by_keys(page: Page) -> None:
+    shown(page, "dataset/0")
+    page.get_by_role("link", name="episode-07").click()
+    page.locator("#episode svg[role=img]").nth(2).wait_for()
+    slider = page.get_by_role("slider", name="Step")
+    slider.focus()
+    for _ in range(3):
+        slider.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "step 3 of 27"
+    value = page.locator("#episode .legend").first.inner_text()
+    wanted = episode(7, 27).observations[3, 0]
+    assert f"obs[0] = {float(f'{wanted:.4g}'):g}" in value
+
+
+def test_curves_are_chosen_in_the_table(page: Page) -> None:
+    shown(page, "experiments")
+    page.get_by_role("combobox").select_option("loss")
+    page.get_by_role("button", name="Draw none").click()
+    assert page.locator("main figure").count() == 0
+    for name in ("first", "second"):
+        page.get_by_role("checkbox", name=f"Draw {name}").check()
+    assert page.locator("main figure .legend li").all_inner_texts() == ["first", "second"]
+
+
+def test_light_and_dark_differ_and_follow_the_reader(page: Page, request: pytest.FixtureRequest) -> None:
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = max(int(part) for part in colour[4:-1].split(",")[:3]) < 64
+    assert dark == (request.node.callspec.params["page"] == "dark")

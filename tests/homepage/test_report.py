@@ -1,0 +1,130 @@
+"""The home page of a root: what is in its data, and what bad input makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import offline_core as offline
+from offline_core.homepage.choice import choose, listed
+from offline_core.homepage.signals import MAX_POINTS, signals_of
+from tests.datasets.factories import episode, write_dataset
+
+HOSTILE = "</script><script>alert(1)<!--"
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """What the page's script reads."""
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert len(found) == 1
+    return dict(json.loads(found[0]))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with a recording, a check, outliers, a training that goes on, and an evaluation."""
+    runs = tmp_path_factory.mktemp("roots") / "runs"
+    write_dataset(runs / "recording", [episode(i, 30) for i in range(30)], "table")
+    offline.check(runs / "recording")
+    offline.outliers(runs / "recording", output=runs / "outliers")
+    offline.train(runs / "recording", algorithm="bc", optimizer={"max_epochs": 2}, output=runs / "policy")
+    going_on = runs / "going on"
+    going_on.mkdir()
+    (going_on / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n{"updates": 6, "loss": 1.0}\n{"updates": 9, "lo')
+    return runs
+
+
+def test_a_root_is_told_whole(root: Path, tmp_path: Path) -> None:
+    result = offline.report(root, output=tmp_path / "page.html", episodes=10)
+    assert (result.datasets, result.runs, result.problems) == (1, 2, [])
+    assert (result.episodes, result.episodes_with_steps) == (30, 10)
+    assert result.bytes == (tmp_path / "page.html").stat().st_size
+    data = data_of(tmp_path / "page.html")
+    [dataset] = data["datasets"]
+    assert dataset["quality"]["verdict"] == dataset["versions"][0]["verdict"]
+    episodes = dataset["episodes"]
+    assert set(episodes["chosen"].values()) == {"best", "worst", "median", "outlier", "sample"}
+    assert len(episodes["score"]) == len(episodes["id"]) == 30
+    best = next(row for row, why in episodes["chosen"].items() if why == "best")
+    assert episodes["return"][int(best)] == max(episodes["return"])
+    assert [node["lines"][0] for node in data["graph"]["nodes"]] == ["runs/recording version 1", "policy/best"]
+    assert data["graph"]["edges"] == [[0, 1]]
+
+
+def test_a_training_that_goes_on_is_named_with_its_curve_so_far(root: Path, tmp_path: Path) -> None:
+    offline.report(root, output=tmp_path / "page.html")
+    runs = data_of(tmp_path / "page.html")["runs"]
+    row = runs["name"].index("going on")
+    assert runs["status"][row] == "not finished" and runs["updates"][row] == 6
+    assert runs["curves"][row]["loss"] == [[3, 6], [1.5, 1.0]]
+
+
+def test_an_empty_root_has_a_page(tmp_path: Path) -> None:
+    result = offline.report(tmp_path)
+    assert result.uri == str(tmp_path / "report.html")
+    assert data_of(tmp_path / "report.html")["datasets"] == []
+
+
+def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    for name in ("good", "cut", "lost"):
+        write_dataset(tmp_path / name, [episode(i) for i in range(4)])
+    manifest = tmp_path / "cut/_versions/000001.json"
+    manifest.write_bytes(manifest.read_bytes()[:200])
+    [data_file] = (tmp_path / "lost").glob("**/*.parquet")
+    data_file.write_bytes(b"no parquet")
+    for name, text in (
+        ("policy/best/policy.json", "{"),
+        ("policy/result.json", '{"result": {"losses": 1, "epochs": 2}}'),
+        ("x/result.json", "[]"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = offline.report(tmp_path)
+    named = " ".join(result.problems)
+    for name in ("cut/_versions/000001.json", "lost", "policy/best/policy.json", "policy/result.json", "x/result.json"):
+        assert name in named, name
+    data = data_of(tmp_path / "report.html")
+    found = {each["name"]: each["episodes"] for each in data["datasets"]}
+    assert found["good"]["total"] == 4 and found["lost"] is None
+    assert len(data["problems"]) == len(result.problems)
+
+
+def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
+    folder = tmp_path / HOSTILE.replace("/", "⁄") / "&amp; \u2028"
+    write_dataset(folder, [episode(0, eps_id=HOSTILE), episode(1, eps_id='"><img src=x onerror=alert(1)>')])
+    offline.report(tmp_path)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.count("<script") == 2 and "<img" not in page and "<!--" not in page
+    [dataset] = data_of(tmp_path / "report.html")["datasets"]
+    assert HOSTILE in dataset["episodes"]["id"]
+
+
+def test_numbers_that_are_none_are_left_out_of_the_json(tmp_path: Path) -> None:
+    rewards = np.array([1.0, np.inf, np.nan])
+    write_dataset(tmp_path / "data", [episode(0, 3, rewards=rewards), episode(1, 3)])
+    offline.report(tmp_path)
+    [dataset] = data_of(tmp_path / "report.html")["datasets"]
+    assert dataset["episodes"]["return"][0] is None
+
+
+def test_a_long_list_is_a_sample_with_all_whose_steps_are_there() -> None:
+    returns = np.random.default_rng(0).normal(size=1000)
+    chosen = choose(returns, None, 20, seed=0)
+    assert len(chosen) == 20 and int(returns.argmax()) in chosen and int(returns.argmin()) in chosen
+    rows = listed(1000, chosen, 100, seed=0)
+    assert len(rows) == 100 and set(chosen) <= set(rows.tolist()) and (np.diff(rows) > 0).all()
+    assert choose(np.full(3, np.nan), None, 10, seed=0).keys() == {0, 1, 2}
+
+
+def test_pictures_are_frames_and_long_episodes_are_thinned() -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (6, 16, 12, 3), np.uint8)
+    signals = signals_of(episode(0, 5, observations=pictures))
+    assert signals.frames is not None and (signals.frames["height"], signals.frames["width"]) == (16, 12)
+    assert signals.names == [["actions", "action"], ["rewards", "reward"]]
+    long = signals_of(episode(0, 3 * MAX_POINTS))
+    assert long.stride == 4 and long.values.shape[1] <= MAX_POINTS
