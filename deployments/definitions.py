@@ -26,6 +26,7 @@ def full_name(flow: str, profile: Profile = "default") -> str:
 
 def profile_of(definition: dict[str, Any]) -> Profile:
     """The profile that a deployment is tagged with."""
+    profile: Profile
     [profile] = definition["tags"]
     return profile
 

@@ -92,7 +92,7 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
             for name, path in places.items()
             if given[name] != signature.parameters[name].default
         )
-        values = reduce(overlaid, changed, {})
+        values: dict[str, Any] = reduce(overlaid, changed, {})
         models = {
             name: parse(type(default), overlaid(default.model_dump(exclude_unset=True), values[name]))
             for name, default in defaults.items()
@@ -114,7 +114,7 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__name__ = run.__qualname__ = full.fn.__name__ + SUFFIX
     told = "\n".join(f"    {name}: {' '.join(description.split())}" for name, (_, _, description) in fields.items())
-    run.__doc__ = f"{full.description.partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
+    run.__doc__ = f"{(full.description or '').partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
     return flow(name=full.name, flow_run_name=_run_name(full, places))(run)
 
 
@@ -150,7 +150,7 @@ def _field(full: LocalFlow[..., Any], path: list[str]) -> tuple[Any, Any, str]:
 
 def _annotation(info: FieldInfo, *, title: str) -> Any:
     """The annotation of a field, with its limits, under a title. Code of the user's own is no choice of a short form."""
-    kind = info.annotation
+    kind: Any = info.annotation
     if typing.get_origin(kind) in (typing.Union, UnionType):
         kind = typing.Union[tuple(each for each in typing.get_args(kind) if each is not UserCode)]  # noqa: UP007 - of a tuple
     extra: dict[str, Any] = {}
