@@ -18,6 +18,7 @@ from offline_core.prelearner.config import ConnectorConfig
 from offline_core.rollouts.environments import NUM_ENVS
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.user_code import UserCode
+from offline_core.storage.allowed_roots import IS_URI
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 
@@ -74,7 +75,7 @@ class EvaluationDuringTraining(Config):
         title="Target return",
         description="Stop at this mean return. None: the environment's own threshold, if it has one.",
     )
-    held_out: str | None = Field(
+    held_out: Annotated[str | None, IS_URI] = Field(
         None, title="Held-out dataset", description="Folder of a dataset whose loss is measured and not learned from."
     )
     patience: int | None = Field(
@@ -267,7 +268,7 @@ class TrainingConfig(AlgorithmChoice):
     network: NetworkConfig = Field(
         NetworkConfig(), title="Network", description="Layers of the policy; initial_policy brings its own."
     )
-    initial_policy: str | None = Field(
+    initial_policy: Annotated[str | None, IS_URI] = Field(
         None,
         exclude_if=lambda uri: uri is None,
         title="Initial policy",
