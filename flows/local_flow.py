@@ -15,7 +15,12 @@ from pydantic import BaseModel, Field
 from flows import embedded_server
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import shown
+from offline_core.storage.allowed_roots import is_limited, texts_in, uris_in
+from offline_core.storage.location import Location
 from tasks.table import STAGES
+
+LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.kind in ("folder", "uris")}
+"""Parameters of flows that are locations."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +47,19 @@ class LocalFlow(Flow[P, R]):
         self._import_stages()  # while it starts
         with embedded_server.used(server):
             return run()
+
+    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """As Prefect does, and then the locations that they name, however deep.
+
+        Raises:
+            LocationError: `OFFLINE_ROOTS` does not allow one.
+        """
+        found = super().validate_parameters(parameters)
+        if is_limited():
+            named = [text for name in LOCATIONS for text in texts_in(found.get(name))]
+            for uri in (*named, *uris_in(found)):
+                Location.of(uri)
+        return found
 
     def _import_stages(self) -> None:
         for name in ("prefect.flow_engine", "matplotlib.figure"):  # each stage draws a card

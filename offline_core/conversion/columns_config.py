@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,13 +12,16 @@ from offline_core.inputs.bins import Discretisation
 from offline_core.inputs.encoding import Encoding
 from offline_core.inputs.row_steps import names_in
 from offline_core.runtime.config import Config
+from offline_core.storage.allowed_roots import IS_URI
 from offline_core.storage.location import refuse_credentials
 
 
 class Join(Config):
     """Columns of other files, by equal keys, by time, or both."""
 
-    source: str | list[str] = Field(title="Source", description="A file, a folder, a pattern, or several of them.")
+    source: Annotated[str | list[str], IS_URI] = Field(
+        title="Source", description="A file, a folder, a pattern, or several of them."
+    )
     format: str = Field("auto", title="Format", description="As source.format, of a step a row.")
     on: list[str] = Field([], title="On", description="Columns that are equal in both; a computed one may be among them.")
     asof: str | None = Field(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.runtime.config import Config, closed
 from offline_core.runtime.user_code import UserCode
+from offline_core.storage.allowed_roots import IS_URI
 
 
 class PruningConfig(Config):
@@ -25,7 +26,7 @@ class PruningConfig(Config):
         description="SQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, "
         "success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.",
     )
-    outliers: str | None = Field(
+    outliers: Annotated[str | None, IS_URI] = Field(
         None,
         exclude_if=lambda uri: uri is None,
         title="Outliers",

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.runtime.config import Config
+from offline_core.storage.allowed_roots import IsUri
 
 BEHAVIOUR = "behaviour"
 """What `against` calls the policy, or the policies, that recorded the log."""
@@ -34,7 +35,7 @@ class Guardrail(Config):
 class DecisionConfig(Config):
     """How candidates are held against what runs today."""
 
-    against: str = Field(
+    against: Annotated[str, IsUri(but=BEHAVIOUR)] = Field(
         BEHAVIOUR,
         description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
         "runs/registry/hvac@champion.",

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed
+from offline_core.storage.allowed_roots import IS_URI
 
 Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
@@ -77,7 +78,7 @@ class OffPolicyConfig(Config):
     explore: bool = Field(
         True, description="The policy that samples its actions; otherwise the one that always takes the most likely one."
     )
-    behaviour: str | None = Field(
+    behaviour: Annotated[str | None, IS_URI] = Field(
         None,
         title="Behaviour",
         description="Checkpoint of the policy that acted, or of a clone of it; None: what was recorded as action_logp.",

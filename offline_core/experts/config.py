@@ -16,6 +16,7 @@ from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
+from offline_core.storage.allowed_roots import IS_URI
 
 
 class PPOConfig(Config):
@@ -104,7 +105,7 @@ class ExpertConfig(Config):
         description="The layers of the policy and of its value function; initial_policy brings its own.",
         json_schema_extra=closed,
     )
-    initial_policy: str | None = Field(
+    initial_policy: Annotated[str | None, IS_URI] = Field(
         None,
         title="Initial policy",
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",

@@ -19,6 +19,7 @@ from offline_core.rollouts.environments import NUM_ENVS
 from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.user_code import UserCode
+from offline_core.storage.allowed_roots import IS_URI
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 
@@ -75,7 +76,7 @@ class EvaluationDuringTraining(Config):
         title="Target return",
         description="Stop at this mean return. None: the environment's own threshold, if it has one.",
     )
-    held_out: str | None = Field(
+    held_out: Annotated[str | None, IS_URI] = Field(
         None, title="Held-out dataset", description="Folder of a dataset whose loss is measured and not learned from."
     )
     patience: int | None = Field(
@@ -273,7 +274,7 @@ class TrainingConfig(AlgorithmChoice):
         description="Layers of the policy; initial_policy brings its own.",
         json_schema_extra=closed,
     )
-    initial_policy: str | None = Field(
+    initial_policy: Annotated[str | None, IS_URI] = Field(
         None,
         exclude_if=lambda uri: uri is None,
         title="Initial policy",

@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     def of(cls, write: Callable[[EpisodeWriter], object], format: Format, files: FilesConfig) -> Sample:
         """What `write` writes to a temporary folder."""
         with tempfile.TemporaryDirectory() as folder:
-            writer = EpisodeWriter(Location.of(folder), "part", format=format, config=files)
+            writer = EpisodeWriter(Location.on_disk(folder), "part", format=format, config=files)
             begin = time.perf_counter()
             with writer:
                 write(writer)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from offline_core.runtime.config import Config
 from offline_core.runtime.user_code import UserCode
+from offline_core.storage.allowed_roots import IS_URI
 
 
 class QualityConfig(Config):
@@ -16,7 +17,7 @@ class QualityConfig(Config):
     stop_on: Literal["fail", "warn", "never"] = Field(
         "fail", description="Stop when a rule fails, already when one warns, or never: then the report alone says so."
     )
-    held_out: str | None = Field(
+    held_out: Annotated[str | None, IS_URI] = Field(
         None, title="Held-out dataset", description="Another dataset, for evaluation, that may share no episode with this one."
     )
     max_saturated_fraction: float = Field(

@@ -10,12 +10,13 @@ from offline_core.conversion.exporting import ExportConfig
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Format
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
+from offline_core.storage.allowed_roots import IS_URI
 
 
 class RecordingExport(ExportConfig):
     """A second copy of the recording, in a format or by a writer of your choice."""
 
-    output: str = Field(
+    output: Annotated[str, IS_URI] = Field(
         min_length=1, title="Output", description="Folder or URI for the writer, apart from the folder of the dataset."
     )
 
@@ -79,10 +80,10 @@ class RecordingConfig(Config):
 class MixtureConfig(Config):
     """The sources of a mixture, and the weight of each."""
 
-    datasets: dict[str, float] = Field(
+    datasets: Annotated[dict[str, float], IS_URI] = Field(
         {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
     )
-    policies: dict[str, float] = Field(
+    policies: Annotated[dict[str, float], IS_URI] = Field(
         {},
         title="Policies",
         description="Weight by checkpoint of a policy, which plays new episodes for its share.",

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, VersionExistsError
+from offline_core.storage.allowed_roots import check_allowed
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError
 from offline_core.storage.filesystems import open_store, schemes
 from offline_core.storage.hadoop import hadoop_uri
@@ -59,9 +60,16 @@ class Location:
         """Parse a local path (relative ones from the working directory) or a URI, see `filesystems`.
 
         Raises:
-            LocationError: an empty name, a scheme that cannot be opened, or a URI with credentials in it.
-            ConfigError: `OFFLINE_FILESYSTEMS` is wrong.
+            LocationError: an empty name, a scheme that cannot be opened, a URI with credentials in it, or a location that
+                `OFFLINE_ROOTS` does not allow.
+            ConfigError: `OFFLINE_FILESYSTEMS` or `OFFLINE_ROOTS` is wrong.
         """
+        found = cls._parsed(uri)
+        check_allowed(found.uri, _normal)
+        return found
+
+    @classmethod
+    def _parsed(cls, uri: str) -> Location:
         if not isinstance(uri, str):
             raise LocationError(_ONE_LOCATION)
         refuse_credentials(uri)
@@ -74,14 +82,14 @@ class Location:
             raise LocationError(f"{uri!r} is no location; give a folder such as 'runs/cartpole'.")
         match scheme and scheme[1].lower():
             case None:
-                return cls._local(os.path.expanduser(uri))
+                return cls.on_disk(os.path.expanduser(uri))
             case "file":
                 path = unquote(uri[len("file:") :].removeprefix("//localhost").removeprefix("//"))
                 if not path.startswith("/"):
                     raise LocationError(
                         f"{uri!r} names another machine; a file:// URI has three slashes, as in file:///data/runs."
                     )
-                return cls._local(path)
+                return cls.on_disk(path)
             case other:
                 if other == "hdfs":
                     uri = hadoop_uri(uri[len("hdfs:") :])
@@ -100,7 +108,8 @@ class Location:
                 return cls(uri=normal, store=store, path=path)
 
     @classmethod
-    def _local(cls, path: str) -> Location:
+    def on_disk(cls, path: str) -> Location:
+        """Return the location of a path that this program made itself, such as a temporary folder."""
         path = os.path.abspath(path)
         return cls(uri=path, store=LocalStore(), path=path)
 
@@ -290,6 +299,10 @@ class Location:
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
             return self.filesystem.get_file_info(self.path).type
+
+
+def _normal(uri: str) -> str:
+    return Location._parsed(uri).uri
 
 
 def refuse_credentials(uri: str) -> None:

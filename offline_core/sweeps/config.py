@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import Config
+from offline_core.storage.allowed_roots import IS_URI
 
 Score = Literal["auto", "last_return", "best_return", "held_out_loss", "estimate"]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -83,7 +84,7 @@ class SweepConfig(Config):
     estimate: OffPolicyConfig = Field(
         OffPolicyConfig(), title="Estimate", description="How a policy that is not played is estimated."
     )
-    estimate_on: str | None = Field(
+    estimate_on: Annotated[str | None, IS_URI] = Field(
         None, title="Estimate on", description="Dataset to estimate from. None: training.evaluation.held_out."
     )
     parallel: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(

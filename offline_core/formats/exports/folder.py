@@ -151,7 +151,7 @@ class NewFolder:
 
 
 def _next_to(path: str) -> Location:
-    return Location.of(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
+    return Location.on_disk(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
 
 
 def check_whole(episodes: Sequence[Episode], format: str) -> None:

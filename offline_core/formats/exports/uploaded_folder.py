@@ -31,12 +31,12 @@ class UploadedFolder:
         self._older_files()
         self.location.make_folder()
         self._disk = tempfile.TemporaryDirectory(prefix="offline-")
-        return Location.of(self._disk.name)
+        return Location.on_disk(self._disk.name)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._disk as path:
             if kind is None:
-                folder = Location.of(path)
+                folder = Location.on_disk(path)
                 self.fill(folder)
                 with self.location.locked():
                     self._upload(folder)

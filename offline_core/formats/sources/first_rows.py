@@ -174,4 +174,4 @@ def _whole_lines(text: bytes) -> bytes:
 
 def _at(file: Location, path: str) -> Location:
     """The local file under the URI of the one that it comes from."""
-    return Location(file.uri, Location.of(path).store, path)
+    return Location(file.uri, Location.on_disk(path).store, path)

@@ -62,7 +62,7 @@ def local_folder(folder: Location) -> Iterator[Location]:
     with tempfile.TemporaryDirectory(prefix="offline-") as copy:
         for name in folder.files():
             _copied(folder.child(name), os.path.join(copy, _contained(name, folder)))
-        yield Location.of(copy)
+        yield Location.on_disk(copy)
 
 
 def _contained(name: str, folder: Location) -> str:
@@ -77,4 +77,4 @@ def _copied(file: Location, path: str) -> Location:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with file.filesystem.open_input_stream(file.path, compression=None) as stream, open(path, "wb") as copy:
             shutil.copyfileobj(stream, copy, _COPY_BYTES)
-    return Location.of(path)
+    return Location.on_disk(path)

@@ -8,6 +8,7 @@ from typing import Any
 from fsspec import AbstractFileSystem
 
 from offline_core.errors import ConfigError, LocationError
+from offline_core.storage.allowed_roots import is_limited
 from offline_core.storage.hadoop import hadoop_place, hadoop_uri
 from offline_core.storage.location import Location
 from offline_core.storage.user_filesystem import UserFilesystemStore, is_filesystem
@@ -31,6 +32,8 @@ def located(paths: Sequence[str], arguments: Mapping[str, Any]) -> list[Location
         try:
             found.append(Location.of(path))
         except LocationError:  # only a user's reader or Ray understands it
+            if is_limited():
+                raise
             continue
     return found
 

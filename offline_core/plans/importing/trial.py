@@ -30,7 +30,7 @@ from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.listing import Listing
 from offline_core.storage.location import Location
 
-NOWHERE = Location.of(".")
+NOWHERE = Location.on_disk(".")
 """Nothing is written."""
 
 

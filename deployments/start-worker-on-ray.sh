@@ -1,0 +1,17 @@
+#!/bin/bash
+# Starts a worker beside a Ray node of its own, without CPUs, that joins the cluster at RAY_HEAD=host:port.
+# A run joins by the node on its machine. When node or worker ends, so does the other, and the container with them.
+set -u
+ray start --address="$RAY_HEAD" --num-cpus=0 --disable-usage-stats --block &
+node=$!
+# Runs join by the head's address, and wait for it there.
+RAY_ADDRESS="$RAY_HEAD" prefect worker start --pool offline --limit 1 --with-healthcheck &
+worker=$!
+trap 'kill -TERM "$worker"' TERM INT # the worker first: it cancels its run, which needs the node
+wait -n "$node" "$worker"
+code=$?
+kill -TERM "$worker" 2>/dev/null
+wait "$worker" 2>/dev/null
+kill -TERM "$node" 2>/dev/null
+wait "$node" 2>/dev/null
+exit "$code"

@@ -1,0 +1,101 @@
+"""Which locations may be read and written: those below the folders that `OFFLINE_ROOTS` names, or all if it is not set.
+
+    OFFLINE_ROOTS="runs;/mnt/logs;s3://bucket/team/*"
+
+Folders are separated by semicolons, and relative ones begin in the working directory; `/*` at the end changes nothing.
+`Location.of` refuses all others, whatever names them: parameters, or a file that was read. Flows look at all of their
+parameters before anything runs. Code that parameters name is not held back: it may do what its process may do.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from offline_core.errors import ConfigError, LocationError
+
+VARIABLE = "OFFLINE_ROOTS"
+
+
+@dataclass(frozen=True)
+class IsUri:
+    """Marks a field of parameters that names locations: a text, some, or the keys of a mapping."""
+
+    but: str | None = None
+    """A word that is none."""
+
+
+IS_URI = IsUri()
+
+
+def is_limited() -> bool:
+    """Whether `OFFLINE_ROOTS` is set."""
+    return bool(os.environ.get(VARIABLE, "").strip())
+
+
+def check_allowed(uri: str, normal: Callable[[str], str]) -> None:
+    """Check a location against `OFFLINE_ROOTS`.
+
+    Arguments:
+        uri: as `normal` gives it.
+        normal: from a path or URI to an absolute path, or a canonical URI without `.`, `..` and empty names.
+
+    Raises:
+        LocationError: it is outside of the roots.
+        ConfigError: `OFFLINE_ROOTS` names no location.
+    """
+    if not is_limited():
+        return
+    text = os.environ[VARIABLE]
+    roots = _roots(text, os.getcwd(), normal)
+    if not any(_is_within(uri, root) for root in roots):
+        raise LocationError(
+            f"{uri} is not below a location that {VARIABLE} allows here: {', '.join(roots)}. Choose one below these.", uri=uri
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _roots(text: str, _directory: str, normal: Callable[[str], str]) -> tuple[str, ...]:
+    """The roots; the working directory is where relative ones begin."""
+    named = [each.strip().removesuffix("*").strip() for each in text.split(";") if each.strip()]
+    try:
+        if not named or any("*" in each or not each for each in named):
+            raise LocationError(f"{text!r} does not name folders.")
+        return tuple(normal(each) for each in named)
+    except LocationError as error:
+        raise ConfigError(
+            f"{VARIABLE} is wrong: {error} It is folders with semicolons between: runs;s3://bucket/team."
+        ) from None
+
+
+def _is_within(uri: str, root: str) -> bool:
+    if uri.startswith("/") != root.startswith("/"):
+        return False
+    if uri.startswith("/"):  # a link may lead elsewhere
+        root = os.path.realpath(root)
+        return os.path.commonpath([root, os.path.realpath(uri)]) == root
+    return f"{uri}/".startswith(f"{root}/")
+
+
+def uris_in(value: Any) -> Iterator[str]:
+    """The locations that fields of parameters name, at any depth."""
+    if isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            inner = getattr(value, name)
+            mark = next((each for each in field.metadata if isinstance(each, IsUri)), None)
+            yield from uris_in(inner) if mark is None else (text for text in texts_in(inner) if text != mark.but)
+    elif isinstance(value, dict):
+        yield from uris_in([*value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from uris_in(each)
+
+
+def texts_in(value: Any) -> list[str]:
+    """The texts of a field that names locations; none of a model of the same name."""
+    return [value] if isinstance(value, str) else [*value] if isinstance(value, list | dict) else []
