@@ -147,8 +147,8 @@ class RootMetrics:
         self._problems.labels(root).set(len(found.problems))
         if found.root.is_local:
             self._free.labels(root).set(shutil.disk_usage(found.root.path).free)
-        for each in (*self._data.values(), self._gate, self._decisions, self._speed, self._waiting):
-            each.remove_by_labels({"root": root})
+        for gauge in (*self._data.values(), self._gate, self._decisions, self._speed, self._waiting):
+            gauge.remove_by_labels({"root": root})
         latest = {name: versions[-1] for name, versions in found.datasets.items()}
         newest = sorted(latest, key=lambda name: latest[name].manifest.created_at, reverse=True)[:MOST_LABELLED]
         for name in newest:
@@ -163,9 +163,9 @@ class RootMetrics:
             if isinstance(each, DecisionResult):
                 self._decisions.labels(root, each.verdict).inc()
         trainings = {name: each for name, each in found.results.items() if isinstance(each, TrainingResult)}
-        for name, each in [*trainings.items()][-MOST_LABELLED:]:
-            self._speed.labels(root, name or ".").set(each.steps_per_second)
-            self._waiting.labels(root, name or ".").set(each.data_wait_seconds / max(each.seconds, 1e-9))
+        for name, run in [*trainings.items()][-MOST_LABELLED:]:
+            self._speed.labels(root, name or ".").set(run.steps_per_second)
+            self._waiting.labels(root, name or ".").set(run.data_wait_seconds / max(run.seconds, 1e-9))
 
 
 def main() -> None:
@@ -179,11 +179,11 @@ def main() -> None:
     parser.add_argument("--every-seconds", type=float, default=60.0, help="Between two refreshes.")
     chosen = parser.parse_args()
     registry = CollectorRegistry()
-    sources = [ServerMetrics(registry), RootMetrics(registry, chosen.root)]
+    server, roots = ServerMetrics(registry), RootMetrics(registry, chosen.root)
     start_http_server(chosen.port, addr=chosen.address, registry=registry)
     while True:
-        for each in sources:
-            each.refresh()
+        server.refresh()
+        roots.refresh()
         time.sleep(chosen.every_seconds)
 
 

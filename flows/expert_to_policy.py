@@ -20,6 +20,7 @@ from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
+from tasks.headlines import headline_of
 from tasks.stages import (
     check_dataset,
     convert_table,
@@ -130,6 +131,7 @@ def expert_to_policy(
             returns=returns,
             checkpoint=trained.checkpoint,
             root=place.uri,
+            headline=headline_of(evaluated),
             parameters={
                 "expert": expert,
                 "recording": recording,

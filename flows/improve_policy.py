@@ -26,7 +26,8 @@ from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.decision_card import headline_of, told_difference
+from tasks.decision_card import told_difference
+from tasks.headlines import headline_of
 from tasks.stages import (
     check_dataset,
     decide_policies,

@@ -26,6 +26,7 @@ from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
+from tasks.headlines import headline_of
 from tasks.stages import (
     check_dataset,
     estimate_policy,
@@ -145,6 +146,7 @@ def logs_to_policy(
             returns=_returns(result),
             checkpoint=trained.checkpoint,
             root=place.uri,
+            headline=headline_of(evaluated or estimated or trained),
             parameters={
                 "importing": importing,
                 "conversion": conversion,

@@ -69,7 +69,12 @@ def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping
     manifest = POLICY_FILE if node.version is None else f"{VERSIONS}/{node.version:06d}.json"
     files = [place.parent.child(name) for place in beside for name in card.files(_name(place))]
     text = card.markdown() + _links([*files, Location.of(node.uri).child(manifest)])
-    create_markdown_artifact(text, key=key, description=card.title)  # last: its server may be gone
+    create_markdown_artifact(text, key=key, description=_summary(card))  # last: its server may be gone
+
+
+def _summary(card: Card) -> str:
+    """What lists of artifacts show."""
+    return card.title if card.headline is None else f"{card.title}: {card.headline.word}. {card.headline.sentence}"
 
 
 def datasets_page(

@@ -11,6 +11,7 @@ from offline_core.reporting.card import Headline, Section, Tone
 from offline_core.reporting.cards import decision_card
 from offline_core.storage.location import Location
 from tasks.artifacts import Page
+from tasks.headlines import headline_of
 
 MOST_ROWS = 50
 """Candidates in the table."""
@@ -83,8 +84,8 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
 
 
-def headline_of(result: DecisionResult) -> Headline:
-    """The verdict, in its colour."""
+@headline_of.register
+def _(result: DecisionResult) -> Headline:
     return Headline(result.verdict, result.sentence, TONES[result.verdict])
 
 

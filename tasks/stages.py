@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from tasks.artifacts import publish, warn_without_card
 from tasks.cards import CARDS
+from tasks.headlines import headline_of
 from tasks.progress import progress_shown
 from tasks.stage import stage
 from tasks.table import STAGES, Stage, load
@@ -51,6 +53,8 @@ def _task_of(entry: Stage) -> Any:
             result = load(entry.core)(config, **arguments)
         with warn_without_card():
             page = CARDS[entry.operation](result, config, **arguments)
+            if page.card.headline is None:
+                page = page._replace(card=dataclasses.replace(page.card, headline=headline_of(result)))
             track(result, config, page.card, operation=entry.operation)
             publish(
                 page,

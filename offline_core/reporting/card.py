@@ -12,8 +12,8 @@ from typing import Any, Literal
 from offline_core.reporting.html import html_of
 from offline_core.reporting.values import text_of
 
-Tone = Literal["green", "blue", "slate", "grey", "amber"]
-MARKS: Mapping[Tone, str] = {"green": "🟢", "blue": "🔵", "slate": "🔷", "grey": "⚪", "amber": "🟠"}
+Tone = Literal["green", "blue", "slate", "grey", "amber", "red"]
+MARKS: Mapping[Tone, str] = {"green": "🟢", "blue": "🔵", "slate": "🔷", "grey": "⚪", "amber": "🟠", "red": "🔴"}
 """What Markdown has for a colour; the word is next to it."""
 
 

@@ -11,7 +11,7 @@ Curve = Sequence[tuple[int, float]]
 Bins = tuple[Sequence[float], Sequence[int]]
 """(edges, counts) of a histogram."""
 
-MARKS = {"pass": "✓", "warn": "⚠ warn:", "fail": "✗ fail:"}
+MARKS = {"pass": "✓", "warn": "⚠ warn:", "fail": "✗ fail:", "not applicable": "– not applicable:"}
 
 
 def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:

@@ -28,7 +28,12 @@ def curve(
     target: float | None = None,
     beside: Mapping[str, Sequence[tuple[int, float]]] | None = None,
 ) -> None:
-    """A line through (x, y) points, with the target as a dashed one, and named lines beside it."""
+    """A line through (x, y) points, with the target as a dashed one, and named lines beside it. A single point is a number."""
+    if len(points) < 2 and not any(beside.values() if beside else ()):
+        told = f"{y}\n{points[0][1]:.4g}\nafter {points[0][0]:,} {x}" if points else f"{y}\nnot measured"
+        axes.text(0.5, 0.5, told, ha="center", va="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
     if points:
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
     others = {name: line for name, line in (beside or {}).items() if line}
@@ -69,6 +74,8 @@ def lines(
 def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *, x: str) -> None:
     """Counts of one number per episode, one colour a group, all with the same bins."""
     arrays = {name: np.asarray(values, np.float64) for name, values in groups.items()}
+    if len(arrays) > 1 and len({array.tobytes() for array in arrays.values()}) == 1:
+        arrays = {" and ".join(arrays): next(iter(arrays.values()))}  # alike: drawn once
     finite = {name: array[np.isfinite(array)] for name, array in arrays.items()}
     everything = np.concatenate([np.empty(0), *finite.values()])
     lost = sum(map(len, arrays.values())) - len(everything)
@@ -77,7 +84,7 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
         low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
     bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1).tolist()
     for (name, values), color in zip(finite.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
-        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(groups) > 1 else "tab:blue")
+        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(arrays) > 1 else "tab:blue")
     if len(groups) > 1:
         axes.legend(fontsize=8)
     axes.set(xlabel=f"{x} ({lost} not finite)" if lost else x, ylabel="episodes")

@@ -25,7 +25,7 @@ h1 { font-size: 1.5rem; margin: 0 0 1rem; } h2 { font-size: 1.1rem; margin: 2rem
   border-left: .5rem solid var(--tone); border-radius: .4rem; background: var(--band); font-size: 1.1rem; }
 .word { background: var(--tone); color: #ffffff; border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
 .green { --tone: #1a7f37; } .blue { --tone: #0969da; } .slate { --tone: #4f6b87; } .grey { --tone: #6a737d; }
-.amber { --tone: #9a6700; }
+.amber { --tone: #9a6700; } .red { --tone: #b3261e; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;

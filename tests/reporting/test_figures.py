@@ -108,7 +108,7 @@ def test_a_calibration_shows_what_was_done_over_what_was_said(tenths: list[tuple
 @pytest.mark.parametrize("target", [None, math.nan, math.inf])
 def test_a_target_that_is_no_number_is_not_drawn(target: float | None) -> None:
     figure, (axes,) = figures.new_figure(1)
-    figures.curve(axes, [(0, 1.0)], x="x", y="y", target=target)
+    figures.curve(axes, [(0, 1.0), (1, 2.0)], x="x", y="y", target=target)
     assert len(axes.lines) == 1
     drawn(figure)
 
