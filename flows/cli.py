@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from typing import Any
 
 import click
 
-from flows.verbs import app, config_options, verb
+from flows.verbs import app, as_json, config_options, verb
 from tasks.table import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
@@ -37,6 +38,7 @@ ROOT_HELP = "Folder for everything that the run makes."
     [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT],
     SEED,
     *config_options(lambda: _models_of("expert_to_policy")),
+    has_json=True,
 )
 def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> None:
     """The whole chain: expert, recording, pruning, cloned policy, evaluation."""
@@ -58,6 +60,7 @@ def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> Non
         help="Play the policy, or estimate its return; auto plays it if an environment is known.",
     ),
     *config_options(lambda: _models_of("logs_to_policy")),
+    has_json=True,
 )
 def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **given: Any) -> None:
     """The whole chain from logs: import or convert, check, prune, train, evaluate or estimate."""
@@ -76,6 +79,7 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
     click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
     click.Option(["--approval"], is_flag=True, help="Pause before a promotion, until it is approved in the form of the run."),
     *config_options(lambda: _models_of("improve_policy")),
+    has_json=True,
 )
 def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str, approval: bool, **given: Any) -> None:
     """From new logs to a better policy: import, check, split, prune, train candidates, decide, promote or say why not."""
@@ -91,7 +95,7 @@ def _add_stage(stage: Stage) -> None:
 
     options = config_options(lambda: {"config": load(stage.config)})
 
-    @verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help)
+    @verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help, has_json=True)
     def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
@@ -165,18 +169,39 @@ def forget(root: str, where: str, delete: bool) -> None:
     print_forgotten(forget(parse(ForgetConfig, {"where": where, "delete": delete}), root=_place(root)))
 
 
+@verb("completion", [Argument("shell", "bash, zsh or fish.", "bash")])
+def completion(shell: str) -> None:
+    """Print what makes a shell complete verbs, options and parameters: offline completion bash >> ~/.bashrc"""
+    from click.shell_completion import get_completion_class
+
+    from offline_core.errors import ConfigError
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise ConfigError(f"There is no completion for {shell!r}; there is one for bash, zsh and fish.")
+    click.echo(found(app, {}, "offline", "_OFFLINE_COMPLETE").source())
+
+
 def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
-    from flows.results import print_chain
+    from flows.results import print_chain, print_json
     from flows.settings import arguments_of
 
     flow = _flow(name)
     configs = arguments_of(flow.fn, _values(given, more))
-    print_chain(name.replace("_", " ").capitalize(), _call(flow, root=_place(root), **arguments, **configs))
+    result = _call(flow, root=_place(root), **arguments, **configs)
+    if as_json():
+        print_json(result)
+    else:
+        print_chain(name.replace("_", " ").capitalize(), result)
 
 
 def _print(stage: Stage, result: Any) -> None:
     from flows.decision import print_decision
-    from flows.results import print_findings, print_outliers, print_result, print_settings
+    from flows.results import print_findings, print_json, print_outliers, print_result, print_settings
+
+    if as_json():
+        print_json(result)
+        return
 
     show: dict[str, Callable[[Any], None]] = {
         "check": print_findings,
@@ -284,5 +309,9 @@ def _run_verb() -> None:
 
 
 def _fail(message: str, code: int = 1) -> None:
+    if as_json():
+        kind, colon, rest = message.partition(": ")
+        named = (kind, rest) if colon and kind.isidentifier() else ("Error", message)
+        click.echo(json.dumps({"error": dict(zip(("type", "message"), named, strict=True))}))
     click.secho(f"\n{message}", fg="red", err=True)
     sys.exit(code)

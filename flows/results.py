@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,11 @@ def print_result(result: BaseModel) -> None:
         )
 
 
+def print_json(result: BaseModel) -> None:
+    """The whole result as one JSON document. JSON has no infinity and no NaN: they are texts in it."""
+    sys.stdout.write(json.dumps(json.loads(result.model_dump_json(), parse_constant=str)) + "\n")
+
+
 def print_chain(title: str, result: Any) -> None:
     """What each stage of a chain took and came to."""
     table = Table("stage", "seconds", "result", title=title)
@@ -45,7 +52,7 @@ def print_chain(title: str, result: Any) -> None:
         table.add_row(stage.name, f"{stage.seconds:.1f}", stage.outcome)
     table.add_section()
     table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
-    Console().print(table)
+    console_of_output(100).print(table)
 
 
 def print_settings(result: SweepResult) -> None:
@@ -81,10 +88,10 @@ def findings_table(report: QualityReport) -> Table:
     return table
 
 
-def console_of_output() -> Console:
+def console_of_output(width: int = 160) -> Console:
     """A console as wide as the terminal, or as tables need where the output is a file or a pipe."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    return console if console.is_terminal else Console(width=width)
 
 
 def _plain(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -73,6 +73,24 @@ def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[st
     }
 
 
+def parameter_names(models: Mapping[str, type[BaseModel]]) -> dict[str, str]:
+    """All parameters as `-s` names them, with their descriptions; grouped by name if there are several models."""
+    found: dict[str, str] = {}
+    for name, model in models.items():
+        found |= _named(model, f"{name}." if len(models) > 1 else "")
+    return found
+
+
+def _named(model: type[BaseModel], prefix: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, info in model.model_fields.items():
+        if _is_model(info.annotation):
+            found |= _named(typing.cast(type[BaseModel], info.annotation), f"{prefix}{name}.")
+        else:
+            found[prefix + name] = info.description or ""
+    return found
+
+
 def print_parameters(models: Mapping[str, type[BaseModel]]) -> None:
     """YAML of the defaults, each with its description as a comment; grouped by name if there are several models."""
     for name, model in models.items():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tasks.table import Argument
+
+_as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 
 
 class Verbs(click.Group):
@@ -17,7 +21,18 @@ class Verbs(click.Group):
         return [*self.commands]
 
 
-@click.group(cls=Verbs, no_args_is_help=True, context_settings={"show_default": True, "max_content_width": 120})
+EXIT_CODES = (
+    "Exit codes: 0: done. 1: an error, or a gate or check that failed. 2: a wrong command. 130 and 143: stopped by SIGINT or "
+    "SIGTERM."
+)
+
+
+@click.group(
+    cls=Verbs,
+    no_args_is_help=True,
+    epilog=EXIT_CODES,
+    context_settings={"show_default": True, "max_content_width": 120},
+)
 def app() -> None:
     """Turns experience into policies: train an expert, record it or import logs, prune, clone, evaluate.
 
@@ -45,18 +60,26 @@ def _help_row(argument: Argument) -> tuple[str, str]:
 def _parameter(argument: Argument) -> click.Parameter:
     if not argument.is_option:
         many = -1 if argument.kind == "uris" else 1
-        return click.Argument([argument.name], default=argument.default, nargs=many, required=argument.default is None)
+        return click.Argument(
+            [argument.name], default=argument.default, nargs=many, required=argument.default is None, type=click.Path()
+        )
     if argument.kind == "switch":
         return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)
     names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "folder" else [])]
     return click.Option(names, default=argument.default, help=argument.help, type=int if argument.kind == "version" else str)
 
 
-def verb(name: str, arguments: Iterable[Argument], *options: click.Option, help: str | None = None) -> Callable[..., Any]:
-    """Adds a function of these arguments and options to the command line."""
+def verb(
+    name: str, arguments: Iterable[Argument], *options: click.Option, help: str | None = None, has_json: bool = False
+) -> Callable[..., Any]:
+    """Adds a function of these arguments and options to the command line.
+
+    Arguments:
+        has_json: `--json` is an option; `as_json` says whether it was given.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        params = [*map(_parameter, arguments), *options]
+        params = [*map(_parameter, arguments), *options, *([_json()] if has_json else [])]
         text = help or function.__doc__
         command = Verb(name, callback=function, params=params, help=text, short_help=text)
         command.arguments = arguments
@@ -64,6 +87,19 @@ def verb(name: str, arguments: Iterable[Argument], *options: click.Option, help:
         return function
 
     return decorate
+
+
+def _json() -> click.Option:
+    def keep(_: click.Context, __: click.Parameter, is_wanted: bool) -> None:
+        _as_json.set(is_wanted)
+
+    text = "Print the result, or the error, as one JSON document on stdout; all else goes to stderr."
+    return click.Option(["--json"], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=text)
+
+
+def as_json() -> bool:
+    """Whether the command that runs was given `--json`."""
+    return _as_json.get()
 
 
 def config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
@@ -76,10 +112,17 @@ def config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
             print_parameters(models())
             context.exit()
 
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from flows.settings import parameter_names
+
+        names = parameter_names(models()).items()
+        return [CompletionItem(f"{name}=", help=text) for name, text in names if name.startswith(incomplete)]
+
     return (
         click.Option(
             ["settings", "--set", "-s"],
             multiple=True,
+            shell_complete=complete,
             metavar="NAME=VALUE",
             help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more.",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -48,8 +49,8 @@ def test_help_names_every_verb_and_its_arguments() -> None:
     _, shown = run("--help")
     verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
     assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
-    assert verbs[-5:] == ["inspect", "registry", "verify", "tag", "forget"]
-    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 8
+    assert verbs[-5:] == ["registry", "verify", "tag", "forget", "completion"]
+    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 9
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2
@@ -191,3 +192,30 @@ def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.Monk
     assert (given["policy"], given["output"]) == ("runs/expert/best", "runs/recording")
     run("train-expert", "--env", "Acrobot-v1", "out")
     assert given["config"].environment.id == "Acrobot-v1" and given["output"] == "out"
+
+
+def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(tmp_path: Path, cartpole_policy: str) -> None:
+    def offline(*arguments: str) -> tuple[int, Any]:
+        done = subprocess.run([*OFFLINE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    code, result = offline("evaluate", cartpole_policy, "-s", "episodes=3", "--json")
+    assert code == 0 and result["environment"] == "CartPole-v1" and len(result["returns"]) == 3
+    code, result = offline("evaluate", "nowhere", "--json")
+    assert code == 1 and result["error"]["type"] == "CheckpointError" and "nowhere" in result["error"]["message"]
+
+
+def test_shells_complete_verbs_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def completed(*words: str) -> list[str]:
+        environment = os.environ | {"_OFFLINE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["offline", *words])}
+        environment["COMP_CWORD"] = str(len(words))
+        done = subprocess.run(OFFLINE, env=environment, capture_output=True, text=True, timeout=120, check=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert completed("evalu") == ["evaluate"]
+    assert completed("train", "-s", "optimizer.max_e") == ["optimizer.max_epochs="]
+    assert "_offline_completion" in run("completion", "bash")[1]
+    assert run("completion", "tcsh") == (
+        1,
+        "ConfigError: There is no completion for 'tcsh'; there is one for bash, zsh and fish.",
+    )
