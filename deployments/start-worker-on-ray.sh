@@ -1,7 +1,7 @@
 #!/bin/bash
 # Starts a worker beside a Ray node of its own, without CPUs, that joins the cluster at RAY_HEAD=host:port.
 # A run joins by the node on its machine. When node or worker ends, so does the other, and the container with them.
-set -u
+set -um # m: else the two ignore SIGINT, by which Prefect's worker stops itself
 ray start --address="$RAY_HEAD" --num-cpus=0 --disable-usage-stats --block &
 node=$!
 # Runs join by the head's address, and wait for it there.
@@ -12,6 +12,5 @@ wait -n "$node" "$worker"
 code=$?
 kill -TERM "$worker" 2>/dev/null
 wait "$worker" 2>/dev/null
-kill -TERM "$node" 2>/dev/null
-wait "$node" 2>/dev/null
+kill -KILL "$node" 2>/dev/null # it would wait for its children, which end with the container
 exit "$code"

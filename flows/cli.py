@@ -280,6 +280,8 @@ def main() -> None:
 
     gc.set_threshold(OBJECTS_UNTIL_GC)
     atexit.register(gc.freeze)  # at the end nothing needs to be collected any more
+    if sys.stderr.isatty():  # before Prefect sets its logging up
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_CLASS", "flows.console.ConsoleHandler")
     sys.path.append(os.getcwd())  # for user code; last, for the folder may have a tasks.py
     stopping = Stopping()
     try:

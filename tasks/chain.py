@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from tasks.artifacts import Page, publish, warn_without_card
 from tasks.outcomes import outcome_of
 from tasks.stage import stage
 
+log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 P = ParamSpec("P")
 R = TypeVar("R", bound=BaseModel)
 
@@ -54,7 +56,9 @@ class Stages:
     def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         begin = time.perf_counter()
         result = task(*args, **kwargs)
-        self.outcomes.append(StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result)))
+        outcome = StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result))
+        log.info("%s, %.1f s: %s", outcome.name, outcome.seconds, outcome.outcome)
+        self.outcomes.append(outcome)
         return result
 
 

@@ -91,7 +91,8 @@ class Bar:
         self._notes: dict[str, float] = {}
         self._observers = _observers.get()  # now: the thread that moves the bar may lack this context
         self._start = self._reported = time.monotonic()
-        self._bar = tqdm(total=total, initial=began, desc=what, unit=unit, unit_scale=True, disable=None)
+        # It goes when the work is done: what came of it is said by a line that stays.
+        self._bar = tqdm(total=total, initial=began, desc=what, unit=unit, unit_scale=True, disable=None, leave=False)
 
     def update(self, more: int) -> None:
         """`more` units are done."""

@@ -36,7 +36,7 @@ NO_CODE = {"", "text", "mermaid"}
 """Folders, outputs and pictures."""
 FILE = re.compile(r"# ([\w-]+\.(?:yaml|json|py))\b")
 """The first line of a block that is a file for other blocks of its page."""
-MOST_NOT_RUN = 16
+MOST_NOT_RUN = 25
 SMALLER = {
     "expert-to-policy": [
         "-s",

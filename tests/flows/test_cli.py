@@ -47,7 +47,11 @@ def imported_by(*arguments: str) -> set[str]:
 
 def test_help_names_every_verb_and_its_arguments() -> None:
     _, shown = run("--help")
-    verbs = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()]
+    verbs = [
+        line.split()[0]
+        for line in shown.partition("Commands:")[2].partition("Exit codes:")[0].splitlines()
+        if line[2:3].strip()
+    ]
     assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
     assert verbs[-5:] == ["registry", "verify", "tag", "forget", "completion"]
     assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 9

@@ -29,6 +29,8 @@ for seed in (1, 2):
 assert PREFECT_API_URL.value() is None
 from flows.embedded_server import start, used
 from prefect.client.orchestration import get_client
+from prefect.logging.handlers import APILogHandler
+APILogHandler().flush()
 server = start()
 with used(server), get_client(sync_client=True) as client:
     runs, tasks = client.read_flow_runs(), client.read_task_runs()

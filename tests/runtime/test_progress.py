@@ -97,11 +97,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_a_bar_and_a_file_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_bar_until_the_work_is_done_and_a_file_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (terminal := Terminal(), file := io.StringIO()):
         monkeypatch.setattr("sys.stderr", stream)
         with progress(4, what="record", unit="episode") as bar:
             bar.note(mean_return=2.5)
             bar.to(4)
-    assert "record: 100%" in terminal.getvalue() and "mean_return=2.5" in terminal.getvalue()
+    assert "record:   0%" in terminal.getvalue() and "mean_return=2.5" in terminal.getvalue()
+    assert not terminal.getvalue().rpartition("\r")[0].rpartition("\r")[2].strip()
     assert file.getvalue() == ""
