@@ -76,13 +76,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as folder:
         place = Path(folder)
         (place / "chain.yaml").write_text(yaml.safe_dump(CHAIN))
-        with Orchestra.started(home=place / "server", root=checkout(place / "checkout")) as orchestra:
+        with Orchestra.with_server(home=place / "server", root=checkout(place / "checkout")) as orchestra:
             chain(place, orchestra, repeats=arguments.repeats)
         requests(place)
         with contextlib.ExitStack() as stack:
             database = stack.enter_context(postgres()) if arguments.database == "postgres" else None
             settings = {} if database is None else {"PREFECT_API_DATABASE_CONNECTION_URL": database}
-            queued = Orchestra.started(home=place / "queue", root=checkout(place / "queued"), **settings)
+            queued = Orchestra.started(
+                home=place / "queue",
+                root=checkout(place / "queued"),
+                deployments=["expert-to-policy-smoke", "evaluate-policy-smoke"],
+                **settings,
+            )
             queue(stack.enter_context(queued), runs=arguments.runs, database=arguments.database)
 
 

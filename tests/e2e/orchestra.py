@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ CODE = ("deployments", "flows", "tasks", "offline_core", "pyproject.toml")
 POOL = "offline"
 START_SECONDS = 180.0
 RUN_SECONDS = 240.0
+DEPLOY_SECONDS = 600.0
+"""For all deployments: each takes Prefect a second of one CPU or more."""
 ANSWER_SECONDS = 90.0
 """Prefect waits a minute for SQLite, if need be, before it answers that it is busy."""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -87,15 +89,15 @@ class Orchestra:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, *, home: Path, root: Path, **settings: str) -> Iterator[Orchestra]:
+    def started(cls, *, home: Path, root: Path, deployments: Iterable[str] = (), **settings: str) -> Iterator[Orchestra]:
         """Starts server, pool, deployments and worker; whatever happens, ends worker and server, in this order.
 
-        `settings` are further environment variables of all of them.
+        `deployments` are names (each takes a second; none is all of them), `settings` further environment variables of all of them.
         """
         with cls.with_server(home=home, root=root, **settings) as orchestra:
             orchestra.prefect("work-pool", "create", POOL, "--type", "process")
             orchestra.start_worker()
-            orchestra.deploy()
+            orchestra.deploy(*deployments)
             yield orchestra
 
     @classmethod
@@ -160,11 +162,15 @@ class Orchestra:
 
         wait_until(healthy, seconds=START_SECONDS, what=f"the server; {self.home}/server.log")
 
-    def prefect(self, *arguments: str, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def prefect(
+        self, *arguments: str, code: int | None = 0, seconds: float = RUN_SECONDS, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Runs `prefect ARGUMENTS`; asserts its exit code unless `code` is None."""
-        return self.run([sys.executable, "-m", "prefect", *arguments], code=code, **variables)
+        return self.run([sys.executable, "-m", "prefect", *arguments], code=code, seconds=seconds, **variables)
 
-    def run(self, command: list[str], *, code: int | None = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: list[str], *, code: int | None = 0, seconds: float = RUN_SECONDS, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Runs a command in `root`, with the environment of all and `variables`; asserts its exit code unless it is None."""
         done = subprocess.run(
             command,
@@ -172,15 +178,17 @@ class Orchestra:
             env=self.environment | variables,
             capture_output=True,
             text=True,
-            timeout=RUN_SECONDS,
+            timeout=seconds,
             stdin=subprocess.DEVNULL,
         )
         assert code in (None, done.returncode), f"{command} came to {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 
-    def deploy(self) -> subprocess.CompletedProcess[str]:
-        """Deploys everything, as the README says."""
-        return self.prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+    def deploy(self, *names: str) -> subprocess.CompletedProcess[str]:
+        """Deploys what is named; all of it without a name, as the README says."""
+        chosen = [argument for name in names for argument in ("--name", name)] or ["--all"]
+        command = ["--no-prompt", "deploy", *chosen, "--prefect-file", "deployments/prefect.yaml"]
+        return self.prefect(*command, seconds=DEPLOY_SECONDS)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """What the server answers, parsed; `path` as in "/flow_runs/filter"."""

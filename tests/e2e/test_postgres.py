@@ -24,7 +24,10 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
     with (
         postgres() as database,
         Orchestra.started(
-            home=tmp_path / "prefect", root=checkout(tmp_path / "checkout"), PREFECT_API_DATABASE_CONNECTION_URL=database
+            home=tmp_path / "prefect",
+            root=checkout(tmp_path / "checkout"),
+            deployments=["evaluate-policy-smoke"],
+            PREFECT_API_DATABASE_CONNECTION_URL=database,
         ) as orchestra,
         ThreadPoolExecutor(RUNS) as people,
     ):

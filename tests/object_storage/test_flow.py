@@ -174,7 +174,9 @@ LONG: dict[str, Any] = {
 @pytest.mark.timeout(600)
 def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: str, tmp_path: Path) -> None:
     """By a worker, and retried as Prefect's users do; it ends as if nothing had been, with nothing made or kept twice."""
-    with Orchestra.started(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
+    with Orchestra.started(
+        home=tmp_path / "prefect", root=checkout(tmp_path / "checkout"), deployments=["expert-to-policy-smoke"]
+    ) as orchestra:
         run = orchestra.submit("expert-to-policy/expert-to-policy-smoke", LONG | {"root": f"{bucket}/killed"})
         orchestra.wait_for_task(run, "record_episodes")
         os.kill(orchestra.pid_of(run), signal.SIGKILL)
