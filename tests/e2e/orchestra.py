@@ -92,7 +92,7 @@ class Orchestra:
     def started(cls, *, home: Path, root: Path, deployments: Iterable[str] = (), **settings: str) -> Iterator[Orchestra]:
         """Starts server, pool, deployments and worker; whatever happens, ends worker and server, in this order.
 
-        `deployments` are names (each takes a second; none is all of them), `settings` further environment variables of all of them.
+        `deployments` are names (each takes a second; none is all of them), `settings` further environment variables.
         """
         with cls.with_server(home=home, root=root, **settings) as orchestra:
             orchestra.prefect("work-pool", "create", POOL, "--type", "process")
