@@ -131,7 +131,7 @@ def expert_to_policy(
             returns=returns,
             checkpoint=trained.checkpoint,
             root=place.uri,
-            headline=headline_of(evaluated),
+            headline=headline_of(evaluated).with_more(f"The expert returned {returns['expert']:,.1f}."),
             parameters={
                 "expert": expert,
                 "recording": recording,

@@ -10,11 +10,12 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow, Task
 from prefect.utilities.callables import get_call_parameters
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from flows import embedded_server
 from offline_core.errors import ConfigError
-from offline_core.runtime.config import shown
+from offline_core.runtime.config import name_choices, shown
 from offline_core.storage.allowed_roots import is_limited, texts_in, uris_in
 from offline_core.storage.location import Location
 from tasks.table import STAGES
@@ -77,13 +78,24 @@ def flow(
 
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
         parameters = inspect.signature(fn).parameters
-        fn.__annotations__ = {
-            name: Annotated[hint, Field(json_schema_extra=_in_a_form(parameters[name]))] if name in parameters else hint
-            for name, hint in get_type_hints(fn, include_extras=True).items()
+        hints = get_type_hints(fn, include_extras=True)
+        fn.__annotations__ = hints | {
+            name: Annotated[hints[name], Field(json_schema_extra=_in_a_form(parameter)), NamedChoices()]
+            for name, parameter in parameters.items()
+            if name in hints
         }
         return LocalFlow(fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
 
     return decorate
+
+
+class NamedChoices:
+    """Names the types that a parameter may have, as its models do for theirs."""
+
+    def __get_pydantic_json_schema__(self, kind: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(kind)
+        name_choices(schema)
+        return schema
 
 
 def _in_a_form(parameter: inspect.Parameter) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tasks.table import Stage, load
 
 if TYPE_CHECKING:
     from offline_core.plans.importing.result import ImportPlan
+from offline_core.runtime.units import duration_text, size_text
 
 PARAMETER_FILES = (".yaml", ".yml")
 
@@ -51,7 +52,7 @@ def _print_costs(plan: Plan) -> None:
         for amount in found:
             amounts.add_row(what, *_cells(amount))
     facts = Table(show_header=False, box=None)
-    facts.add_row("takes about", f"{_time(plan.seconds)}, {plan.memory_bytes / 2**20:,.0f} MiB of memory")
+    facts.add_row("takes about", f"{duration_text(plan.seconds)}, {size_text(plan.memory_bytes)} of memory")
     for line in plan.measured:
         facts.add_row("measured", line)
     if plan.reused is not None:
@@ -77,9 +78,3 @@ def _print_pruning(plan: PruningPlan) -> None:
 def _cells(amount: Amount) -> list[str]:
     numbers = (amount.files, amount.episodes, amount.steps, amount.bytes)
     return [amount.uri, *("–" if number is None else f"{number:,}" for number in numbers)]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -49,7 +49,7 @@ def print_chain(title: str, result: Any) -> None:
     table = Table("stage", "seconds", "result", title=title)
     table.columns[1].justify = "right"
     for stage in result.stages:
-        table.add_row(stage.name, f"{stage.seconds:.1f}", stage.outcome)
+        table.add_row(stage.name, f"{stage.seconds:.1f}", f"reused: {stage.outcome}" if stage.reused else stage.outcome)
     table.add_section()
     table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
     console_of_output(100).print(table)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
-from flows.local_flow import LocalFlow, flow, label
+from flows.local_flow import LocalFlow, NamedChoices, flow, label
 from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
 from offline_core.runtime.user_code import UserCode
@@ -159,4 +159,4 @@ def _annotation(info: FieldInfo, *, title: str) -> Any:
             change(extra)
     if extra and typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
-    return Annotated[kind, *info.metadata, Field(json_schema_extra=extra | {"title": title})]
+    return Annotated[kind, *info.metadata, Field(json_schema_extra=extra | {"title": title}), NamedChoices()]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prefect.artifacts import create_markdown_artifact
 from pydantic import BaseModel
@@ -16,10 +18,14 @@ from offline_core.datasets.episode_index import episode_index
 from offline_core.episodes import columns
 from offline_core.errors import StorageError
 from offline_core.reporting.card import Card, Ran, links
-from offline_core.reporting.cards import episodes_card
+from offline_core.reporting.cards import Episodes, episodes_card
+from offline_core.reporting.values import text_of
 from offline_core.runtime.provenance import provenance
 from offline_core.storage.location import Location
 from offline_core.storage.stores import LINK_SECONDS
+
+if TYPE_CHECKING:
+    from offline_core.policies.lineage import Lineage
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
@@ -64,6 +70,10 @@ def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping
         card = dataclasses.replace(card, rows={"Reused": f"yes{when}", **card.rows})
     ran = Ran(operation, parameters=_changed(config), versions=made.provenance if made else provenance())
     card = dataclasses.replace(card, ran=ran, lineage=mermaid(graph), ancestors=outline(graph))
+    card = below(str(card.rows.get("Root", root_of(graph))), card)
+    drawn = [place.parent.child(f"{_name(place)}.png") for place in beside] if reused else []
+    if stored := next((file for file in drawn if file.is_file()), None):
+        card = dataclasses.replace(card, draw=functools.cache(stored.read))
     for place in beside:
         _put(card, place, replace=not reused)
     manifest = POLICY_FILE if node.version is None else f"{VERSIONS}/{node.version:06d}.json"
@@ -86,13 +96,36 @@ def datasets_page(
         made: those that the stage wrote, and that get the card; all of `datasets` unless given.
     """
     made = [*datasets.values()] if made is None else made
-    indices = {name: episode_index(open_dataset(ref.uri, ref.version)) for name, ref in datasets.items()}
-    returns, lengths = ({name: index[column] for name, index in indices.items()} for column in (columns.RETURN, columns.LENGTH))
+
+    def episodes() -> dict[str, Episodes]:
+        indices = {name: episode_index(open_dataset(ref.uri, ref.version)) for name, ref in datasets.items()}
+        return {name: (index[columns.RETURN].to_list(), index[columns.LENGTH].to_list()) for name, index in indices.items()}
+
     return Page(
-        episodes_card(title, rows=rows, returns=returns, lengths=lengths),
+        episodes_card(title, rows=rows, episodes=episodes),
         (made[0].uri, made[0].version),
         [Location.of(ref.uri).child(f"_cards/{ref.version:06d}") for ref in made],
     )
+
+
+def root_of(graph: Lineage) -> str:
+    """The folder that holds all that a result was made from; empty if that is not one folder, or the top of a disk or store."""
+    places = [node.uri.rstrip("/").split("/")[:-1] for node in graph.nodes]
+    common = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, zip(*places, strict=False))]
+    return "/".join(common) if len(common) > 2 else ""
+
+
+def below(root: str, card: Card) -> Card:
+    """The card with the names in its rows and headline relative to `root`, which is its last row."""
+    if not root:
+        return card
+
+    def short(value: object) -> str:
+        return text_of(value).replace(f"{root}/", "")
+
+    headline = card.headline and dataclasses.replace(card.headline, sentence=short(card.headline.sentence))
+    rows = {name: short(row) for name, row in card.rows.items()} | {"Root": root}
+    return dataclasses.replace(card, headline=headline, rows=rows)
 
 
 def _changed(config: BaseModel | Mapping[str, BaseModel]) -> dict[str, Any]:

@@ -39,7 +39,9 @@ from offline_core.reporting.cards import (
     returns_rows,
     training_card,
 )
+from offline_core.reporting.values import return_text
 from offline_core.retention.vacuum import VacuumResult
+from offline_core.runtime.units import duration_text, size_text
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide_policies
@@ -58,7 +60,7 @@ def _train_expert(result: ExpertResult, config: ExpertConfig, *, output: str) ->
         "Target": "none" if result.target_return is None else result.target_return,
         "Target reached": result.reached_target,
         "Environment steps": result.env_steps,
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
     } | ({} if result.recording is None else {"Recording": f"{result.recording}, actions sampled"})
     card = expert_card(rows=rows, curve=result.curve, target=result.target_return)
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
@@ -70,12 +72,11 @@ def _record_episodes(result: RecordingResult, config: object, *, policy: str, **
         "Dataset": ref,
         "Policy": f"{policy}, fingerprint {result.policy}",
         "Environment": result.environment,
-        "Actions": result.actions,
-        "Return": f"{statistics.returns.mean:.1f} ± {statistics.returns.std:.1f}",
+        "Return": return_text(statistics.returns.mean, statistics.returns.std, statistics.episodes, result.actions),
         **({"Greedy return": f"{result.greedy_return:.1f}; set explore to false for it"} if result.is_below_greedy else {}),
         "Terminated": f"{statistics.terminated:,} of {statistics.episodes:,} episodes, {statistics.truncated:,} truncated",
         "Bytes per step": ref.bytes / ref.steps,
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
         **({} if result.export is None else {"Exported": f"{result.export.output}, as {result.export.format}"}),
         **{f"Recorder {number}": _share(recorder) for number, recorder in enumerate(result.recorders, 1)},
     }
@@ -198,7 +199,7 @@ def _train_policy(result: TrainingResult, config: TrainingConfig, *, output: str
         "Epochs": result.epochs,
         "Steps per second": int(result.steps_per_second),
         "Bottleneck": result.bottleneck,
-        "Seconds in all": result.seconds,
+        "Time": duration_text(result.seconds),
     }
     card = training_card(
         rows=rows,
@@ -227,7 +228,7 @@ def _fine_tune_policy(result: FineTuneResult, config: FineTuneConfig, *, output:
         "Environment steps": result.env_steps,
         "Updates": result.updates,
         "Rolled back": f"{result.rollbacks:,} times",
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
     }
     card = expert_card(rows=rows, curve=result.curve, target=result.target_return, title="Fine-tuning")
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
@@ -237,12 +238,11 @@ def _evaluate_policy(result: EvaluationResult, config: EvaluationConfig, **_: ob
     rows = {
         "Policy": result.checkpoint,
         "Environment": result.environment,
-        **returns_rows(result.metrics),
+        **returns_rows(result.metrics, actions=result.actions),
         **{f"Metric {name}": value for name, value in result.metrics.items() if name not in EPISODE_METRICS},
-        "Actions": "sampled" if config.explore else "greedy",
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
     }
-    card = episodes_card("Evaluation", rows=rows, returns={"played": result.returns}, lengths={"played": result.lengths})
+    card = episodes_card("Evaluation", rows=rows, episodes=lambda: {"played": (result.returns, result.lengths)})
     return Page(card, (result.checkpoint, None), [Location.of(result.uri.removesuffix(".json"))])
 
 
@@ -294,9 +294,10 @@ def _rollback_policy(result: PromotionResult, config: object, *, registry: str) 
 
 
 def _vacuum_datasets(result: VacuumResult, config: object, *, root: str) -> Page:
+    freed = size_text(result.freed_bytes)
     rows: dict[str, object] = {
         "Root": result.root,
-        "Deleted" if result.deleted else "Would be deleted": f"{len(result.removed):,} versions, {result.freed_bytes:,} bytes",
+        "Deleted" if result.deleted else "Would be deleted": f"{len(result.removed):,} versions, {freed}",
         "Files of no version": f"{len(result.leftovers):,}",
         "Kept": f"{len(result.kept):,} versions",
         **{f"{each.uri} version {each.version}": each.reason for each in result.removed[:MOST_LISTED]},
@@ -314,7 +315,7 @@ def _export_policy(result: PolicyExportResult, config: object, *, output: str, *
         rows[f"{format}: largest difference"] = f"{model.max_abs_difference:.2g}"
         rows |= {f"{format}: {batch}, µs": _percentiles(latency) for batch, latency in model.latency.items()}
     rows |= {f"policy: {batch}, µs": _percentiles(latency) for batch, latency in result.policy_latency.items()}
-    card = Card("Exported policy", rows | {"Seconds": result.seconds})
+    card = Card("Exported policy", rows | {"Time": duration_text(result.seconds)})
     return Page(card, (result.policy, None), [Location.of(output).child("card")])
 
 

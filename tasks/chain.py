@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.reporting.card import Headline
 from offline_core.reporting.cards import chain_card
+from offline_core.runtime.result import Result
+from offline_core.runtime.units import duration_text
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, publish, warn_without_card
 from tasks.outcomes import outcome_of
@@ -19,7 +21,7 @@ from tasks.stage import stage
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 P = ParamSpec("P")
-R = TypeVar("R", bound=BaseModel)
+R = TypeVar("R", bound=Result)
 
 
 class StageOutcome(BaseModel):
@@ -30,6 +32,7 @@ class StageOutcome(BaseModel):
     name: str
     seconds: float
     outcome: str = Field(description="What it came to, in a few words.")
+    reused: bool = Field(description="It was made before, by the same of the same.")
 
 
 class ChainResult(BaseModel):
@@ -56,7 +59,7 @@ class Stages:
     def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         begin = time.perf_counter()
         result = task(*args, **kwargs)
-        outcome = StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result))
+        outcome = StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result), reused=result.reused)
         log.info("%s, %.1f s: %s", outcome.name, outcome.seconds, outcome.outcome)
         self.outcomes.append(outcome)
         return result
@@ -77,7 +80,7 @@ def summarize_chain(
     checkpoint: str,
     root: str,
     parameters: Mapping[str, BaseModel],
-    headline: Headline | None = None,
+    headline: Headline,
 ) -> None:
     """Leaves one card for the whole chain as an artifact, and in `root`.
 
@@ -86,13 +89,13 @@ def summarize_chain(
         rows: facts about the run; the outcome of each stage follows them.
         returns: mean return of each thing that was made.
         checkpoint: of the policy that came out.
-        headline: what matters most, if it is no number.
+        headline: what matters most.
     """
     with warn_without_card():
         outcomes = {each.name.capitalize(): each.outcome for each in result.stages}
         card = chain_card(
             name.replace("_", " ").capitalize(),
-            rows={**rows, **outcomes, "Seconds": result.seconds},
+            rows={**rows, **outcomes, "Time": duration_text(result.seconds)},
             seconds={each.name: each.seconds for each in result.stages},
             returns=returns,
             headline=headline,
@@ -102,4 +105,5 @@ def summarize_chain(
             key=f"{name.replace('_', '-')}-card",
             operation=name,
             config=parameters,
+            reused=result.stages[-1].reused,  # which it is if all before it came to the same
         )

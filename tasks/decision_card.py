@@ -9,6 +9,7 @@ from offline_core.decisions.result import Candidate, DecisionResult, Difference,
 from offline_core.decisions.words import in_words
 from offline_core.reporting.card import Headline, Section, Tone
 from offline_core.reporting.cards import decision_card
+from offline_core.runtime.units import duration_text
 from offline_core.storage.location import Location
 from tasks.artifacts import Page
 from tasks.headlines import headline_of
@@ -18,7 +19,8 @@ MOST_ROWS = 50
 MOST_DRAWN = 10
 """Candidates in a picture."""
 MOST_LIGHTS = 6
-TONES: Mapping[Verdict, Tone] = {"promote": "green", "test": "blue", "collect": "slate", "keep": "grey", "refused": "amber"}
+TONES: Mapping[Verdict, Tone] = {"promote": "good", "refused": "warning"}
+"""Neutral: the others."""
 MARKS = {"holds": "🟢", "unsure": "🟡", "falls": "🔴"}
 COLUMNS = [
     "Candidate",
@@ -86,7 +88,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
 
 @headline_of.register
 def _(result: DecisionResult) -> Headline:
-    return Headline(result.verdict, result.sentence, TONES[result.verdict])
+    return Headline(result.verdict, result.sentence, TONES.get(result.verdict, "neutral"))
 
 
 def word_of(finding: GuardrailFinding) -> str:
@@ -110,7 +112,7 @@ def _rows(result: DecisionResult, config: DecisionConfig, judged: int) -> dict[s
         "Intervals": f"{100 * result.confidence:g} %, of each candidate alone",
         "What acted": f"{result.behaviour}{calibration}" if result.behaviour else "the recorded action_logp",
         **({} if result.episodes_needed is None else {"Episodes needed": f"about {result.episodes_needed:,} more"}),
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
     }
 
 

@@ -18,11 +18,9 @@ from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecordingResult
 from offline_core.reporting.card import Headline
+from offline_core.reporting.values import FEW_EPISODES, return_text
 from offline_core.sweeps.result import SweepResult
 from tasks.outcomes import outcome_of
-
-FEW_EPISODES = 20
-"""Below this, a mean return says little."""
 
 
 @singledispatch
@@ -33,30 +31,24 @@ def headline_of(result: BaseModel) -> Headline:
     except TypeError:
         made = [each for _, each in result if hasattr(each, "episodes")]
         sentence = "; ".join(f"{each.episodes:,} episodes, {each.steps:,} steps" for each in made) or "see below"
-    return Headline("Done", f"{sentence[:1].upper()}{sentence[1:]}.", "slate")
+    return Headline("Done", f"{sentence[:1].upper()}{sentence[1:]}.", "neutral")
 
 
-def return_text(mean: float, std: float, episodes: int, actions: str) -> str:
-    """A mean return with its spread, and of what both are; `actions` are sampled or greedy."""
-    few = "; so few say little" if episodes < FEW_EPISODES else ""
-    return f"{mean:,.1f} ± {std:,.1f} ({actions} actions, standard deviation of {episodes:,} episodes{few})"
-
-
-def _played(metrics: Mapping[str, float], target: float | None) -> Headline:
+def _played(metrics: Mapping[str, float], target: float | None, actions: str = "greedy") -> Headline:
     if "episode_return_mean" not in metrics:
-        return Headline("Never played", "No return is known: the policy was not played while it learned.", "grey")
+        return Headline("Never played", "No return is known: the policy was not played while it learned.", "neutral")
     mean, episodes = metrics["episode_return_mean"], int(metrics["episodes"])
-    told = return_text(mean, metrics["episode_return_std"], episodes, "greedy")
+    told = return_text(mean, metrics["episode_return_std"], episodes, actions)
     if target is None:
-        return Headline("Played", f"Return {told}.", "amber" if episodes < FEW_EPISODES else "blue")
+        return Headline("Played", f"Return {told}.", "warning" if episodes < FEW_EPISODES else "neutral")
     if mean < target:
-        return Headline("Target not reached", f"Return {told}, of {target:,g}.", "red")
-    return Headline("Target reached", f"Return {told}, of {target:,g}.", "green")
+        return Headline("Target not reached", f"Return {told}, of {target:,g}.", "bad")
+    return Headline("Target reached", f"Return {told}, of {target:,g}.", "good")
 
 
 headline_of.register(ExpertResult, lambda result: _played(result.metrics, result.target_return))
 headline_of.register(TrainingResult, lambda result: _played(result.metrics, result.target_return))
-headline_of.register(EvaluationResult, lambda result: _played(result.metrics, None))
+headline_of.register(EvaluationResult, lambda result: _played(result.metrics, None, result.actions))
 
 
 @headline_of.register
@@ -64,8 +56,8 @@ def _(result: FineTuneResult) -> Headline:
     mean = result.metrics["episode_return_mean"]
     told = f"{return_text(mean, result.metrics['episode_return_std'], int(result.metrics['episodes']), 'greedy')}"
     if mean > result.start_return:
-        return Headline("Better", f"Return {told}; it began at {result.start_return:,.1f}.", "green")
-    return Headline("Not better", f"Return {told}; it began at {result.start_return:,.1f}.", "amber")
+        return Headline("Better", f"Return {told}; it began at {result.start_return:,.1f}.", "good")
+    return Headline("Not better", f"Return {told}; it began at {result.start_return:,.1f}.", "warning")
 
 
 @headline_of.register
@@ -74,8 +66,8 @@ def _(result: RecordingResult) -> Headline:
     told = f"{episodes:,} episodes, return {return_text(returns.mean, returns.std, episodes, result.actions)}"
     if result.is_below_greedy:
         greedy = f"greedy actions return {result.greedy_return:,.1f} (set explore to false)"
-        return Headline("Recorded, below the policy", f"{told}; {greedy}.", "amber")
-    return Headline("Recorded", f"{told}.", "green")
+        return Headline("Recorded, below the policy", f"{told}; {greedy}.", "warning")
+    return Headline("Recorded", f"{told}.", "good")
 
 
 @headline_of.register
@@ -85,8 +77,8 @@ def _(result: ImportResult) -> Headline:
     lost = counts.quarantined_rows + counts.quarantined_files
     if lost:
         more = " and more in unreadable files" if counts.quarantined_files else ""
-        return Headline("Imported in part", f"{told}; {counts.quarantined_rows:,} rows{more} could not be read.", "amber")
-    return Headline("Imported", f"{told}.", "green")
+        return Headline("Imported in part", f"{told}; {counts.quarantined_rows:,} rows{more} could not be read.", "warning")
+    return Headline("Imported", f"{told}.", "good")
 
 
 @headline_of.register
@@ -94,7 +86,7 @@ def _(result: PruningResult) -> Headline:
     before, after = result.before, result.after
     told = f"{after.episodes:,} of {before.episodes:,} episodes kept"
     means = f"mean return {before.returns.mean:,.1f} before, {after.returns.mean:,.1f} after"
-    return Headline("Pruned", f"{told}; {means}.", "green" if after.episodes else "amber")
+    return Headline("Pruned", f"{told}; {means}.", "good" if after.episodes else "warning")
 
 
 @headline_of.register
@@ -105,10 +97,10 @@ def _(report: QualityReport) -> Headline:
     skipped = sum(finding.verdict == "pass" and not finding.of for finding in report.findings)
     rest = f"met: {len(rules['pass']) - skipped} of {len(report.findings)} rules, not applicable: {skipped}"
     if rules["fail"]:
-        return Headline("Gate failed", f"Broken: {', '.join(rules['fail'])}; {rest}.", "red")
+        return Headline("Gate failed", f"Broken: {', '.join(rules['fail'])}; {rest}.", "bad")
     if rules["warn"]:
-        return Headline("Gate passed, with warnings", f"Look at {', '.join(rules['warn'])}; {rest}.", "amber")
-    return Headline("Gate passed", f"{rest[:1].upper()}{rest[1:]}.", "green")
+        return Headline("Gate passed, with warnings", f"Look at {', '.join(rules['warn'])}; {rest}.", "warning")
+    return Headline("Gate passed", f"{rest[:1].upper()}{rest[1:]}.", "good")
 
 
 @headline_of.register
@@ -117,24 +109,24 @@ def _(result: OffPolicyResult) -> Headline:
     recorded = result.recorded.value
     told = f"{name} estimates {best.value:.4g} ({best.low:.4g} to {best.high:.4g}); what was recorded returned {recorded:.4g}"
     if best.low > recorded:
-        return Headline("Likely better", f"{told}.", "green")
+        return Headline("Likely better", f"{told}.", "good")
     if best.high < recorded:
-        return Headline("Likely worse", f"{told}.", "red")
-    return Headline("Not told apart", f"{told}.", "grey")
+        return Headline("Likely worse", f"{told}.", "bad")
+    return Headline("Not told apart", f"{told}.", "neutral")
 
 
 @headline_of.register
 def _(result: SweepResult) -> Headline:
     first = result.settings[0]
-    return Headline("Compared", f"{outcome_of(result)}; the best is {first.name}: {result.best}.", "blue")
+    return Headline("Compared", f"{outcome_of(result)}; the best is {first.name}: {result.best}.", "neutral")
 
 
 @headline_of.register
 def _(result: MixtureResult) -> Headline:
     told = f"{result.dataset.episodes:,} episodes of {len(result.steps):,} sources"
     if not result.is_complete:
-        return Headline("Mixed in part", f"{told}; a source ran out before all steps were there.", "amber")
-    return Headline("Mixed", f"{told}.", "green")
+        return Headline("Mixed in part", f"{told}; a source ran out before all steps were there.", "warning")
+    return Headline("Mixed", f"{told}.", "good")
 
 
-headline_of.register(PromotionResult, lambda result: Headline("Moved", f"{outcome_of(result)}.", "green"))
+headline_of.register(PromotionResult, lambda result: Headline("Moved", f"{outcome_of(result)}.", "good"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import singledispatch
 
 from pydantic import BaseModel
@@ -27,8 +28,8 @@ def outcome_of(result: BaseModel) -> str:
     raise TypeError(f"No outcome is known for {type(result).__name__}.")
 
 
-def _played(result: ExpertResult | EvaluationResult) -> str:
-    return f"mean return {result.metrics['episode_return_mean']:.1f} over {result.metrics['episodes']:.0f} greedy episodes"
+def _played(metrics: Mapping[str, float], actions: str = "greedy") -> str:
+    return f"mean return {metrics['episode_return_mean']:.1f} over {metrics['episodes']:.0f} {actions} episodes"
 
 
 @outcome_of.register
@@ -44,8 +45,8 @@ def _(result: OffPolicyResult) -> str:
     return f"recorded {result.recorded.value:.4g}; {', '.join(estimates)}"
 
 
-outcome_of.register(ExpertResult, _played)
-outcome_of.register(EvaluationResult, lambda result: f"{_played(result)}, new seeds")
+outcome_of.register(ExpertResult, lambda result: _played(result.metrics))
+outcome_of.register(EvaluationResult, lambda result: f"{_played(result.metrics, result.actions)}, new seeds")
 outcome_of.register(RecordingResult, lambda result: str(result.dataset))
 outcome_of.register(ConversionResult, lambda result: str(result.dataset))
 outcome_of.register(ImportResult, lambda result: f"{result.dataset} of {result.counts.rows:,} rows")

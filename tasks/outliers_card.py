@@ -15,7 +15,7 @@ def find_outliers(result: OutlierResult, config: OutlierConfig, *, output: str, 
     advice, quantiles = result.advice, result.quantiles
     scores = ", ".join(f"{value:.2f} of {100 * float(share):g} %" for share, value in quantiles.items())
     card = outliers_card(
-        headline=Headline("Advice", str(advice), "blue"),
+        headline=Headline("Advice", str(advice), "neutral"),
         rows={
             "Dataset": result.dataset,
             "Scores": result.scores,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from offline_core.reporting.cards import sweep_card
+from offline_core.runtime.units import duration_text
 from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult, SweptSetting
@@ -28,7 +29,7 @@ def sweep_settings(result: SweepResult, config: SweepConfig, *, output: str, **_
         **{f"Failed {number}": str(failure) for number, failure in enumerate(result.failures[:MOST_ROWS], 1)},
         "All": f"{len(ranked):,} settings, {runs:,} runs, {len(result.failures):,} failed",
         "Intervals": f"{100 * config.confidence:g} %, of the interquartile mean, {config.resamples:,} resamples of the runs",
-        "Seconds": result.seconds,
+        "Time": duration_text(result.seconds),
     }
     every = [run.score for setting in result.settings for run in setting.runs]
     thresholds = np.linspace(min(every), max(every), 101)

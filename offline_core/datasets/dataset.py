@@ -35,6 +35,7 @@ from offline_core.errors import (
 )
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.result import html_table
+from offline_core.runtime.units import size_text
 from offline_core.storage.json_files import reason_of, without_checksum
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import read_footer
@@ -67,7 +68,7 @@ class DatasetRef(BaseModel):
     )
 
     def __str__(self) -> str:
-        size = f"{self.episodes:,} episodes, {self.steps:,} steps, {self.bytes:,} bytes"
+        size = f"{self.episodes:,} episodes, {self.steps:,} steps, {size_text(self.bytes)}"
         older = "" if self.latest is None else f", not the latest version, which is {self.latest}"
         return f"{self.uri} version {self.version} ({size}){older}"
 

@@ -62,6 +62,7 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         )
     metrics = with_results(played.metrics, user_metrics)
     result = EvaluationResult(
+        actions="sampled" if config.explore else "greedy",
         uri=place.uri,
         checkpoint=policy,
         environment=environment.id,

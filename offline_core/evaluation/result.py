@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from offline_core.runtime.result import PolicyResult
@@ -26,6 +28,7 @@ class EvaluationResult(PolicyResult):
 
     uri: str = Field(description="Where this is stored, below the checkpoint; no file exists if the folder cannot be written.")
     environment: str
+    actions: Literal["sampled", "greedy"] = "greedy"
     metrics: dict[str, float] = Field(description="Built-in and user metrics by name.")
     returns: list[float] = Field(description="Of each episode.")
     lengths: list[int] = Field(description="Of each episode, in steps.")

@@ -13,12 +13,15 @@ from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.datasets.manifest import Manifest, Parent
 from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.reporting.palette import mermaid_styles
 from offline_core.storage.location import Location
 
 Kind = Literal["dataset", "checkpoint", "files"]
 State = Literal["found", "missing", "replaced", "imported", "unreachable"]
 """`replaced`: the URI holds another version by now; `imported`: files of other programs, which have no manifest."""
 
+KINDS: Mapping[Kind, str] = {"dataset": "series-1", "checkpoint": "series-2", "files": "series-6"}
+"""Colours of the kinds, here and in a report."""
 MAX_NODES = 40
 MAX_NAME = 48
 _ANY = ""
@@ -123,6 +126,10 @@ def mermaid(graph: Lineage) -> str:
     lines += [f"  n{parent} --> n{child}" for parent, child in graph.edges]
     if not graph.is_whole:
         lines += ['  more["… and more"] --> ' + f"n{len(graph.nodes) - 1}"]
+    for kind in KINDS:
+        if members := [f"n{number}" for number, node in enumerate(graph.nodes) if node.kind == kind]:
+            lines.append(f"  class {','.join(members)} {kind}")
+    lines += mermaid_styles(KINDS)
     lost = [f"n{number}" for number, node in enumerate(graph.nodes) if node.state in ("missing", "replaced")]
     if lost:
         lines += ["  classDef lost stroke-dasharray: 4 3", f"  class {','.join(lost)} lost"]

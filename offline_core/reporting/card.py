@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from offline_core.reporting.html import html_of
 from offline_core.reporting.values import text_of
 
-Tone = Literal["green", "blue", "slate", "grey", "amber", "red"]
-MARKS: Mapping[Tone, str] = {"green": "🟢", "blue": "🔵", "slate": "🔷", "grey": "⚪", "amber": "🟠", "red": "🔴"}
+Tone = Literal["good", "bad", "warning", "neutral"]
+"""good: what was asked for. bad: not that. warning: done, and worth a look. neutral: nothing was asked for."""
+MARKS: Mapping[Tone, str] = {"good": "🟢", "bad": "🔴", "warning": "🟠", "neutral": "⚪"}
 """What Markdown has for a colour; the word is next to it."""
 
 
@@ -42,6 +43,10 @@ class Headline:
     sentence: str
     tone: Tone
 
+    def with_more(self, sentence: str) -> Headline:
+        """With one sentence more."""
+        return replace(self, sentence=f"{self.sentence} {sentence}")
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -60,8 +65,8 @@ class Card:
     title: str
     rows: Mapping[str, object]
     """What came out."""
-    picture: bytes | None = None
-    """PNG."""
+    draw: Callable[[], bytes] | None = None
+    """Gives the picture as PNG, the same at each call; a card that nobody reads draws none."""
     ran: Ran | None = None
     lineage: str = ""
     """The lineage of the result, as Mermaid."""
@@ -70,7 +75,12 @@ class Card:
     headline: Headline | None = None
     sections: Sequence[Section] = ()
 
-    def markdown(self, picture: str | None = None) -> str:
+    @property
+    def picture(self) -> bytes | None:
+        """PNG."""
+        return None if self.draw is None else self.draw()
+
+    def markdown(self, link: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
         parts = [f"# {_text(self.title)}"]
         if self.headline is not None:
@@ -78,7 +88,7 @@ class Card:
             parts.append(f"{mark} **{_text(word)}** {_text(sentence)}")
         parts.append(_table(["", ""], self.rows.items()))
         if self.picture is not None:
-            link = picture or f"data:image/png;base64,{base64.b64encode(self.picture).decode()}"
+            link = link or f"data:image/png;base64,{base64.b64encode(self.picture).decode()}"
             parts.append(f"![{_text(self.title)}]({link})")
         for section in self.sections:
             if section.sentences or section.rows:

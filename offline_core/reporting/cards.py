@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from offline_core.reporting import figures
-from offline_core.reporting.card import Card, Headline, Section
+from offline_core.reporting.card import MARKS, Card, Headline, Section, Tone
+from offline_core.reporting.values import return_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Curve = Sequence[tuple[int, float]]
+Episodes = tuple[Sequence[float], Sequence[float]]
+"""(returns, lengths), one of each an episode."""
 Bins = tuple[Sequence[float], Sequence[int]]
 """(edges, counts) of a histogram."""
 
-MARKS = {"pass": "✓", "warn": "⚠ warn:", "fail": "✗ fail:", "not applicable": "– not applicable:"}
+VERDICTS: Mapping[str, Tone] = {"fail": "bad", "warn": "warning", "not applicable": "neutral", "pass": "good"}
+"""Of rules, the worst first."""
 
 
-def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
-    """Rows about the episodes of an evaluation."""
+def returns_rows(metrics: Mapping[str, float], *, actions: str = "greedy") -> dict[str, object]:
+    """Rows about the episodes of an evaluation; `actions` were sampled or greedy."""
     if "episode_return_mean" not in metrics:
         held_out = {"Held-out loss": metrics["held_out_loss"]} if "held_out_loss" in metrics else {}
         return {"Return": "never played", **held_out}
-    mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
+    told = return_text(metrics["episode_return_mean"], metrics["episode_return_std"], int(metrics["episodes"]), actions)
     successes = {"Success rate": f"{metrics['success_rate']:.1%}"} if "success_rate" in metrics else {}
     return {
-        "Return": f"{mean:.1f} ± {std:.1f} ({metrics['episode_return_min']:.1f} to {metrics['episode_return_max']:.1f})",
-        "Episodes played": int(metrics["episodes"]),
+        "Return": told,
+        "Lowest and highest return": f"{metrics['episode_return_min']:,.1f} and {metrics['episode_return_max']:,.1f}",
         "Steps per episode": metrics["episode_length_mean"],
         **successes,
     }
@@ -31,28 +39,34 @@ def returns_rows(metrics: Mapping[str, float]) -> dict[str, object]:
 
 def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | None, title: str = "Expert") -> Card:
     """How an expert came about."""
-    figure, (axes,) = figures.new_figure(1)
-    figures.curve(axes, curve, x="environment steps", y="mean greedy return", target=target)
-    return Card(title, rows, figures.png(figure))
+
+    def draw(axes: list[Axes]) -> None:
+        figures.curve(axes[0], curve, x="environment steps", y="mean greedy return", target=target)
+
+    return Card(title, rows, figures.drawn(1, draw))
 
 
-def episodes_card(
-    title: str, *, rows: Mapping[str, object], returns: Mapping[str, object], lengths: Mapping[str, object]
-) -> Card:
-    """What a dataset holds: histograms of return and length, one colour a group of episodes."""
-    figure, (left, right) = figures.new_figure(2)
-    figures.histogram(left, returns, x="return")  # type: ignore[arg-type]
-    figures.histogram(right, lengths, x="steps per episode")  # type: ignore[arg-type]
-    return Card(title, rows, figures.png(figure))
+def episodes_card(title: str, *, rows: Mapping[str, object], episodes: Callable[[], Mapping[str, Episodes]]) -> Card:
+    """What a dataset holds: histograms of return and length, one colour a group of `episodes`, which are read to be drawn."""
+
+    def draw(axes: list[Axes]) -> None:
+        groups = episodes()
+        figures.histogram(axes[0], {name: returns for name, (returns, _) in groups.items()}, x="return")
+        figures.histogram(axes[1], {name: lengths for name, (_, lengths) in groups.items()}, x="steps per episode")
+
+    return Card(title, rows, figures.drawn(2, draw))
 
 
 def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, str, str]], returns: Bins, lengths: Bins) -> Card:
     """Whether a dataset is good: one row a rule, out of (rule, verdict, message); histograms of return and length."""
-    marked = {f"{MARKS[verdict]} {rule}": message for rule, verdict, message in findings}
-    figure, (left, right) = figures.new_figure(2)
-    figures.counts(left, *returns, x="return")
-    figures.counts(right, *lengths, x="steps per episode")
-    return Card("Quality", {**rows, **marked}, figures.png(figure))
+    worst_first = sorted(findings, key=lambda finding: [*VERDICTS].index(finding[1]))
+    marked = {f"{MARKS[VERDICTS[verdict]]} {verdict}: {rule}": message for rule, verdict, message in worst_first}
+
+    def draw(axes: list[Axes]) -> None:
+        figures.counts(axes[0], *returns, x="return")
+        figures.counts(axes[1], *lengths, x="steps per episode")
+
+    return Card("Quality", {**rows, **marked}, figures.drawn(2, draw))
 
 
 def outliers_card(
@@ -83,13 +97,15 @@ def training_card(
         effective_sample_size: of the weights, in fractions of the batch; empty if the algorithm gives none.
         seconds: by layer, from storage to update.
     """
-    figure, (left, right, *more) = figures.new_figure(4 if effective_sample_size else 3)
-    figures.curve(left, curve, x="updates", y="mean greedy return", target=target)
-    figures.curve(right, losses, x="updates", y="loss", beside={"held out": held_out})
-    if effective_sample_size:
-        figures.curve(more[0], effective_sample_size, x="updates", y="effective sample size")
-    figures.bars(more[-1], seconds, x="seconds")
-    return Card("Policy", rows, figures.png(figure))
+
+    def draw(axes: list[Axes]) -> None:
+        figures.curve(axes[0], curve, x="updates", y="mean greedy return", target=target)
+        figures.curve(axes[1], losses, x="updates", y="loss", beside={"held out": held_out})
+        if effective_sample_size:
+            figures.curve(axes[2], effective_sample_size, x="updates", y="effective sample size")
+        figures.bars(axes[-1], seconds, x="seconds")
+
+    return Card("Policy", rows, figures.drawn(4 if effective_sample_size else 3, draw))
 
 
 def estimates_card(
@@ -113,11 +129,13 @@ def estimates_card(
     values = {"Recorded": _interval(recorded), **{f"Estimate {name}": _interval(each) for name, each in estimates.items()}}
     for name, (effective, largest) in sizes.items():
         values[f"Estimate {name}"] += f"; {effective:,.1f} of {episodes:,} episodes effective, largest weight {largest:.1%}"
-    doubts = {f"{MARKS['warn']} {number}": warning for number, warning in enumerate(warnings, 1)}
-    figure, (left, right) = figures.new_figure(2)
-    figures.intervals(left, estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
-    figures.bars(right, {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
-    return Card("Off-policy estimate", {**rows, **values, **doubts}, figures.png(figure))
+    doubts = {f"{MARKS['warning']} warning {number}": warning for number, warning in enumerate(warnings, 1)}
+
+    def draw(axes: list[Axes]) -> None:
+        figures.intervals(axes[0], estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
+        figures.bars(axes[1], {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
+
+    return Card("Off-policy estimate", {**values, **doubts, **rows}, figures.drawn(2, draw))
 
 
 def sweep_card(
@@ -139,13 +157,16 @@ def sweep_card(
         profiles: (score, share of the runs that are better) by rank.
         expected_best: of 1, 2, 3 … policies tried, by algorithm.
     """
-    figure, (one, two, three, four) = figures.new_figure(4)
-    figures.intervals(one, scores, x=score, lines={})
-    figures.lines(two, {name: curve for name, curve in curves.items() if curve}, x="updates", y="mean, interval")
-    figures.lines(three, profiles, x=score, y="share of runs better")
-    best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
-    figures.lines(four, best, x="policies tried", y=f"best {score}, expected")
-    return Card("Sweep", rows, figures.png(figure))
+
+    def draw(axes: list[Axes]) -> None:
+        one, two, three, four = axes
+        figures.intervals(one, scores, x=score, lines={})
+        figures.lines(two, {name: curve for name, curve in curves.items() if curve}, x="updates", y="mean, interval")
+        figures.lines(three, profiles, x=score, y="share of runs better")
+        best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
+        figures.lines(four, best, x="policies tried", y=f"best {score}, expected")
+
+    return Card("Sweep", rows, figures.drawn(4, draw))
 
 
 def decision_card(
@@ -168,15 +189,18 @@ def decision_card(
         lights: (holds, unsure or falls; numbers) by candidate and guardrail.
         calibration: (said, done, actions) by tenths; empty: nothing was fitted.
     """
-    figure, (one, two, *more) = figures.new_figure(2 + bool(lights) + bool(calibration))
-    lines = {"what runs today": 0.0, "margin": margin or None}
-    figures.forest(one, differences, x="difference of discounted return", lines=lines)
-    figures.shares(two, overlaps, x="overlap with what acted", least=least_overlap)
-    if lights:
-        figures.lights(more[0], lights)
-    if calibration:
-        figures.calibration(more[-1], calibration, x="probability by the model", y="share that was done")
-    return Card("Decision", rows, figures.png(figure), headline=headline, sections=sections)
+
+    def draw(axes: list[Axes]) -> None:
+        lines = {"what runs today": 0.0, "margin": margin or None}
+        figures.forest(axes[0], differences, x="difference of discounted return", lines=lines)
+        figures.shares(axes[1], overlaps, x="overlap with what acted", least=least_overlap)
+        if lights:
+            figures.lights(axes[2], lights)
+        if calibration:
+            figures.calibration(axes[-1], calibration, x="probability by the model", y="share that was done")
+
+    picture = figures.drawn(2 + bool(lights) + bool(calibration), draw)
+    return Card("Decision", rows, picture, headline=headline, sections=sections)
 
 
 def _interval(interval: tuple[float, float, float]) -> str:
@@ -190,10 +214,12 @@ def chain_card(
     rows: Mapping[str, object],
     seconds: Mapping[str, float],
     returns: Mapping[str, float],
-    headline: Headline | None = None,
+    headline: Headline,
 ) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
-    figure, (left, right) = figures.new_figure(2)
-    figures.bars(left, returns, x="mean return")
-    figures.bars(right, seconds, x="seconds")
-    return Card(title, rows, figures.png(figure), headline=headline)
+
+    def draw(axes: list[Axes]) -> None:
+        figures.bars(axes[0], returns, x="mean return")
+        figures.bars(axes[1], seconds, x="seconds")
+
+    return Card(title, rows, figures.drawn(2, draw), headline=headline)

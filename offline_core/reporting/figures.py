@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from offline_core.reporting.palette import LIGHT, SERIES, pale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 WIDTH_INCHES, HEIGHT_INCHES = 3.6, 2.4
 DOTS_PER_INCH = 125  # two pictures are 900 wide, and still readable where the UI has room for 580
 MAX_BINS = 40
+FIRST, SECOND, *_ = COLORS = [LIGHT[name] for name in SERIES]
+QUIET, GOOD = LIGHT["quiet"], LIGHT["good"]
 Interval = tuple[float, float, float]
 """(value, low, high)."""
 
@@ -35,14 +40,14 @@ def curve(
         axes.set_axis_off()
         return
     if points:
-        axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color="tab:blue")
+        axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color=FIRST)
     others = {name: line for name, line in (beside or {}).items() if line}
     for name, line in others.items():
-        axes.plot(*zip(*line, strict=True), marker="." if len(line) < 50 else "", color="tab:orange", label=name)
+        axes.plot(*zip(*line, strict=True), marker="." if len(line) < 50 else "", color=SECOND, label=name)
     if others:
         axes.legend(fontsize=8)
     if target is not None and np.isfinite(target):
-        axes.axhline(target, color="tab:green", linestyle="--", linewidth=1)
+        axes.axhline(target, color=GOOD, linestyle="--", linewidth=1)
         axes.annotate(
             f"target {target:g}", (0.99, target), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8
         )
@@ -83,8 +88,8 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
     if high - low < 1e-9 * max(1.0, abs(high)):
         low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
     bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1).tolist()
-    for (name, values), color in zip(finite.items(), ("tab:gray", "tab:blue", "tab:orange"), strict=False):
-        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(arrays) > 1 else "tab:blue")
+    for (name, values), color in zip(finite.items(), (QUIET, FIRST, SECOND), strict=False):
+        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(arrays) > 1 else FIRST)
     if len(groups) > 1:
         axes.legend(fontsize=8)
     axes.set(xlabel=f"{x} ({lost} not finite)" if lost else x, ylabel="episodes")
@@ -94,7 +99,7 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
 def counts(axes: Axes, edges: Sequence[float], heights: Sequence[int], *, x: str) -> None:
     """A histogram that is counted already: one more edge than heights, or nothing."""
     if len(heights):
-        axes.stairs(heights, edges, fill=True, alpha=0.6, color="tab:blue")
+        axes.stairs(heights, edges, fill=True, alpha=0.6, color=FIRST)
     axes.set(xlabel=x, ylabel="episodes")
     axes.grid(alpha=0.3)
 
@@ -102,7 +107,7 @@ def counts(axes: Axes, edges: Sequence[float], heights: Sequence[int], *, x: str
 def bars(axes: Axes, values: Mapping[str, float], *, x: str) -> None:
     """Horizontal bars, one a name, the first on top."""
     names = list(values)[::-1]
-    drawn = axes.barh(names, [values[name] if np.isfinite(values[name]) else 0.0 for name in names], color="tab:blue")
+    drawn = axes.barh(names, [values[name] if np.isfinite(values[name]) else 0.0 for name in names], color=FIRST)
     axes.bar_label(drawn, [_short(values[name]) for name in names], padding=3, fontsize=8)
     axes.margins(x=0.2)
     axes.locator_params(axis="x", nbins=4)
@@ -120,10 +125,10 @@ def intervals(
     names = list(values)[::-1]
     finite = [(row, values[name]) for row, name in enumerate(names) if np.isfinite(values[name]).all()]
     for row, (value, low, high) in finite:
-        axes.plot([low, high], [row, row], color="tab:blue", linewidth=4, alpha=0.5, solid_capstyle="butt")
-        axes.plot([value], [row], marker="o", markersize=4, color="tab:blue")
+        axes.plot([low, high], [row, row], color=FIRST, linewidth=4, alpha=0.5, solid_capstyle="butt")
+        axes.plot([value], [row], marker="o", markersize=4, color=FIRST)
     there = {name: line for name, line in lines.items() if line is not None}
-    for (name, line), color in zip(there.items(), ("tab:gray", "tab:green"), strict=False):
+    for (name, line), color in zip(there.items(), (QUIET, GOOD), strict=False):
         axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
     if there:
         axes.legend(fontsize=8)
@@ -142,8 +147,8 @@ def forest(
 ) -> None:
     """Two intervals a name, the first dark, the second paler below it; named upright lines."""
     styles: tuple[tuple[str, float, dict[str, Any]], ...] = (
-        (JUDGED, 0.14, {"color": "#0b4f8a", "marker": "o", "linewidth": 2.5}),
-        (SELECTED, -0.18, {"color": "#9dc3e6", "marker": "s", "linewidth": 2}),
+        (JUDGED, 0.14, {"color": FIRST, "marker": "o", "linewidth": 2.5}),
+        (SELECTED, -0.18, {"color": pale(FIRST, 0.4), "marker": "s", "linewidth": 2}),
     )
     for row, pair in enumerate([*rows.values()][::-1]):
         for found, (label, offset, style) in zip(pair, styles, strict=True):
@@ -158,7 +163,7 @@ def forest(
     for label, _, style in styles:
         axes.plot([], [], label=label, markersize=5, **style)
     there = {name: line for name, line in lines.items() if line is not None}
-    for (name, line), color in zip(there.items(), ("tab:gray", "tab:green"), strict=False):
+    for (name, line), color in zip(there.items(), (QUIET, GOOD), strict=False):
         axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
     _legend_above(axes)
     _names(axes, rows)
@@ -171,10 +176,10 @@ def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> 
     """Horizontal bars from 0 to 1, one a name, the first on top; those below the least are hatched."""
     for row, value in enumerate([*values.values()][::-1]):
         length = min(value, 1.0) if np.isfinite(value) else 0.0
-        color, hatch = ("tab:blue", "") if length >= least else ("tab:orange", "///")
+        color, hatch = (FIRST, "") if length >= least else (SECOND, "///")
         axes.barh(row, length, color=color, hatch=hatch, edgecolor="white", height=0.6)
         axes.text(length + 0.02, row, f"{100 * length:.0f} %", va="center", fontsize=7)
-    axes.axvline(least, color="tab:gray", linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
+    axes.axvline(least, color=QUIET, linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
     _legend_above(axes)
     _names(axes, values)
     axes.set(xlabel=x, xlim=(0, 1.22), xticks=[0, 0.25, 0.5, 0.75, 1])
@@ -184,7 +189,7 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
 
 
-LIGHTS = {"holds": "#1a7f37", "unsure": "#d29922", "falls": "#cf222e"}
+LIGHTS = {"holds": LIGHT["good"], "unsure": LIGHT["warning"], "falls": LIGHT["bad"]}
 """Colours of traffic lights, by the word that is next to them."""
 
 
@@ -195,15 +200,15 @@ def lights(axes: Axes, rows: Mapping[str, tuple[str, str]]) -> None:
     for row, (name, (word, numbers)) in enumerate(rows.items()):
         axes.plot([0.04], [row], marker="o", markersize=11, color=LIGHTS[word])
         axes.text(0.11, row - 0.04, _label(f"{name}: {word}", 44), va="bottom", fontsize=8, parse_math=False)
-        axes.text(0.11, row + 0.04, numbers, va="top", fontsize=7, color="dimgray", parse_math=False)
+        axes.text(0.11, row + 0.04, numbers, va="top", fontsize=7, color=QUIET, parse_math=False)
 
 
 def calibration(axes: Axes, tenths: Sequence[tuple[float, float, int]], *, x: str, y: str) -> None:
     """What was said beside what was, out of (said, done, how often); on the line both are the same."""
-    axes.plot([0, 1], [0, 1], color="tab:gray", linestyle="--", linewidth=1)
+    axes.plot([0, 1], [0, 1], color=QUIET, linestyle="--", linewidth=1)
     largest = max((count for _, _, count in tenths), default=1)
     for said, done, count in tenths:
-        axes.plot([said], [done], marker="o", markersize=3 + 7 * (count / max(largest, 1)) ** 0.5, color="tab:blue", alpha=0.8)
+        axes.plot([said], [done], marker="o", markersize=3 + 7 * (count / max(largest, 1)) ** 0.5, color=FIRST, alpha=0.8)
     axes.set(xlabel=x, ylabel=y, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
     axes.grid(alpha=0.3)
 
@@ -224,6 +229,18 @@ def _short(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
+def drawn(pictures: int, draw: Callable[[list[Axes]], None]) -> Callable[[], bytes]:
+    """What gives a PNG of that many pictures, drawn by `draw` when it is first asked for."""
+
+    @functools.cache
+    def picture() -> bytes:
+        figure, axes = new_figure(pictures)
+        draw(axes)
+        return png(figure)
+
+    return picture
+
+
 def new_figure(pictures: int) -> tuple[Figure, list[Axes]]:
     """A figure with that many pictures, two side by side."""
     from matplotlib.figure import Figure
@@ -233,6 +250,9 @@ def new_figure(pictures: int) -> tuple[Figure, list[Axes]]:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[pictures:]:
         spare.remove()
+    for each in axes[:pictures]:
+        each.set_prop_cycle(color=COLORS)
+        each.spines[["top", "right"]].set_visible(False)
     return figure, axes[:pictures]
 
 

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import jinja2
 
+from offline_core.reporting import palette
 from offline_core.reporting.values import text_of
 
 if TYPE_CHECKING:
     from offline_core.reporting.card import Card
 
-STYLE = """
-:root { color-scheme: light dark; --page: #ffffff; --text: #1f2328; --quiet: #59636e; --line: #d1d9e0; --band: #f6f8fa; }
-@media (prefers-color-scheme: dark) {
-  :root { --page: #14181d; --text: #e6edf3; --quiet: #9aa5b1; --line: #333c46; --band: #1c2229; }
-  img { filter: invert(.91) hue-rotate(180deg); }
-}
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--page); color: var(--text);
+STYLE = (
+    f"""{palette.css()}
+@media (prefers-color-scheme: dark) {{ img {{ filter: invert(.91) hue-rotate(180deg); }} }}
+"""
+    + """
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 1rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .headline { display: flex; gap: 1rem; align-items: baseline; padding: 1rem; border: 1px solid var(--line);
   border-left: .5rem solid var(--tone); border-radius: .4rem; background: var(--band); font-size: 1.1rem; }
-.word { background: var(--tone); color: #ffffff; border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
-.green { --tone: #1a7f37; } .blue { --tone: #0969da; } .slate { --tone: #4f6b87; } .grey { --tone: #6a737d; }
-.amber { --tone: #9a6700; } .red { --tone: #b3261e; }
+.word { background: var(--tone); color: var(--page); border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
+.good { --tone: var(--good); } .bad { --tone: var(--bad); }
+.warning { --tone: var(--warning); } .neutral { --tone: var(--neutral); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;
@@ -35,6 +35,7 @@ img { max-width: 100%; border-radius: .4rem; }
 pre { background: var(--band); border-radius: .4rem; padding: 1rem; overflow-x: auto; font-size: .85rem; }
 .lineage { list-style: none; padding: 0; } .versions { color: var(--quiet); font-size: .85rem; overflow-wrap: anywhere; }
 """
+)
 
 TEMPLATE = """<!doctype html>
 <html lang="en">

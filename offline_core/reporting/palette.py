@@ -8,6 +8,7 @@ Design", 2008, darker on light and lighter on dark.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 LIGHT: Mapping[str, str] = {
     "page": "#ffffff",
@@ -61,19 +62,19 @@ def css() -> str:
     )
 
 
-def mermaid_styles(kinds: Mapping[str, str]) -> list[str]:
+def mermaid_styles(kinds: Mapping[Any, str]) -> list[str]:
     """Lines that give each class of a Mermaid chart a fill and an edge that read on light and on dark, by its series.
 
     A chart does not see the page's properties, so boxes are light with dark text everywhere, and arrows are of a middle grey.
     """
     lines = [
-        f"  classDef {kind} fill:{_pale(LIGHT[series])},stroke:{LIGHT[series]},color:{LIGHT['ink']}"
+        f"  classDef {kind} fill:{pale(LIGHT[series])},stroke:{LIGHT[series]},color:{LIGHT['ink']}"
         for kind, series in kinds.items()
     ]
     return [*lines, "  linkStyle default stroke:#8796a5"]
 
 
-def _pale(color: str, share: float = 0.16) -> str:
+def pale(color: str, share: float = 0.16) -> str:
     """The colour on white, by so large a share of it."""
     parts = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(255 - share * (255 - part)):02x}" for part in parts)

@@ -15,11 +15,32 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from offline_core.errors import ConfigError
 
 MAX_PROBLEMS = 5
+KINDS = {
+    "string": "Text",
+    "integer": "Whole number",
+    "number": "Number",
+    "boolean": "Yes or no",
+    "array": "List",
+    "object": "Names and values",
+    "null": "None",
+}
+"""What a form calls a type that a value may have; "None" is that of the descriptions."""
+
+
+def name_choices(schema: dict[str, Any]) -> None:
+    """Title the types that a value may have, however deep, for a form's tabs; Prefect's would show "str", "int" and "Field"."""
+    for choice in schema.get("anyOf", ()):
+        if "$ref" not in choice:
+            choice.setdefault("title", str(choice.get("const") or KINDS.get(choice.get("type"), "As JSON")))
+    for part in schema.values():
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, dict):
+                name_choices(each)
 
 
 def closed(schema: dict[str, Any]) -> None:
     """Let a form show a group as one line until it is opened; null stands for the group's defaults."""
-    schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "null"}]
+    schema["anyOf"] = [{"$ref": schema.pop("$ref"), "title": "Own values"}, {"type": "null", "title": "Defaults"}]
     schema["default"] = None
 
 
@@ -37,7 +58,7 @@ def shown(config: BaseModel) -> dict[str, Any]:
 
 def _words(name: str) -> str:
     """A class's name as a form shows it: "UserCode" is "User code"."""
-    first, *others = re.findall(r"[A-Z]+(?![a-z])|[A-Z][^A-Z]*", name) or [name]
+    first, *others = re.findall(r"[A-Z][A-Z0-9]*(?![a-z])|[A-Z][^A-Z]*", name) or [name]
     return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
 
 
@@ -51,7 +72,8 @@ class Config(BaseModel):
         validate_default=True,
         ser_json_inf_nan="constants",
         field_title_generator=lambda name, _: name.replace("_", " ").capitalize(),
-        model_title_generator=lambda model: _words(model.__name__.removesuffix("Config")),
+        model_title_generator=lambda model: _words(model.__name__.removesuffix("Config").removesuffix("Spec")),
+        json_schema_extra=name_choices,
     )
 
     @model_validator(mode="before")

@@ -11,6 +11,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from offline_core.runtime.units import duration_text
+
 SECONDS_BETWEEN_REPORTS = 2.0
 
 
@@ -43,17 +45,11 @@ class Progress:
         if self.rate > 0:
             parts.append(f"{self.rate:,.0f} a second" if self.rate >= 10 else f"{self.rate:.2g} a second")
             if self.total is not None and not self.ended and self.n < self.total:
-                parts.append(f"about {_duration((self.total - self.n) / self.rate)} to go")
+                parts.append(f"about {duration_text((self.total - self.n) / self.rate)} to go")
         parts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in (self.notes or {}).items()]
         if self.ended:
-            parts.append(f"{'done' if self.n == self.total else 'ended'} after {_duration(self.seconds)}")
+            parts.append(f"{'done' if self.n == self.total else 'ended'} after {duration_text(self.seconds)}")
         return f"{self.what}: {', '.join(parts)}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 Observer = Callable[[Progress], None]

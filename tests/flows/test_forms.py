@@ -57,6 +57,23 @@ def test_every_top_level_parameter_has_a_default_and_a_description(flow: Flow) -
         assert shown[:1].isupper() and "_" not in shown and "Config" not in shown, f"{flow.name}: {name} is called {shown}"
 
 
+@pytest.mark.parametrize("flow", FORMS, ids=lambda flow: flow.fn.__name__)
+def test_each_type_that_a_value_may_have_has_a_name_in_words(flow: Flow) -> None:
+    assert None not in titles(flow.parameters.model_dump())
+
+
+def titles(schema: dict[str, Any], definitions: dict[str, Any] | None = None) -> Iterator[str | None]:
+    """What tabs show, of all parameters of a form, however deep; None where Prefect would show Python's "str" or "int"."""
+    definitions = definitions if definitions is not None else schema["definitions"]
+    for choice in schema.get("anyOf", ()):
+        found = definitions[choice["$ref"].rpartition("/")[2]] if "$ref" in choice else choice
+        yield choice.get("title") or found.get("title")
+    for part in schema.values():
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, dict):
+                yield from titles(each, definitions)
+
+
 MOST_SHOWN = {"ExpertConfig": 14, "NetworkConfig": 15, "SweepConfig": 13, "ImportConfig": 13}
 
 

@@ -157,7 +157,7 @@ def test_sections_follow_the_picture_and_empty_ones_are_left_out() -> None:
         Section("Told", ["# a", "1. b", "- c"]),
         Section("Counted", columns=["n", "m"], rows=[[1, ""]]),
     ]
-    card = Card("Title", {"a": 1}, headline=Headline("keep", "As it *is*.", "grey"), sections=sections)
+    card = Card("Title", {"a": 1}, headline=Headline("keep", "As it *is*.", "neutral"), sections=sections)
     text = card.markdown()
     assert text.startswith("# Title\n\n⚪ **keep** As it \\*is\\*.\n\n| | |\n|---|---|\n| a | 1 |\n")
     assert text.endswith("## Told\n\n- \\# a\n- 1\\. b\n- \\- c\n\n## Counted\n\n| n | m |\n|---|---|\n| 1 |  |\n")
@@ -174,8 +174,10 @@ def test_a_training_shows_weights_only_if_it_has_some() -> None:
 
 def test_rows_about_returns() -> None:
     rows = returns_rows(METRICS)
-    assert rows["Return"] == "123.4 ± 5.2 (-1.0 to 500.0)"
-    assert cells(Card("x", rows))[1:] == [["Episodes played", "20"], ["Steps per episode", "77.7"]]
+    assert rows["Return"] == "123.4 ± 5.2 (greedy actions, standard deviation of 20 episodes)"
+    assert cells(Card("x", rows))[1:] == [["Lowest and highest return", "-1.0 and 500.0"], ["Steps per episode", "77.7"]]
+    assert "so few say little" in str(returns_rows(METRICS | {"episodes": 19})["Return"])
+    assert "sampled actions" in str(returns_rows(METRICS, actions="sampled")["Return"])
     assert returns_rows(METRICS | {"success_rate": 0.125})["Success rate"] == "12.5%"
 
 
@@ -185,6 +187,7 @@ def test_rows_about_a_policy_that_never_played_say_so() -> None:
     assert returns_rows({"held_out_loss": 0.25})["Held-out loss"] == 0.25
 
 
+DONE = Headline("Done", "All.", "good")
 NOTHING: list[Any] = []
 ONE = [(3, 4.5)]
 STRANGE = [(1, math.nan), (2, math.inf), (3, -math.inf), (4, 1.0)]
@@ -204,8 +207,8 @@ def training(data: Any, **changes: Any) -> Card:
     [
         (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
         (lambda data: training(data), 900),
-        (lambda data: episodes_card("x", rows={"a": 1}, returns={"r": [y for _, y in data]}, lengths={"r": [1]}), 900),
-        (lambda data: chain_card("Chain", rows={"a": 1}, seconds=named(data), returns=named(data)), 900),
+        (lambda data: episodes_card("x", rows={"a": 1}, episodes=lambda: {"r": ([y for _, y in data], [1])}), 900),
+        (lambda data: chain_card("Chain", rows={"a": 1}, seconds=named(data), returns=named(data), headline=DONE), 900),
     ],
     ids=["expert", "training", "episodes", "chain"],
 )
@@ -216,18 +219,20 @@ def test_every_card_can_be_made_of_anything(make: Callable[[Any], Card], width: 
     assert size_of(card.picture)[0] == width
 
 
-def test_a_quality_card_says_what_each_rule_found() -> None:
+def test_a_quality_card_says_what_each_rule_found_the_worst_first() -> None:
     findings = [
         ("step_order", "pass", "0 of 9 steps do not follow the step before them."),
         ("open_episodes", "warn", "1 of 2 episodes neither terminate nor are truncated."),
+        ("bounds", "not applicable", "No space has bounds."),
         ("non_finite", "fail", "3 of 9 steps hold NaN; obs|x: 3."),
     ]
     card = quality_card(rows={"Verdict": "fail"}, findings=findings, returns=([0.0, 1.0], [2]), lengths=([], []))
     assert cells(card) == [
         ["Verdict", "fail"],
-        ["✓ step_order", "0 of 9 steps do not follow the step before them."],
-        ["⚠ warn: open_episodes", "1 of 2 episodes neither terminate nor are truncated."],
-        ["✗ fail: non_finite", "3 of 9 steps hold NaN; obs|x: 3."],
+        ["🔴 fail: non_finite", "3 of 9 steps hold NaN; obs|x: 3."],
+        ["🟠 warn: open_episodes", "1 of 2 episodes neither terminate nor are truncated."],
+        ["⚪ not applicable: bounds", "No space has bounds."],
+        ["🟢 pass: step_order", "0 of 9 steps do not follow the step before them."],
     ]
     assert size_of(card.picture) == (900, 300)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def test_a_card_is_in_prefect_with_its_picture_and_beside_the_version_without(
     card = tmp_path / "pruned" / "_cards" / "000001.md"
     assert card.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     for text in (artifact["text"], card.read_text()):
+        assert "| To | pruned version 1 (4 episodes, 28 steps, " in text and f"| Root | {tmp_path} |" in text
         assert "| Episodes kept | 4 of 8 |" in text and "| Dropped by keep_top_fraction | 4 episodes |" in text
         assert yaml_of(text) == {"prune_dataset": {"keep_top_fraction": 0.5}}
         assert "source version 1<br/>test<br/>8 episodes, 56 steps" in text.replace("#46;", ".").replace("#95;", "_")
@@ -84,6 +86,8 @@ def test_a_reused_result_says_so_and_leaves_the_files_of_the_run_that_made_it(
     assert f"| Reused | yes, made {made:%Y-%m-%d %H:%M} UTC |" in published[1]["text"]
     assert "Reused" not in published[0]["text"]
     assert "Reused" not in (tmp_path / "pruned" / "_cards" / "000001.md").read_text()
+    pictures = [re.findall(r"data:image/png[^)]+", each["text"]) for each in published]
+    assert pictures[0] == pictures[1] != [], "the picture of the run that made it, not drawn again"
     assert [path.name for path in sorted((tmp_path / "pruned" / "_cards").iterdir())] == [
         "000001.html",
         "000001.md",
@@ -97,7 +101,10 @@ def test_the_card_of_a_recording_says_how_actions_were_chosen(
 ) -> None:
     config = RecordingConfig(episodes=2, explore=explore, envs_per_recorder=2)
     record_episodes.fn(config, policy=cartpole_policy, output=str(tmp_path))
-    assert f"| Actions | {said} |" in published[0]["text"] and "Greedy return" not in published[0]["text"]
+    assert (
+        f"({said} actions, standard deviation of 2 episodes; so few say little)" in published[0]["text"]
+        and "Greedy return" not in published[0]["text"]
+    )
 
 
 def test_both_sides_of_a_split_get_the_card(published: Published, source: Dataset, tmp_path: Path) -> None:
@@ -134,10 +141,11 @@ def test_a_file_where_the_folder_of_cards_has_to_be_is_no_failure(
     assert "The card cannot be written next to the data" in caplog.text and "A file is where a folder has to be" in caplog.text
 
 
-def test_a_source_that_is_gone_costs_the_card_and_not_the_stage(
+def test_a_source_that_is_gone_costs_the_card_that_is_drawn_anew_and_not_the_stage(
     published: Published, source: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = prune_dataset.fn(PruningConfig(), dataset=source.location.uri, output=str(tmp_path / "pruned"))
+    (tmp_path / "pruned" / "_cards" / "000001.png").unlink()
     for path in source.paths:
         Path(path).unlink()
     with caplog.at_level(logging.WARNING, "offline_core"):

@@ -73,11 +73,11 @@ def size_of(card: Card) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("verdict", "mark", "tone"),
     [
-        ("promote", "🟢", "green"),
-        ("test", "🔵", "blue"),
-        ("collect", "🔷", "slate"),
-        ("keep", "⚪", "grey"),
-        ("refused", "🟠", "amber"),
+        ("promote", "🟢", "good"),
+        ("test", "⚪", "neutral"),
+        ("collect", "⚪", "neutral"),
+        ("keep", "⚪", "neutral"),
+        ("refused", "🟠", "warning"),
     ],
 )
 def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, tone: str) -> None:

@@ -20,7 +20,7 @@ def of(kind: type, **values: Any) -> Any:
     return headline_of.dispatch(kind)(SimpleNamespace(**values))
 
 
-@pytest.mark.parametrize(("target", "word", "tone"), [(475.0, "Target not reached", "red"), (90.0, "Target reached", "green")])
+@pytest.mark.parametrize(("target", "word", "tone"), [(475.0, "Target not reached", "bad"), (90.0, "Target reached", "good")])
 def test_an_expert_is_held_against_its_target(target: float, word: str, tone: str) -> None:
     found = of(ExpertResult, metrics=METRICS, target_return=target)
     assert (found.word, found.tone) == (word, tone)
@@ -28,17 +28,17 @@ def test_an_expert_is_held_against_its_target(target: float, word: str, tone: st
 
 
 def test_few_episodes_are_a_warning() -> None:
-    found = of(EvaluationResult, metrics=METRICS | {"episodes": 5})
-    assert found.tone == "amber" and "5 episodes; so few say little" in found.sentence
+    found = of(EvaluationResult, metrics=METRICS | {"episodes": 5}, actions="sampled")
+    assert found.tone == "warning" and "sampled actions, standard deviation of 5 episodes; so few say little" in found.sentence
 
 
 def test_a_recording_says_what_its_return_is_of_and_what_greedy_actions_return() -> None:
     statistics = SimpleNamespace(episodes=500, returns=SimpleNamespace(mean=1222.0, std=431.0))
     values = {"statistics": statistics, "actions": "sampled", "greedy_return": 3228.0}
     found = of(RecordingResult, is_below_greedy=True, **values)
-    assert found.tone == "amber"
+    assert found.tone == "warning"
     assert "1,222.0 ± 431.0 (sampled actions" in found.sentence and "greedy actions return 3,228.0" in found.sentence
-    assert of(RecordingResult, is_below_greedy=False, **values).tone == "green"
+    assert of(RecordingResult, is_below_greedy=False, **values).tone == "good"
 
 
 def test_rules_that_could_not_be_checked_are_not_met() -> None:

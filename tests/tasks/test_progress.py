@@ -82,7 +82,7 @@ def test_the_longer_work_takes_the_rarer_the_server_is_told(server: Server, monk
         for done in range(3_600):
             bar.to(done)
     [states] = server.told.values()
-    assert 5 <= len(states) <= 32
+    assert 2 <= len(states) <= 32, "fewer where the server is slow: what it misses is not told later"
     assert "ended after" in states[-1][1]
 
 
