@@ -20,7 +20,7 @@ from offline_core.runtime.ray_session import ray_scope
 from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.headlines import headline_of
+from tasks.headlines import beside_expert
 from tasks.stages import (
     check_dataset,
     convert_table,
@@ -131,7 +131,7 @@ def expert_to_policy(
             returns=returns,
             checkpoint=trained.checkpoint,
             root=place.uri,
-            headline=headline_of(evaluated).with_more(f"The expert returned {returns['expert']:,.1f}."),
+            headline=beside_expert(evaluated, returns["expert"]),
             parameters={
                 "expert": expert,
                 "recording": recording,

@@ -85,7 +85,8 @@ def _record_episodes(result: RecordingResult, config: object, *, policy: str, **
 
 def _share(recorder: RecorderShare) -> str:
     speed = recorder.steps / max(recorder.seconds, 1e-9)
-    return f"{recorder.episodes:,} episodes, {recorder.steps:,} steps on {recorder.node}, {speed:,.0f} steps a second"
+    where = recorder.node if recorder.node == "here" else f"on {recorder.node}"
+    return f"{recorder.episodes:,} episodes, {recorder.steps:,} steps {where}, {speed:,.0f} steps a second"
 
 
 def _import_dataset(result: ImportResult, config: object, *, source: str | list[str], output: str) -> Page:
@@ -122,7 +123,7 @@ def _convert_table(result: ConversionResult, config: ConversionConfig, **_: obje
 def _check_dataset(report: QualityReport, config: object, **_: object) -> Page:
     ref = report.dataset
     card = quality_card(
-        rows={"Dataset": ref, "Verdict": report.verdict},
+        rows={"Dataset": ref},
         findings=[
             (each.rule, "not applicable" if each.verdict == "pass" and not each.of else each.verdict, each.message)
             for each in report.findings

@@ -51,6 +51,15 @@ headline_of.register(TrainingResult, lambda result: _played(result.metrics, resu
 headline_of.register(EvaluationResult, lambda result: _played(result.metrics, None, result.actions))
 
 
+def beside_expert(result: EvaluationResult, expert: float) -> Headline:
+    """Of a policy that learned from what an expert did: whether it is worse, by more than two standard errors."""
+    mean, std, episodes = (result.metrics[name] for name in ("episode_return_mean", "episode_return_std", "episodes"))
+    told = f"Return {return_text(mean, std, int(episodes), result.actions)}; the expert returned {expert:,.1f}."
+    if mean + 2 * std / episodes**0.5 < expert:
+        return Headline("Worse than the expert", told, "warning")
+    return Headline("As good as the expert", told, "warning" if episodes < FEW_EPISODES else "good")
+
+
 @headline_of.register
 def _(result: FineTuneResult) -> Headline:
     mean = result.metrics["episode_return_mean"]

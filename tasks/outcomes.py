@@ -34,9 +34,10 @@ def _played(metrics: Mapping[str, float], actions: str = "greedy") -> str:
 
 @outcome_of.register
 def _(report: QualityReport) -> str:
-    passed = sum(finding.verdict == "pass" for finding in report.findings)
+    met = sum(finding.verdict == "pass" and finding.of > 0 for finding in report.findings)
+    skipped = sum(finding.verdict == "pass" and not finding.of for finding in report.findings)
     other = ", ".join(finding.rule for finding in report.findings if finding.verdict != "pass")
-    return f"{passed} of {len(report.findings)} rules passed{'; not ' + other if other else ''}"
+    return f"{met} of {len(report.findings)} rules met, {skipped} not applicable{'; not ' + other if other else ''}"
 
 
 @outcome_of.register

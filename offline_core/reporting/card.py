@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -42,10 +42,6 @@ class Headline:
     word: str
     sentence: str
     tone: Tone
-
-    def with_more(self, sentence: str) -> Headline:
-        """With one sentence more."""
-        return replace(self, sentence=f"{self.sentence} {sentence}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from offline_core.reporting import figures
@@ -18,6 +19,7 @@ Episodes = tuple[Sequence[float], Sequence[float]]
 Bins = tuple[Sequence[float], Sequence[int]]
 """(edges, counts) of a histogram."""
 
+BOTH = "return, which is the steps per episode"
 VERDICTS: Mapping[str, Tone] = {"fail": "bad", "warn": "warning", "not applicable": "neutral", "pass": "good"}
 """Of rules, the worst first."""
 
@@ -40,33 +42,37 @@ def returns_rows(metrics: Mapping[str, float], *, actions: str = "greedy") -> di
 def expert_card(*, rows: Mapping[str, object], curve: Curve, target: float | None, title: str = "Expert") -> Card:
     """How an expert came about."""
 
-    def draw(axes: list[Axes]) -> None:
-        figures.curve(axes[0], curve, x="environment steps", y="mean greedy return", target=target)
+    def draw(axes: Axes) -> None:
+        figures.curve(axes, curve, x="environment steps", y="mean greedy return", target=target)
 
-    return Card(title, rows, figures.drawn(1, draw))
+    return Card(title, rows, figures.drawn(lambda: [draw]) if len(curve) > 1 else None)
 
 
 def episodes_card(title: str, *, rows: Mapping[str, object], episodes: Callable[[], Mapping[str, Episodes]]) -> Card:
-    """What a dataset holds: histograms of return and length, one colour a group of `episodes`, which are read to be drawn."""
+    """What a dataset holds: histograms of return and length, one colour a group of `episodes`, which are read to be drawn.
 
-    def draw(axes: list[Axes]) -> None:
+    One histogram where both are the same, as in CartPole.
+    """
+
+    def pictures() -> list[figures.Picture]:
         groups = episodes()
-        figures.histogram(axes[0], {name: returns for name, (returns, _) in groups.items()}, x="return")
-        figures.histogram(axes[1], {name: lengths for name, (_, lengths) in groups.items()}, x="steps per episode")
+        if all(returns == lengths for returns, lengths in groups.values()):
+            return [partial(figures.histogram, groups={name: returns for name, (returns, _) in groups.items()}, x=BOTH)]
+        return [
+            partial(figures.histogram, groups={name: returns for name, (returns, _) in groups.items()}, x="return"),
+            partial(figures.histogram, groups={name: lengths for name, (_, lengths) in groups.items()}, x="steps per episode"),
+        ]
 
-    return Card(title, rows, figures.drawn(2, draw))
+    return Card(title, rows, figures.drawn(pictures))
 
 
 def quality_card(*, rows: Mapping[str, object], findings: Sequence[tuple[str, str, str]], returns: Bins, lengths: Bins) -> Card:
     """Whether a dataset is good: one row a rule, out of (rule, verdict, message); histograms of return and length."""
     worst_first = sorted(findings, key=lambda finding: [*VERDICTS].index(finding[1]))
-    marked = {f"{MARKS[VERDICTS[verdict]]} {verdict}: {rule}": message for rule, verdict, message in worst_first}
-
-    def draw(axes: list[Axes]) -> None:
-        figures.counts(axes[0], *returns, x="return")
-        figures.counts(axes[1], *lengths, x="steps per episode")
-
-    return Card("Quality", {**rows, **marked}, figures.drawn(2, draw))
+    marked = [(f"{MARKS[VERDICTS[verdict]]} {verdict}", rule, message) for rule, verdict, message in worst_first]
+    bins = {BOTH: returns} if returns == lengths else {"return": returns, "steps per episode": lengths}
+    picture = figures.drawn(lambda: [partial(figures.counts, edges=edges, heights=of, x=x) for x, (edges, of) in bins.items()])
+    return Card("Quality", rows, picture, sections=[Section("Rules", columns=("verdict", "rule", "found"), rows=marked)])
 
 
 def outliers_card(
@@ -97,15 +103,14 @@ def training_card(
         effective_sample_size: of the weights, in fractions of the batch; empty if the algorithm gives none.
         seconds: by layer, from storage to update.
     """
-
-    def draw(axes: list[Axes]) -> None:
-        figures.curve(axes[0], curve, x="updates", y="mean greedy return", target=target)
-        figures.curve(axes[1], losses, x="updates", y="loss", beside={"held out": held_out})
-        if effective_sample_size:
-            figures.curve(axes[2], effective_sample_size, x="updates", y="effective sample size")
-        figures.bars(axes[-1], seconds, x="seconds")
-
-    return Card("Policy", rows, figures.drawn(4 if effective_sample_size else 3, draw))
+    curves: list[tuple[Curve, figures.Picture]] = [
+        (curve, partial(figures.curve, points=curve, x="updates", y="mean greedy return", target=target)),
+        (losses, partial(figures.curve, points=losses, x="updates", y="loss", beside={"held out": held_out})),
+        (effective_sample_size, partial(figures.curve, points=effective_sample_size, x="updates", y="effective sample size")),
+    ]
+    worth = [draw for points, draw in curves if len(points) > 1]  # a single point is a number, and among the rows
+    rounded = {layer: round(taken, 2) for layer, taken in seconds.items()}
+    return Card("Policy", rows, figures.drawn(lambda: [*worth, partial(figures.bars, values=rounded, x="seconds")]))
 
 
 def estimates_card(
@@ -130,12 +135,12 @@ def estimates_card(
     for name, (effective, largest) in sizes.items():
         values[f"Estimate {name}"] += f"; {effective:,.1f} of {episodes:,} episodes effective, largest weight {largest:.1%}"
     doubts = {f"{MARKS['warning']} warning {number}": warning for number, warning in enumerate(warnings, 1)}
-
-    def draw(axes: list[Axes]) -> None:
-        figures.intervals(axes[0], estimates, x="discounted return", lines={"recorded": recorded[0], "required": required})
-        figures.bars(axes[1], {name: size for name, (size, _) in sizes.items()}, x="effective episodes")
-
-    return Card("Off-policy estimate", {**values, **doubts, **rows}, figures.drawn(2, draw))
+    lines = {"recorded": recorded[0], "required": required}
+    pictures: list[figures.Picture] = [partial(figures.intervals, values=estimates, x="discounted return", lines=lines)]
+    if sizes:
+        episodes_by_method = {name: size for name, (size, _) in sizes.items()}
+        pictures.append(partial(figures.bars, values=episodes_by_method, x="effective episodes"))
+    return Card("Off-policy estimate", {**values, **doubts, **rows}, figures.drawn(lambda: pictures))
 
 
 def sweep_card(
@@ -157,16 +162,15 @@ def sweep_card(
         profiles: (score, share of the runs that are better) by rank.
         expected_best: of 1, 2, 3 … policies tried, by algorithm.
     """
-
-    def draw(axes: list[Axes]) -> None:
-        one, two, three, four = axes
-        figures.intervals(one, scores, x=score, lines={})
-        figures.lines(two, {name: curve for name, curve in curves.items() if curve}, x="updates", y="mean, interval")
-        figures.lines(three, profiles, x=score, y="share of runs better")
-        best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
-        figures.lines(four, best, x="policies tried", y=f"best {score}, expected")
-
-    return Card("Sweep", rows, figures.drawn(4, draw))
+    curved = {name: curve for name, curve in curves.items() if len(curve) > 1}
+    best = {name: [*enumerate(values, 1)] for name, values in expected_best.items()}
+    pictures: list[figures.Picture] = [
+        partial(figures.intervals, values=scores, x=score, lines={}),
+        *([partial(figures.lines, named=curved, x="updates", y="mean, interval")] if curved else []),
+        partial(figures.lines, named=profiles, x=score, y="share of runs better"),
+        partial(figures.lines, named=best, x="policies tried", y=f"best {score}, expected"),
+    ]
+    return Card("Sweep", rows, figures.drawn(lambda: pictures))
 
 
 def decision_card(
@@ -189,18 +193,15 @@ def decision_card(
         lights: (holds, unsure or falls; numbers) by candidate and guardrail.
         calibration: (said, done, actions) by tenths; empty: nothing was fitted.
     """
-
-    def draw(axes: list[Axes]) -> None:
-        lines = {"what runs today": 0.0, "margin": margin or None}
-        figures.forest(axes[0], differences, x="difference of discounted return", lines=lines)
-        figures.shares(axes[1], overlaps, x="overlap with what acted", least=least_overlap)
-        if lights:
-            figures.lights(axes[2], lights)
-        if calibration:
-            figures.calibration(axes[-1], calibration, x="probability by the model", y="share that was done")
-
-    picture = figures.drawn(2 + bool(lights) + bool(calibration), draw)
-    return Card("Decision", rows, picture, headline=headline, sections=sections)
+    lines = {"what runs today": 0.0, "margin": margin or None}
+    said, done = "probability by the model", "share that was done"
+    pictures: list[figures.Picture] = [
+        partial(figures.forest, rows=differences, x="difference of discounted return", lines=lines),
+        partial(figures.shares, values=overlaps, x="overlap with what acted", least=least_overlap),
+        *([partial(figures.lights, rows=lights)] if lights else []),
+        *([partial(figures.calibration, tenths=calibration, x=said, y=done)] if calibration else []),
+    ]
+    return Card("Decision", rows, figures.drawn(lambda: pictures), headline=headline, sections=sections)
 
 
 def _interval(interval: tuple[float, float, float]) -> str:
@@ -217,9 +218,5 @@ def chain_card(
     headline: Headline,
 ) -> Card:
     """What a chain of stages came to: the mean return of each thing made, and where the time went."""
-
-    def draw(axes: list[Axes]) -> None:
-        figures.bars(axes[0], returns, x="mean return")
-        figures.bars(axes[1], seconds, x="seconds")
-
-    return Card(title, rows, figures.drawn(2, draw), headline=headline)
+    pictures = [partial(figures.bars, values=returns, x="mean return"), partial(figures.bars, values=seconds, x="seconds")]
+    return Card(title, rows, figures.drawn(lambda: pictures), headline=headline)

@@ -22,6 +22,8 @@ FIRST, SECOND, *_ = COLORS = [LIGHT[name] for name in SERIES]
 QUIET, GOOD = LIGHT["quiet"], LIGHT["good"]
 Interval = tuple[float, float, float]
 """(value, low, high)."""
+Picture = Callable[["Axes"], None]
+"""Draws itself."""
 
 
 def curve(
@@ -33,12 +35,7 @@ def curve(
     target: float | None = None,
     beside: Mapping[str, Sequence[tuple[int, float]]] | None = None,
 ) -> None:
-    """A line through (x, y) points, with the target as a dashed one, and named lines beside it. A single point is a number."""
-    if len(points) < 2 and not any(beside.values() if beside else ()):
-        told = f"{y}\n{points[0][1]:.4g}\nafter {points[0][0]:,} {x}" if points else f"{y}\nnot measured"
-        axes.text(0.5, 0.5, told, ha="center", va="center", transform=axes.transAxes)
-        axes.set_axis_off()
-        return
+    """A line through (x, y) points, with the target as a dashed one, and named lines beside it."""
     if points:
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 50 else "", color=FIRST)
     others = {name: line for name, line in (beside or {}).items() if line}
@@ -226,34 +223,36 @@ def _label(name: str, most: int = 24) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2g}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
-def drawn(pictures: int, draw: Callable[[list[Axes]], None]) -> Callable[[], bytes]:
-    """What gives a PNG of that many pictures, drawn by `draw` when it is first asked for."""
+def drawn(pictures: Callable[[], Sequence[Picture]]) -> Callable[[], bytes]:
+    """What gives a PNG of these pictures, drawn when it is first asked for."""
 
     @functools.cache
     def picture() -> bytes:
-        figure, axes = new_figure(pictures)
-        draw(axes)
+        draws = pictures()
+        figure, axes = new_figure(len(draws))
+        for draw, each in zip(draws, axes, strict=True):
+            draw(each)
         return png(figure)
 
     return picture
 
 
 def new_figure(pictures: int) -> tuple[Figure, list[Axes]]:
-    """A figure with that many pictures, two side by side."""
+    """A figure with that many pictures, two side by side, and a last one without a neighbour as wide as two."""
     from matplotlib.figure import Figure
 
     columns, rows = min(pictures, 2), (pictures + 1) // 2
     figure = Figure(figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in axes[pictures:]:
-        spare.remove()
-    for each in axes[:pictures]:
+    numbers = [min(cell, pictures - 1) for cell in range(rows * columns)]
+    placed: dict[Any, Axes] = figure.subplot_mosaic(np.reshape(numbers, (rows, columns)).tolist())
+    axes = [placed[number] for number in range(pictures)]
+    for each in axes:
         each.set_prop_cycle(color=COLORS)
         each.spines[["top", "right"]].set_visible(False)
-    return figure, axes[:pictures]
+    return figure, axes
 
 
 def png(figure: Figure) -> bytes:

@@ -23,13 +23,15 @@ body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--page
 h1 { font-size: 1.5rem; margin: 0 0 1rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .headline { display: flex; gap: 1rem; align-items: baseline; padding: 1rem; border: 1px solid var(--line);
   border-left: .5rem solid var(--tone); border-radius: .4rem; background: var(--band); font-size: 1.1rem; }
-.word { background: var(--tone); color: var(--page); border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
+.word { white-space: nowrap; background: var(--tone);
+  color: var(--page); border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
 .good { --tone: var(--good); } .bad { --tone: var(--bad); }
 .warning { --tone: var(--warning); } .neutral { --tone: var(--neutral); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+thead th, thead ~ tbody td, thead ~ tr td { overflow-wrap: normal; }
 th { color: var(--quiet); font-weight: 500; } tbody th { width: 13rem; }
 img { max-width: 100%; border-radius: .4rem; }
 pre { background: var(--band); border-radius: .4rem; padding: 1rem; overflow-x: auto; font-size: .85rem; }

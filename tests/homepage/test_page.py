@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,22 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import offline_core as offline
+from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.datasets.factories import episode, write_dataset
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-SCREENSHOTS = os.environ.get("OFFLINE_SCREENSHOTS_IN")
-"""A folder, if pictures of each part are wanted."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 PARTS = ("overview", "datasets", "experiments", "policies", "lineage", "dataset/0", "dataset/0/episode/1", "policy/0")
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
-    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
-]
+pytestmark = MARKS
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +41,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     (root / HOSTILE).mkdir()
     (root / HOSTILE / "result.json").write_text(HOSTILE)
     return f"file://{offline.report(root, episodes=60).uri}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(params=["light", "dark"])

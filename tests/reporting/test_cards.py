@@ -128,7 +128,7 @@ def test_no_parameter_leaves_its_block(hostile: str) -> None:
 
 
 def test_the_files_of_a_card_belong_together() -> None:
-    card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0)], target=None)
+    card = expert_card(rows={"Seconds": 3.0}, curve=[(0, 1.0), (1, 2.0)], target=None)
     files = card.files("000003")
     assert list(files) == ["000003.png", "000003.html", "000003.md"], "what refers to the other comes last"
     assert files["000003.png"] == card.picture
@@ -137,7 +137,7 @@ def test_the_files_of_a_card_belong_together() -> None:
 
 
 def test_every_card_is_a_page_that_holds_all_it_shows() -> None:
-    card = expert_card(rows={"Steps": 1234567, "Name": "<b>&amp;"}, curve=[(0, 1.0)], target=None)
+    card = expert_card(rows={"Steps": 1234567, "Name": "<b>&amp;"}, curve=[(0, 1.0), (1, 2.0)], target=None)
     page = dataclasses.replace(card, ran=RAN, lineage=LINEAGE, ancestors=[(0, "policy"), (1, "data <i>")]).html()
     for part in (
         "<td>1,234,567</td>",
@@ -197,6 +197,18 @@ def named(data: Any) -> dict[str, float]:
     return {str(x): y for x, y in data}
 
 
+def test_a_single_point_is_a_number_and_no_picture() -> None:
+    assert expert_card(rows={}, curve=ONE, target=1.0).picture is None
+    assert size_of(training(ONE).picture) == (450, 300), "the seconds"
+
+
+def test_histograms_that_are_the_same_are_one() -> None:
+    of = {"played": ([3.0, 4.0], [3.0, 4.0])}
+    assert size_of(episodes_card("x", rows={}, episodes=lambda: of).picture) == (450, 300)
+    bins = ([0.0, 1.0], [2])
+    assert size_of(quality_card(rows={}, findings=[], returns=bins, lengths=bins).picture) == (450, 300)
+
+
 def training(data: Any, **changes: Any) -> Card:
     given = {"losses": data, "held_out": data, "curve": data, "target": 475.0, "effective_sample_size": data}
     return training_card(rows={"a": 1}, seconds=named(data), **(given | changes))
@@ -205,8 +217,8 @@ def training(data: Any, **changes: Any) -> Card:
 @pytest.mark.parametrize(
     ("make", "width"),
     [
-        (lambda data: expert_card(rows={"a": 1}, curve=data, target=475.0), 450),
-        (lambda data: training(data), 900),
+        (lambda data: expert_card(rows={"a": 1}, curve=[(0, 0.0), *data, (9, 1.0)], target=475.0), 450),
+        (lambda data: training([(0, 0.0), *data, (9, 1.0)]), 900),
         (lambda data: episodes_card("x", rows={"a": 1}, episodes=lambda: {"r": ([y for _, y in data], [1])}), 900),
         (lambda data: chain_card("Chain", rows={"a": 1}, seconds=named(data), returns=named(data), headline=DONE), 900),
     ],
@@ -227,12 +239,11 @@ def test_a_quality_card_says_what_each_rule_found_the_worst_first() -> None:
         ("non_finite", "fail", "3 of 9 steps hold NaN; obs|x: 3."),
     ]
     card = quality_card(rows={"Verdict": "fail"}, findings=findings, returns=([0.0, 1.0], [2]), lengths=([], []))
-    assert cells(card) == [
-        ["Verdict", "fail"],
-        ["🔴 fail: non_finite", "3 of 9 steps hold NaN; obs|x: 3."],
-        ["🟠 warn: open_episodes", "1 of 2 episodes neither terminate nor are truncated."],
-        ["⚪ not applicable: bounds", "No space has bounds."],
-        ["🟢 pass: step_order", "0 of 9 steps do not follow the step before them."],
+    assert card.sections[0].rows == [
+        ("🔴 fail", "non_finite", "3 of 9 steps hold NaN; obs|x: 3."),
+        ("🟠 warn", "open_episodes", "1 of 2 episodes neither terminate nor are truncated."),
+        ("⚪ not applicable", "bounds", "No space has bounds."),
+        ("🟢 pass", "step_order", "0 of 9 steps do not follow the step before them."),
     ]
     assert size_of(card.picture) == (900, 300)
 

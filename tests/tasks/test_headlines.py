@@ -11,7 +11,7 @@ from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import RecordingResult
-from tasks.headlines import headline_of
+from tasks.headlines import beside_expert, headline_of
 
 METRICS = {"episode_return_mean": 97.25, "episode_return_std": 3.0, "episodes": 30}
 
@@ -30,6 +30,16 @@ def test_an_expert_is_held_against_its_target(target: float, word: str, tone: st
 def test_few_episodes_are_a_warning() -> None:
     found = of(EvaluationResult, metrics=METRICS | {"episodes": 5}, actions="sampled")
     assert found.tone == "warning" and "sampled actions, standard deviation of 5 episodes; so few say little" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("expert", "word", "tone"), [(99.0, "Worse than the expert", "warning"), (98.0, "As good as the expert", "good")]
+)
+def test_a_clone_is_held_against_its_expert(expert: float, word: str, tone: str) -> None:
+    result = SimpleNamespace(metrics=METRICS, actions="greedy")
+    found = beside_expert(result, expert)  # type: ignore[arg-type]
+    assert (found.word, found.tone) == (word, tone), "two standard errors are 1.1"
+    assert f"the expert returned {expert:g}.0" in found.sentence
 
 
 def test_a_recording_says_what_its_return_is_of_and_what_greedy_actions_return() -> None:

@@ -1,0 +1,33 @@
+"""A Chromium of this machine for tests of pages; a page that asks another host for anything fails its test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SCREENSHOTS = os.environ.get("OFFLINE_SCREENSHOTS_IN")
+"""A folder, if pictures of what the tests see are wanted."""
+
+MARKS = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
+    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For modules that import it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
