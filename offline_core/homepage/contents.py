@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.datasets.result_cache import RESULT_FILE
-from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError
 from offline_core.estimation.estimate import ESTIMATES
 from offline_core.estimation.result import OffPolicyResult
@@ -48,6 +48,7 @@ KINDS: Mapping[type[BaseModel], frozenset[str]] = {
 }
 """Results by fields that no other kind has; what has none of these, an export, is not shown."""
 _MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
+_SIDE = re.compile(rf"(?:(.*)/)?{SIDES}/[0-9a-f]{{16}}/[^/]+/{VERSIONS}/\d{{6,}}\.json")
 _OF_POLICY = re.compile(rf"(?:(.*)/)?(?:{EVALUATIONS}|{ESTIMATES})/[0-9a-f]+\.json")
 _MOVE = re.compile(rf"(.+)/{HISTORY}/\d{{6,}}\.json")
 _COPY = re.compile(rf"(?:^|.*/){CHECKPOINTS}/[0-9a-f]{{16}}")
@@ -111,7 +112,7 @@ def read_contents(root: str) -> Contents:
     if not sizes:
         location.check_bucket()
     found = Contents(location, sizes)
-    names = sorted(name for name in sizes if not any(part.startswith(".") for part in name.split("/")))
+    names = _shown(sizes)
     _read_datasets(found, names)
     _read_policies(found, names)
     _read_results(found, names)
@@ -121,6 +122,20 @@ def read_contents(root: str) -> Contents:
     folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == METRICS_FILE}
     found.unfinished = sorted(name for name in folders if posixpath.join(name, RESULT_FILE) not in sizes)
     return found
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """Without hidden files, and without what decisions made to decide: the sides of a log, and a model of what acted."""
+    visible = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    inner = {
+        posixpath.join(match[1] or "", of) for name in visible if (match := _SIDE.fullmatch(name)) for of in (SIDES, MODEL)
+    }
+
+    def is_inner(name: str) -> bool:
+        parts = name.split("/")
+        return any(part in (SIDES, MODEL) and "/".join(parts[: i + 1]) in inner for i, part in enumerate(parts))
+
+    return [name for name in visible if not inner or not is_inner(name)]
 
 
 def _each(found: Contents, names: Iterable[str], read: Callable[[str], T]) -> list[tuple[str, T]]:

@@ -74,6 +74,8 @@ def decisions_of(found: Contents) -> list[dict[str, Any]]:
             "sentence": result.sentence,
             "against": found.name_of(result.against),
             "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+            "selected_on": result.selecting.episodes,
+            "judged_on": result.judging.episodes,
             "candidates": [
                 {
                     "name": each.name,

@@ -154,7 +154,7 @@ function policies() {
 
 function decision(each) {
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
-  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}.`),
+  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
     judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval", true) : null,
     el("ul", null, each.candidates.flatMap((of) => of.reasons.map((reason) => el("li", null, `${of.name}: ${reason}`))), each.notes.map((note) => el("li", null, note)))];
 }
