@@ -38,6 +38,7 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     found = read_contents(root)
     place = found.place(REPORT_FILE) if output is None else Location.of(output)
     datasets, runs, policies = datasets_of(found, config), runs_of(found), policies_of(found)
+    found.problems.sort()  # threads find them in any order
     explored = [each["episodes"] for each in datasets if each["episodes"]]
     page = page_of(
         f"{found.root.uri.rpartition('/')[2] or found.root.uri} · report",

@@ -29,7 +29,8 @@ def runs_of(found: Contents) -> dict[str, list[Any]]:
     points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
     settings = _settings(found)
     table = [_finished(found, name, each, settings, points) for name, each in finished]
-    table += [row for name in found.unfinished if (row := _unfinished(found, name, points)) is not None]
+    going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
+    table += [row for _, row in found.each(going_on, lambda name: _unfinished(found, posixpath.dirname(name), points))]
     return {column: [row[column] for row in table] for column in (table[0] if table else ())}
 
 
@@ -81,17 +82,10 @@ def _algorithm(config: Mapping[str, Any], result: Finished) -> str:
     return str(algorithm)
 
 
-def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | None:
-    metrics = posixpath.join(name, METRICS_FILE)
-
-    def read() -> tuple[list[dict[str, Any]], str]:
-        place = found.place(metrics)
-        changed = place.filesystem.get_file_info(place.path).mtime
-        return [dict(each) for each in read_metrics(found.place(name))], minute(changed) if changed else ""
-
-    if (read_now := found.tried(metrics, read)) is None:
-        return None
-    records, changed = read_now
+def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
+    place = found.place(posixpath.join(name, METRICS_FILE))
+    changed = place.filesystem.get_file_info(place.path).mtime
+    records = read_metrics(found.place(name))
     curve = _series(records, "episode_return_mean")
     return {
         "name": name or ".",
@@ -107,7 +101,7 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | Non
         "held_out": None,
         "updates": max((int(record["updates"]) for record in records), default=0),
         "seconds": None,
-        "made": changed,
+        "made": minute(changed) if changed else "",
         "x": "updates",
         "curves": _curves(
             {"return": curve, "loss": _series(records, "loss"), "held-out loss": _series(records, "held_out_loss")}, points

@@ -55,7 +55,7 @@ def test_a_root_is_told_whole(root: Path, tmp_path: Path) -> None:
     assert len(episodes["score"]) == len(episodes["id"]) == 30
     best = next(row for row, why in episodes["chosen"].items() if why == "best")
     assert episodes["return"][int(best)] == max(episodes["return"])
-    assert [node["lines"][0] for node in data["graph"]["nodes"]] == ["runs/recording version 1", "policy/best"]
+    assert [node["lines"][0] for node in data["graph"]["nodes"]] == ["recording version 1", "policy/best"]
     assert data["graph"]["edges"] == [[0, 1]]
 
 

@@ -85,7 +85,7 @@ function episode(dataset, number, row) {
 }
 
 function clipOf(clip) {
-  if (!clip.data) return el("p", null, el("a", { href: clip.href }, `Open the clip ${clip.href}`));
+  if (!clip.data) return el("p", null, clip.href.startsWith("file:") ? el("a", { href: clip.href }, `Open the clip ${clip.href}`) : `Clip: ${clip.href}`);
   if (clip.type === "image/gif") return el("img", { class: "clip", src: clip.data, alt: "Clip of the episode" });
   return el("video", { src: clip.data, controls: true, muted: true, loop: true, "aria-label": "Clip of the episode" });
 }
