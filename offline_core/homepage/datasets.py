@@ -19,6 +19,7 @@ from offline_core.homepage.facts import column_rows, dataset_facts
 from offline_core.homepage.values import minute, number, summary
 from offline_core.quality.result import QualityReport
 from offline_core.ranking.result import OutlierResult
+from offline_core.runtime.provenance import RUN
 
 
 def datasets_of(found: Contents, config: ReportConfig) -> list[dict[str, Any]]:
@@ -72,6 +73,7 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
         "length": summary(statistics.lengths),
         "actions": manifest.actions or "",
         "verdict": "not checked" if report is None else report.verdict,
+        "run": manifest.provenance.get(RUN, ""),
         "tags": ", ".join(name for name, version in tags.items() if version == manifest.version),
     }
 

@@ -10,6 +10,7 @@ from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.homepage.contents import Contents
 from offline_core.homepage.values import minute, number
 from offline_core.quality.result import Histogram
+from offline_core.runtime.provenance import RUN
 
 LEVELS = {"promote": "good", "test": "warning", "collect": "warning", "keep": "neutral", "refused": "bad"}
 
@@ -27,6 +28,7 @@ def policies_of(found: Contents) -> list[dict[str, Any]]:
             "fingerprint": manifest.fingerprint,
             "made": minute(manifest.created_at),
             "by": manifest.operation.name.replace("_", " "),
+            "run": manifest.provenance.get(RUN, ""),
             "environment": manifest.environment.id if manifest.environment else "",
             "return": number(manifest.metrics.get("episode_return_mean"), 5),
             "episodes": int(manifest.metrics.get("episodes", 0)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from datetime import UTC, datetime
 
@@ -45,7 +44,7 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
         {
             "root": found.root.uri,
             "made": minute(datetime.now(UTC)),
-            "prefect": os.environ.get("PREFECT_UI_URL", ""),
+            "runs_url": config.runs_url.rstrip("/"),
             "datasets": datasets,
             "runs": runs,
             "policies": policies,

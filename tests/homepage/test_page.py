@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 import offline_core as offline
+from offline_core.runtime.provenance import made_in_run
 from tests.datasets.factories import episode, write_dataset
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 SCREENSHOTS = os.environ.get("OFFLINE_SCREENSHOTS_IN")
 """A folder, if pictures of each part are wanted."""
 HOSTILE = "<img src=x onerror=alert(1)>"
+RUNS = "https://prefect.example/runs"
 PARTS = ("overview", "datasets", "experiments", "policies", "lineage", "dataset/0", "dataset/0/episode/1", "policy/0")
 
 pytestmark = [
@@ -35,7 +38,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page with 60 episodes, two finished runs and two that go on, and hostile names."""
     root = tmp_path_factory.mktemp("pages") / "runs"
     made = [episode(i, 20 + i, eps_id=HOSTILE if i == 1 else f"episode-{i:02}") for i in range(60)]
-    write_dataset(root / "recording", made)
+    with made_in_run(HOSTILE):
+        write_dataset(root / "recording", made)
     offline.check(root / "recording")
     held_out = {"held_out": str(root / "recording")}
     for name in ("bc", "marwil"):
@@ -47,7 +51,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
         (root / name / "metrics.jsonl").write_text("\n".join([*lines, ""]))
     (root / HOSTILE).mkdir()
     (root / HOSTILE / "result.json").write_text(HOSTILE)
-    return f"file://{offline.report(root, episodes=60).uri}"
+    return f"file://{offline.report(root, episodes=60, runs_url=RUNS).uri}"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +94,13 @@ def test_each_part_is_drawn(page: Page, request: pytest.FixtureRequest) -> None:
             page.screenshot(path=Path(SCREENSHOTS, f"{part.replace('/', '-')}-{scheme}.png"), full_page=True)
     shown(page, "overview")
     assert HOSTILE in page.locator("main").inner_text()
+
+
+def test_a_version_links_the_run_that_made_it(page: Page) -> None:
+    shown(page, "dataset/0")
+    link = page.get_by_role("region", name="versions").get_by_role("link")
+    assert link.get_attribute("href") == f"{RUNS}/flow-run/{quote(HOSTILE, safe='()')}"
+    assert page.get_by_role("link", name="Runs of flows").get_attribute("href") == RUNS
 
 
 def test_the_table_sorts_filters_and_pages(page: Page) -> None:

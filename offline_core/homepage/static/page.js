@@ -9,6 +9,8 @@ let overlaid = null;
 
 const verdict = (word) => mark(LEVELS[word] || "neutral", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
 const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
+const isLinked = /^https?:\/\//.test(DATA.runs_url);
+const runLink = (id) => (id && isLinked ? el("a", { href: `${DATA.runs_url}/flow-run/${encodeURIComponent(id)}`, rel: "noreferrer" }, id.slice(0, 8)) : text(id));
 const title = (words) => el("h2", null, words);
 
 function overview() {
@@ -71,6 +73,7 @@ function dataset(number, episodeRow) {
       column("from", versions, (of) => of.from), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
       column("return (mean ± standard deviation of episodes)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
       column("tags", versions, (of) => of.tags), column("quality", versions, (of) => of.verdict, { cell: (i) => verdict(versions[i].verdict) }),
+      ...(versions.some((of) => of.run) ? [column("run", versions, (of) => of.run, { cell: (i) => runLink(versions[i].run) })] : []),
     ], { caption: "versions" }).element,
     el("details", null, el("summary", null, `Facts of version ${versions[0].version}`), facts(each.facts)),
     quality ? el("details", { open: quality.verdict !== "pass" }, el("summary", null, "Quality rules"), table([
@@ -167,7 +170,7 @@ function policy(number) {
   return [
     el("p", null, el("a", { href: "#policies" }, "All policies")),
     title(each.name),
-    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes) }),
+    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes), ...(each.run ? { "made in run": runLink(each.run) } : {}) }),
     el("div", { class: "columns" }, Object.entries(curves).map(([kind, [x, y]]) => (y.length > 1
       ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: 560, x: DATA.runs.x[run], y: kind, points: true }).figure)
       : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
@@ -219,6 +222,6 @@ function show() {
 
 const about = document.getElementById("about");
 about.append(`${DATA.root}, as of ${DATA.made} UTC`);
-if (/^https?:\/\//.test(DATA.prefect)) about.append(" · ", el("a", { href: DATA.prefect, rel: "noreferrer" }, "Runs in Prefect"));
+if (isLinked) about.append(" · ", el("a", { href: DATA.runs_url, rel: "noreferrer" }, "Runs of flows"));
 addEventListener("hashchange", () => { show(); if (!document.getElementById("episode")) MAIN.focus({ preventScroll: true }); });
 show();

@@ -55,7 +55,7 @@ function table(columns, options = {}) {
 // Rows of an object or pairs, without sorting.
 function facts(pairs) {
   return el("div", { class: "scroll" }, el("table", { class: "facts" }, el("tbody", null,
-    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, text(value)))))));
+    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, value instanceof Node ? value : text(value)))))));
 }
 
 function column(name, rows, get, more = {}) {
