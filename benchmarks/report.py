@@ -1,4 +1,4 @@
-"""What the home page of a root costs: of many episodes, and of many runs.
+"""What the home page of a root costs: of many episodes, of many small row groups, and of many runs.
 
     python -m benchmarks.report [--episodes 10000] [--runs 10000]
 
@@ -39,12 +39,12 @@ SPACES: dict[str, Any] = {
 }
 
 
-def write_episodes(folder: Path, count: int) -> None:
+def write_episodes(folder: Path, count: int, batch: int = BATCH) -> None:
     """A dataset of so many episodes."""
     random = np.random.default_rng(0)
     with EpisodeWriter(prepare_dataset(str(folder)), "part", format="episodes", config=FilesConfig()) as writer:
-        for start in range(0, count, BATCH):
-            writer.write([_episode(number, random) for number in range(start, min(count, start + BATCH))])
+        for start in range(0, count, batch):
+            writer.write([_episode(number, random) for number in range(start, min(count, start + batch))])
     made = Operation(name="made_up")
     commit(str(folder), writer.files, format="episodes", operation=made, statistics=statistics_of(writer.metadata), **SPACES)
 
@@ -57,6 +57,11 @@ def _episode(number: int, random: np.random.Generator) -> Episode:
         rewards=random.normal(size=STEPS),
         terminated=True,
     )
+
+
+def write_one_by_one(folder: Path, count: int) -> None:
+    """The same, with a row group an episode."""
+    write_episodes(folder, count, batch=1)
 
 
 def write_runs(folder: Path, count: int) -> None:
@@ -98,10 +103,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     chosen = parser.parse_args()
     figure("report.environment", 1, "", **environment("polars", "pyarrow"))
-    for what, count, write in (("episodes", chosen.episodes, write_episodes), ("runs", chosen.runs, write_runs)):
+    for what, count, write in (
+        ("episodes", chosen.episodes, write_episodes),
+        ("row_groups", chosen.episodes, write_one_by_one),
+        ("runs", chosen.runs, write_runs),
+    ):
         with tempfile.TemporaryDirectory(dir=".") as folder:
             root = Path(folder).resolve() / "root"
-            write(root / "data" if what == "episodes" else root, count)
+            write(root if what == "runs" else root / "data", count)
             made = report(ReportConfig(), root=str(root))
             figure(f"report.{what}.seconds", made.seconds, "s", count=count)
             figure(f"report.{what}.bytes", made.bytes, "B", count=count)

@@ -1,5 +1,9 @@
 """Flow: make the home page of a root."""
 
+import os
+
+from prefect.settings import PREFECT_UI_URL
+
 from flows.local_flow import flow
 from offline_core.homepage.config import ReportConfig, ReportResult
 from tasks.stages import publish_report as publish_report_task
@@ -16,6 +20,8 @@ def publish_report(
     Args:
         root: Folder with all that was made.
         output: HTML file to write; report.html in the root if none is given.
-        config: How much of the episodes is in the page.
+        config: How much of the episodes is in the page, and what it links.
     """
+    if not config.runs_url and (ui := PREFECT_UI_URL.value() or os.environ.get("PREFECT_UI_URL")):
+        config = config.model_copy(update={"runs_url": f"{ui.rstrip('/')}/runs"})
     return publish_report_task(config, root=root, output=output)

@@ -9,9 +9,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_UI_URL
 from prefect.tasks import exponential_backoff
 
 from offline_core.errors import OfflineError
+from offline_core.runtime.provenance import made_in_run
 from tasks.crash import crashing
 
 P = ParamSpec("P")
@@ -41,12 +44,17 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            with crashing():
+            with crashing(), made_in_run(_run_to_look_at()):
                 return function(*args, **kwargs)
 
         return as_task(run)
 
     return decorate
+
+
+def _run_to_look_at() -> str | None:
+    """The id of the running flow, if a UI will know it later: that of a server which a run brings with it will not."""
+    return flow_run.id if PREFECT_UI_URL.value() else None
 
 
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.datasets.read_errors import not_imported
-from offline_core.datasets.row_groups import READERS, ROW_GROUP, RowGroup, row_groups
+from offline_core.datasets.row_groups import READERS, ROW_GROUP, RowGroup, batches, read_together, row_groups
 from offline_core.episodes import columns
 from offline_core.episodes.batch import run_starts
 from offline_core.episodes.codec import unpack
@@ -44,7 +44,7 @@ def episode_index(dataset: Dataset, names: Sequence[str] = columns.EPISODE_SUMMA
     if dataset.is_foreign:
         raise not_imported(dataset.location.uri)
     one = _from_rows if dataset.manifest.format == "episodes" else _from_steps
-    return pl.concat([pl.DataFrame(one(group, names).select(list(names))) for group in row_groups(dataset)])
+    return pl.concat([pl.DataFrame(one(groups, names).select(list(names))) for groups in batches(row_groups(dataset))])
 
 
 def episode_constants(dataset: Dataset, name: str) -> list[object]:
@@ -93,17 +93,17 @@ def places_of_ids(dataset: Dataset) -> pl.DataFrame:
         return pl.concat([pl.DataFrame(schema=schema), *pool.map(ids_in, row_groups(dataset))])
 
 
-def _from_rows(group: RowGroup, names: Sequence[str]) -> pa.Table:
-    index = complete(group.read([*names, columns.EPS_ID]))
+def _from_rows(groups: Sequence[RowGroup], names: Sequence[str]) -> pa.Table:
+    index = complete(read_together(groups, [*names, columns.EPS_ID]))
     if columns.CONTENT in names and index[columns.CONTENT].null_count:
-        return _with(index, columns.CONTENT, [content_of(episode) for episode in group.episodes()])
+        return _with(index, columns.CONTENT, _contents(groups))
     return index
 
 
-def _from_steps(group: RowGroup, names: Sequence[str]) -> pa.Table:
-    """Row groups end where episodes end, so each is aggregated alone."""
-    steps = pl.DataFrame(group.read(_STEP_SUMMARY))
-    episodes = steps.group_by(columns.EPS_ID, maintain_order=True).agg(
+def _from_steps(groups: Sequence[RowGroup], names: Sequence[str]) -> pa.Table:
+    """Row groups end where episodes end, so an id in two of them is of two episodes."""
+    steps = pl.DataFrame(read_together(groups, _STEP_SUMMARY, numbered=True))
+    episodes = steps.group_by(ROW_GROUP, columns.EPS_ID, maintain_order=True).agg(
         pl.col(columns.T).first().alias(columns.T_STARTED),
         pl.len().cast(pl.Int64).alias(columns.LENGTH),
         pl.col(columns.TERMINATEDS).any().alias(columns.TERMINATED),
@@ -114,15 +114,19 @@ def _from_steps(group: RowGroup, names: Sequence[str]) -> pa.Table:
     rewards = steps[columns.REWARDS].cast(pl.Float64).to_numpy()
     returns = [return_of(rewards[start:end]) for start, end in zip(starts, ends, strict=True)]
     index = complete(episodes.with_columns(pl.Series(columns.RETURN, returns, pl.Float64)).to_arrow())
-    if columns.SUCCESS in names and columns.INFOS in group.names:
-        last = group.read([columns.INFOS])[columns.INFOS].take(pa.array(ends - 1)).to_pylist()
+    if columns.SUCCESS in names and columns.INFOS in groups[0].names:
+        last = read_together(groups, [columns.INFOS])[columns.INFOS].take(pa.array(ends - 1)).to_pylist()
         index = _with(index, columns.SUCCESS, [success_of(unpack(info)) for info in last])
-    if columns.POLICY_ID in names and columns.CUSTOM_DATA in group.names:
-        first = group.read([columns.CUSTOM_DATA])[columns.CUSTOM_DATA].take(pa.array(starts)).to_pylist()
+    if columns.POLICY_ID in names and columns.CUSTOM_DATA in groups[0].names:
+        first = read_together(groups, [columns.CUSTOM_DATA])[columns.CUSTOM_DATA].take(pa.array(starts)).to_pylist()
         index = _with(index, columns.POLICY_ID, [None if data is None else policy_of(unpack(data)) for data in first])
     if columns.CONTENT in names:
-        index = _with(index, columns.CONTENT, [content_of(episode) for episode in group.episodes(STEP_CORE)])
+        index = _with(index, columns.CONTENT, _contents(groups, STEP_CORE))
     return index
+
+
+def _contents(groups: Sequence[RowGroup], names: Sequence[str] | None = None) -> list[str]:
+    return [content_of(episode) for group in groups for episode in group.episodes(names)]
 
 
 def _with(index: pa.Table, name: str, values: Sequence[object]) -> pa.Table:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -74,8 +74,7 @@ class RowGroup:
             CorruptFileError: the file is damaged.
             StorageError: it cannot be read.
         """
-        with parquet_errors(self.uri), open_parquet(self.file, self._footer) as file:
-            return file.read_row_group(self.number, columns=None if names is None else list(names))
+        return _read([self], names)
 
     def episodes(self, names: Sequence[str] | None = None, *, only: np.ndarray | None = None) -> list[Episode]:
         """Its episodes, not validated; they get the dataset's spaces unless they have their own.
@@ -107,6 +106,13 @@ class RowGroup:
         if episode.action_space is None and action_space is not None:
             episode = replace(episode, action_space=action_space)
         return episode
+
+
+def _read(groups: Sequence[RowGroup], names: Sequence[str] | None) -> pa.Table:
+    """The rows of row groups of one file."""
+    first = groups[0]
+    with parquet_errors(first.uri), open_parquet(first.file, first._footer) as file:
+        return file.read_row_groups([group.number for group in groups], columns=None if names is None else list(names))
 
 
 @functools.lru_cache(maxsize=256)
@@ -167,23 +173,36 @@ def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.
     return (group.read(names) for group in row_groups(dataset))
 
 
+def batches(groups: Iterable[RowGroup], size_bytes: int = PREFETCH_BYTES) -> Iterator[list[RowGroup]]:
+    """Neighbouring row groups of one file, as many as have no more than so many bytes before compression, one at least."""
+    batch: list[RowGroup] = []
+    batch_bytes = 0
+    for group in groups:
+        if batch and (group.file != batch[0].file or batch_bytes + group.size_bytes > size_bytes):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(group)
+        batch_bytes += group.size_bytes
+    if batch:
+        yield batch
+
+
 def read_together(groups: Sequence[RowGroup], names: Sequence[str], *, timed: bool = False, numbered: bool = False) -> pa.Table:
-    """The rows of several row groups, in this order, as one table.
+    """The rows of several row groups, in this order, as one table; neighbours of one file are read at once.
 
     Arguments:
         timed: add the column `READ_SECONDS`.
         numbered: add the column `ROW_GROUP`.
     """
     begin = time.perf_counter()
-    tables = [group.read(names) for group in groups]
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables([_read(list(of_file), names) for _, of_file in itertools.groupby(groups, lambda each: each.file)])
     if timed:
         seconds = np.zeros(table.num_rows, np.float32)
         seconds[:1] = time.perf_counter() - begin
         table = table.append_column(READ_SECONDS, pa.array(seconds))
     if numbered:
         numbers = np.array([group.number_in_dataset for group in groups], np.int32)
-        table = table.append_column(ROW_GROUP, pa.array(np.repeat(numbers, [len(each) for each in tables])))
+        table = table.append_column(ROW_GROUP, pa.array(np.repeat(numbers, [group.num_rows for group in groups])))
     return table
 
 

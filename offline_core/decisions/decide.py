@@ -19,7 +19,7 @@ from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.contenders import Contender, contenders_of
 from offline_core.decisions.evidence import Side, paid
 from offline_core.decisions.judging import JUDGES, judge, select
-from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.decisions.verdict import rule
 from offline_core.errors import ConfigError
 from offline_core.estimation import diagnostics
@@ -32,9 +32,6 @@ from offline_core.policies.manifest import fingerprint_of
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
-
-SIDES, MODEL = "sides", "behaviour"
-"""Folders inside the decision's: both sides of the log, and the model of what acted."""
 
 
 def decide(

@@ -13,6 +13,9 @@ from offline_core.runtime.result import PolicyResult
 if TYPE_CHECKING:
     import polars as pl
 
+SIDES, MODEL = "sides", "behaviour"
+"""Folders inside the decision's: both sides of the log, and the model of what acted."""
+
 Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
 better. refused: this log cannot tell."""

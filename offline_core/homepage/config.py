@@ -9,7 +9,7 @@ from offline_core.runtime.result import Result
 
 
 class ReportConfig(Config):
-    """How much of the episodes is in the page; everything else always is."""
+    """How much of the episodes is in the page, and what it links; everything else always is in it."""
 
     episodes: int = Field(
         40,
@@ -25,6 +25,12 @@ class ReportConfig(Config):
         le=1_000_000,
         title="Listed episodes",
         description="A larger dataset has so many rows in its list: those whose steps are in the page, and a sample.",
+    )
+    runs_url: str = Field(
+        "",
+        title="Runs",
+        description="Address where runs of flows are seen, such as https://prefect.example/runs: datasets and policies link "
+        "the run that made them.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, title="Seed", description="Of the samples.")
 

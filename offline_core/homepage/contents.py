@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.datasets.result_cache import RESULT_FILE
-from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError
 from offline_core.estimation.estimate import ESTIMATES
 from offline_core.estimation.result import OffPolicyResult
@@ -27,6 +27,8 @@ from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.series import SERIES
+from offline_core.quality.check import CHECKS, last_report
+from offline_core.quality.result import QualityReport
 from offline_core.ranking.result import OutlierResult
 from offline_core.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.runtime.config import problems
@@ -48,6 +50,7 @@ KINDS: Mapping[type[BaseModel], frozenset[str]] = {
 }
 """Results by fields that no other kind has; what has none of these, an export, is not shown."""
 _MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
+_SIDE = re.compile(rf"(?:(.*)/)?{SIDES}/[0-9a-f]{{16}}/[^/]+/{VERSIONS}/\d{{6,}}\.json")
 _OF_POLICY = re.compile(rf"(?:(.*)/)?(?:{EVALUATIONS}|{ESTIMATES})/[0-9a-f]+\.json")
 _MOVE = re.compile(rf"(.+)/{HISTORY}/\d{{6,}}\.json")
 _COPY = re.compile(rf"(?:^|.*/){CHECKPOINTS}/[0-9a-f]{{16}}")
@@ -64,6 +67,8 @@ class Contents:
     """Bytes of each file, by its name relative to the root."""
     datasets: dict[str, list[Dataset]] = field(default_factory=dict)
     """All versions that can be read, oldest first."""
+    checks: dict[tuple[str, int], QualityReport] = field(default_factory=dict)
+    """The last one by folder and version."""
     policies: dict[str, PolicyManifest] = field(default_factory=dict)
     """Without copies in a registry, kept series, and the last policy where there is a best one."""
     results: dict[str, BaseModel] = field(default_factory=dict)
@@ -99,6 +104,16 @@ class Contents:
             self.problems.append((name, f"{type(error).__name__}: {error}"))
         return None
 
+    def each(self, names: Iterable[str], read: Callable[[str], T]) -> list[tuple[str, T]]:
+        """(name, what was read) of those that can be, in this order; of a remote root several at a time."""
+        names = [*names]
+        if self.root.is_local:
+            tried = [self.tried(name, lambda name=name: read(name)) for name in names]  # type: ignore[misc]
+        else:
+            with ThreadPoolExecutor(READERS) as pool:
+                tried = [*pool.map(lambda name: self.tried(name, lambda: read(name)), names)]
+        return [(name, each) for name, each in zip(names, tried, strict=True) if each is not None]
+
 
 def read_contents(root: str) -> Contents:
     """List a root and read what describes it: manifests, results, histories; no data.
@@ -111,27 +126,29 @@ def read_contents(root: str) -> Contents:
     if not sizes:
         location.check_bucket()
     found = Contents(location, sizes)
-    names = sorted(name for name in sizes if not any(part.startswith(".") for part in name.split("/")))
+    names = _shown(sizes)
     _read_datasets(found, names)
     _read_policies(found, names)
     _read_results(found, names)
-    for name in dict.fromkeys(match[1] for each in names if (match := _MOVE.fullmatch(each))):
-        history = found.tried(f"{name}/{HISTORY}", lambda name=name: read_history(found.place(name)))  # type: ignore[misc]
-        found.histories += [] if history is None else [history]
+    moved = dict.fromkeys(f"{match[1]}/{HISTORY}" for each in names if (match := _MOVE.fullmatch(each)))
+    found.histories = [history for _, history in found.each(moved, lambda name: read_history(found.place(name).parent))]
     folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == METRICS_FILE}
     found.unfinished = sorted(name for name in folders if posixpath.join(name, RESULT_FILE) not in sizes)
     return found
 
 
-def _each(found: Contents, names: Iterable[str], read: Callable[[str], T]) -> list[tuple[str, T]]:
-    """(name, what was read) of those that can be."""
-    names = [*names]
-    if found.root.is_local:
-        tried = [found.tried(name, lambda name=name: read(name)) for name in names]  # type: ignore[misc]
-    else:
-        with ThreadPoolExecutor(READERS) as pool:
-            tried = [*pool.map(lambda name: found.tried(name, lambda: read(name)), names)]
-    return [(name, each) for name, each in zip(names, tried, strict=True) if each is not None]
+def _shown(names: Iterable[str]) -> list[str]:
+    """Without hidden files, and without what decisions made to decide: the sides of a log, and a model of what acted."""
+    visible = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    inner = {
+        posixpath.join(match[1] or "", of) for name in visible if (match := _SIDE.fullmatch(name)) for of in (SIDES, MODEL)
+    }
+
+    def is_inner(name: str) -> bool:
+        parts = name.split("/")
+        return any(part in (SIDES, MODEL) and "/".join(parts[: i + 1]) in inner for i, part in enumerate(parts))
+
+    return [name for name in visible if not inner or not is_inner(name)]
 
 
 def _read_datasets(found: Contents, names: list[str]) -> None:
@@ -140,10 +157,17 @@ def _read_datasets(found: Contents, names: list[str]) -> None:
         assert match is not None
         return match[1] or "", open_version(found.place(match[1] or ""), int(match[2]))
 
-    for _, (folder, dataset) in _each(found, filter(_MANIFEST.fullmatch, names), read):
+    for _, (folder, dataset) in found.each(filter(_MANIFEST.fullmatch, names), read):
         found.datasets.setdefault(folder, []).append(dataset)
     for versions in found.datasets.values():
         versions.sort(key=lambda dataset: dataset.manifest.version)
+    checks = {
+        posixpath.join(folder, f"{CHECKS}/{each.manifest.version:06d}.json"): (folder, each)
+        for folder, versions in found.datasets.items()
+        for each in versions
+    }
+    reports = found.each(sorted(found.sizes.keys() & checks.keys()), lambda name: last_report(checks[name][1]))
+    found.checks = {(checks[name][0], checks[name][1].manifest.version): report for name, report in reports if report}
 
 
 def _read_policies(found: Contents, names: list[str]) -> None:
@@ -158,7 +182,7 @@ def _read_policies(found: Contents, names: list[str]) -> None:
         return read_policy_manifest(found.place(posixpath.dirname(name)).uri)
 
     shown = (posixpath.join(folder, POLICY_FILE) for folder in sorted(filter(is_shown, folders)))
-    found.policies = {posixpath.dirname(name): manifest for name, manifest in _each(found, shown, read)}
+    found.policies = {posixpath.dirname(name): manifest for name, manifest in found.each(shown, read)}
 
 
 def _read_results(found: Contents, names: list[str]) -> None:
@@ -176,10 +200,10 @@ def _read_results(found: Contents, names: list[str]) -> None:
         return OffPolicyResult.model_validate(values) if "estimates" in values else EvaluationResult.model_validate(values)
 
     results = (name for name in names if posixpath.basename(name) == RESULT_FILE)
-    for name, each in _each(found, results, result):
+    for name, each in found.each(results, result):
         if isinstance(each, BaseModel):
             found.results[posixpath.dirname(name)] = each
-    for name, of in _each(found, filter(_OF_POLICY.fullmatch, names), of_policy):
+    for name, of in found.each(filter(_OF_POLICY.fullmatch, names), of_policy):
         folder = posixpath.dirname(posixpath.dirname(name))
         if isinstance(of, EvaluationResult):
             found.evaluations.setdefault(folder, []).append(of)

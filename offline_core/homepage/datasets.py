@@ -17,28 +17,29 @@ from offline_core.homepage.contents import Contents
 from offline_core.homepage.explorer import MAX_NUMBERS, explorer, read_scores
 from offline_core.homepage.facts import column_rows, dataset_facts
 from offline_core.homepage.values import minute, number, summary
-from offline_core.quality.check import last_report
 from offline_core.quality.result import QualityReport
 from offline_core.ranking.result import OutlierResult
+from offline_core.runtime.provenance import RUN
 
 
 def datasets_of(found: Contents, config: ReportConfig) -> list[dict[str, Any]]:
     """One entry a dataset, the one with the newest version first."""
     share = MAX_NUMBERS // max(1, len(found.datasets))
     order = sorted(found.datasets, key=lambda name: found.datasets[name][-1].manifest.created_at, reverse=True)
-    return [_dataset(found, name, config, share) for name in order]
+    return [made for _, made in found.each(order, lambda name: _dataset(found, name, config, share))]
 
 
 def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> dict[str, Any]:
     versions = found.datasets[name]
     latest = versions[-1]
     tags = found.tried(f"{name}/_versions/tags", lambda: read_tags(latest.location)) or {}
-    reports = {each.manifest.version: last_report(each) for each in versions}
-    report = reports[latest.manifest.version]
+    report = found.checks.get((name, latest.manifest.version))
     known = latest.statistics.columns or (report.statistics.columns if report else None)
     made: dict[str, Any] = {
         "name": name or ".",
-        "versions": [_version(found, each, tags, reports[each.manifest.version]) for each in reversed(versions)],
+        "versions": [
+            _version(found, each, tags, found.checks.get((name, each.manifest.version))) for each in reversed(versions)
+        ],
         "facts": found.tried(name, lambda: dataset_facts(latest)) or {},
         "columns": found.tried(
             name,
@@ -72,6 +73,7 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
         "length": summary(statistics.lengths),
         "actions": manifest.actions or "",
         "verdict": "not checked" if report is None else report.verdict,
+        "run": manifest.provenance.get(RUN, ""),
         "tags": ", ".join(name for name, version in tags.items() if version == manifest.version),
     }
 

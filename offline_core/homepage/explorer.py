@@ -76,8 +76,10 @@ def _steps(dataset: Dataset, index: pl.DataFrame, wanted: list[int], max_numbers
     width = 2 + (int(np.prod(space.shape or (1,))) if space is not None and space.shape is not None else 4)
     expected = np.cumsum([min(width, 40) * (int(lengths[episode]) + 1) for episode in wanted])
     wanted = wanted[: max(1, int(np.searchsorted(expected, max_numbers)))]
+    is_wanted = np.zeros(len(index), bool)
+    is_wanted[wanted] = True
     for group, numbers in indexed_row_groups(dataset, index) if wanted else ():
-        here = np.isin(numbers, wanted)
+        here = is_wanted[numbers]
         if not here.any():
             continue
         for episode_number, episode in zip(numbers[here].tolist(), group.episodes(only=here), strict=True):

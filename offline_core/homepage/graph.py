@@ -22,7 +22,7 @@ def graph_of(found: Contents) -> dict[str, Any]:
         for parent in parents.get(key, ()):
             if _key(parent) not in names:  # of another root, or deleted
                 names[_key(parent)] = len(names)
-                nodes[_key(parent)] = {"kind": parent.kind, "lines": label(_outside(parent)), "is_outside": True}
+                nodes[_key(parent)] = {"kind": parent.kind, "lines": _lines(found, _outside(parent)), "is_outside": True}
     shown = dict([*nodes.items()][:MAX_NODES])
     edges = [
         [names[_key(parent)], names[key]]
@@ -44,6 +44,12 @@ def _outside(parent: Parent) -> Node:
     return Node(parent.kind, parent.uri, parent.version, state)
 
 
+def _lines(found: Contents, node: Node) -> list[str]:
+    """As `label`, with names relative to the root."""
+    name = found.name_of(node.uri)
+    return [f"{name} version {node.version}" if node.version else name, *label(node)[1:]]
+
+
 def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
     """(node, parents) by fingerprint; what has the same content as another is the same node."""
     nodes: dict[str, dict[str, Any]] = {}
@@ -52,7 +58,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
         for dataset in versions:
             key = dataset.manifest.fingerprint
             made = node_of(found.place(name).uri, dataset.manifest)
-            nodes[key] = {"kind": "dataset", "lines": label(made), "is_outside": False}
+            nodes[key] = {"kind": "dataset", "lines": _lines(found, made), "is_outside": False}
             parents[key] = list(dataset.manifest.parents)
     alike = {name: (each.operation.name, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
     counts = Counter(alike.values())
@@ -62,7 +68,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
             key = "/".join(group)
             lines = [f"{counts[group]:,} policies", policy.operation.name.replace("_", " ")]
         else:
-            key, lines = policy.fingerprint, label(node_of(found.place(name).uri, policy))
+            key, lines = policy.fingerprint, _lines(found, node_of(found.place(name).uri, policy))
         nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})
         parents.setdefault(key, list(policy.parents))
     return nodes, parents

@@ -10,6 +10,7 @@ from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.homepage.contents import Contents
 from offline_core.homepage.values import minute, number
 from offline_core.quality.result import Histogram
+from offline_core.runtime.provenance import RUN
 
 LEVELS = {"promote": "good", "test": "warning", "collect": "warning", "keep": "neutral", "refused": "bad"}
 
@@ -27,6 +28,7 @@ def policies_of(found: Contents) -> list[dict[str, Any]]:
             "fingerprint": manifest.fingerprint,
             "made": minute(manifest.created_at),
             "by": manifest.operation.name.replace("_", " "),
+            "run": manifest.provenance.get(RUN, ""),
             "environment": manifest.environment.id if manifest.environment else "",
             "return": number(manifest.metrics.get("episode_return_mean"), 5),
             "episodes": int(manifest.metrics.get("episodes", 0)),
@@ -74,6 +76,8 @@ def decisions_of(found: Contents) -> list[dict[str, Any]]:
             "sentence": result.sentence,
             "against": found.name_of(result.against),
             "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+            "selected_on": result.selecting.episodes,
+            "judged_on": result.judging.episodes,
             "candidates": [
                 {
                     "name": each.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from datetime import UTC, datetime
 
@@ -38,13 +37,14 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     found = read_contents(root)
     place = found.place(REPORT_FILE) if output is None else Location.of(output)
     datasets, runs, policies = datasets_of(found, config), runs_of(found), policies_of(found)
+    found.problems.sort()  # threads find them in any order
     explored = [each["episodes"] for each in datasets if each["episodes"]]
     page = page_of(
         f"{found.root.uri.rpartition('/')[2] or found.root.uri} · report",
         {
             "root": found.root.uri,
             "made": minute(datetime.now(UTC)),
-            "prefect": os.environ.get("PREFECT_UI_URL", ""),
+            "runs_url": config.runs_url.rstrip("/"),
             "datasets": datasets,
             "runs": runs,
             "policies": policies,

@@ -12,7 +12,7 @@ from offline_core.homepage.contents import Contents
 from offline_core.homepage.values import Curve, minute, number, thinned
 from offline_core.learning.metrics import METRICS_FILE, read_metrics
 from offline_core.learning.result import TrainingResult
-from offline_core.sweeps.result import SweepResult
+from offline_core.sweeps.result import SweepResult, SweptSetting
 
 POINTS = 200_000
 """Of all curves together."""
@@ -29,14 +29,15 @@ def runs_of(found: Contents) -> dict[str, list[Any]]:
     points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
     settings = _settings(found)
     table = [_finished(found, name, each, settings, points) for name, each in finished]
-    table += [row for name in found.unfinished if (row := _unfinished(found, name, points)) is not None]
+    going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
+    table += [row for _, row in found.each(going_on, lambda name: _unfinished(found, posixpath.dirname(name), points))]
     return {column: [row[column] for row in table] for column in (table[0] if table else ())}
 
 
-def _settings(found: Contents) -> dict[str, str]:
-    """The setting of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
+def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
+    """The setting and seed of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
     return {
-        "/".join(run.checkpoint.split("/")[-3:-1]): setting.name
+        "/".join(run.checkpoint.split("/")[-3:-1]): (setting, run.seed)
         for sweep in found.results.values()
         if isinstance(sweep, SweepResult)
         for setting in sweep.settings
@@ -44,19 +45,26 @@ def _settings(found: Contents) -> dict[str, str]:
     }
 
 
-def _finished(found: Contents, name: str, result: Finished, settings: Mapping[str, str], points: int) -> dict[str, Any]:
+def _finished(
+    found: Contents, name: str, result: Finished, settings: Mapping[str, tuple[SweptSetting, int]], points: int
+) -> dict[str, Any]:
     policy = found.policies.get(posixpath.join(name, "best")) or found.policies.get(posixpath.join(name, "last"))
     mean, target = result.metrics.get("episode_return_mean"), result.target_return
     if target is None:
         level, status = "neutral", "no target"
     else:
         level, status = ("good", "target reached") if result.reached_target else ("bad", "target not reached")
+    setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None))
     losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
     return {
         "name": name or ".",
         "kind": KINDS[type(result)],
         "algorithm": _algorithm(policy.operation.config if policy else {}, result),
-        "setting": settings.get("/".join(name.split("/")[-2:]), ""),
+        "setting": "" if setting is None else setting.name,
+        "parameters": {}
+        if setting is None
+        else {path: each for path, each in setting.parameters.items() if path != "algorithm"},
+        "seed": seed,
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}"
         if isinstance(result, TrainingResult)
         else "",
@@ -81,23 +89,18 @@ def _algorithm(config: Mapping[str, Any], result: Finished) -> str:
     return str(algorithm)
 
 
-def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | None:
-    metrics = posixpath.join(name, METRICS_FILE)
-
-    def read() -> tuple[list[dict[str, Any]], str]:
-        place = found.place(metrics)
-        changed = place.filesystem.get_file_info(place.path).mtime
-        return [dict(each) for each in read_metrics(found.place(name))], minute(changed) if changed else ""
-
-    if (read_now := found.tried(metrics, read)) is None:
-        return None
-    records, changed = read_now
+def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
+    place = found.place(posixpath.join(name, METRICS_FILE))
+    changed = place.filesystem.get_file_info(place.path).mtime
+    records = read_metrics(found.place(name))
     curve = _series(records, "episode_return_mean")
     return {
         "name": name or ".",
         "kind": "training",
         "algorithm": "",
         "setting": "",
+        "parameters": {},
+        "seed": None,
         "dataset": "",
         "status": "not finished",
         "level": "warning",
@@ -107,7 +110,7 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any] | Non
         "held_out": None,
         "updates": max((int(record["updates"]) for record in records), default=0),
         "seconds": None,
-        "made": changed,
+        "made": minute(changed) if changed else "",
         "x": "updates",
         "curves": _curves(
             {"return": curve, "loss": _series(records, "loss"), "held-out loss": _series(records, "held_out_loss")}, points

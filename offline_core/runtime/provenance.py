@@ -1,19 +1,42 @@
-"""Versions of the code and of the libraries that made a result."""
+"""Versions of the code and of the libraries that made a result, and the run of an orchestrator in which it was made."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextvars import ContextVar
 
+RUN = "run"
 _LIBRARIES = ("gymnasium", "numpy", "pyarrow", "ray", "torch")
+_run: ContextVar[str | None] = ContextVar("run", default=None)
+
+
+def provenance() -> dict[str, str]:
+    """Return versions by name; `git`, the revision of this package's checkout (`+dirty` if changed), only inside one.
+
+    Inside `made_in_run` also the id of the run, as `RUN`.
+    """
+    run = _run.get()
+    return _versions() | ({RUN: run} if run else {})
+
+
+@contextlib.contextmanager
+def made_in_run(run: str | None) -> Iterator[None]:
+    """What is made inside the block names this run; None: it names none."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
 
 
 @functools.cache
-def provenance() -> dict[str, str]:
-    """Return versions by name; `git`, the revision of this package's checkout (`+dirty` if changed), only inside one."""
+def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "offline-rl-pipeline": _version("offline-rl-pipeline")}
     versions |= {name: _version(name) for name in _LIBRARIES}
     revision = _git_revision()

@@ -17,6 +17,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
 from offline_core.runtime.progress import progress
+from offline_core.runtime.provenance import RUN, made_in_run, provenance
 from offline_core.runtime.ray_session import fetch, local_cpus, ray_is_up, ray_session
 from offline_core.sweeps.result import FailedRun, SweptRun
 from offline_core.sweeps.runs import PlannedRun
@@ -112,8 +113,8 @@ def _task(run: PlannedRun, loaded: Any) -> Any:
 
     config = _played_in_process(run.run.config)
     compute = config.compute
-    task = ray.remote(num_cpus=compute.threads, num_gpus=compute.gpus_per_learner, max_retries=compute.max_failures)(_outcome)
-    return task.remote(replace(run, run=replace(run.run, config=config)), loaded=loaded)
+    task = ray.remote(num_cpus=compute.threads, num_gpus=compute.gpus_per_learner, max_retries=compute.max_failures)(_remote)
+    return task.remote(replace(run, run=replace(run.run, config=config)), loaded, provenance().get(RUN))
 
 
 def _played_in_process(config: TrainingConfig) -> TrainingConfig:
@@ -133,6 +134,11 @@ def _fetched(reference: Any, run: PlannedRun) -> Outcome:
     except ray.exceptions.RayError as error:  # its worker died too often
         return _failed(run, error, may_pass=True)
     return outcome
+
+
+def _remote(run: PlannedRun, loaded: EpisodeBatch | None, made_in: str | None) -> Outcome:
+    with made_in_run(made_in):
+        return _outcome(run, loaded=loaded)
 
 
 def _outcome(run: PlannedRun, done: TrainingResult | None = None, *, loaded: EpisodeBatch | None = None) -> Outcome:

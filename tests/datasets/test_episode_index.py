@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offline_core.datasets import writer
+from offline_core.datasets import row_groups, writer
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.episode_index import episode_index, first_parts
 from offline_core.datasets.manifest import Format
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import SchemaError
+from offline_core.storage.parquet_files import open_parquet
 from tests.datasets.factories import FORMATS, edit_json, episode, write_dataset, write_items
 from tests.episodes.strategies import episode_lists
 
@@ -46,6 +47,23 @@ def test_index(tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch) 
     assert index["return"].to_list() == [float(np.sum(e.rewards)) for e in some]
     assert index["terminated"].to_list() == [True, False, True, False, True, False, True, False]
     assert index["truncated"].to_list() == [True, False, False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_row_groups_of_an_episode_each_are_read_together(
+    tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a file and making a table for each of them took seconds."""
+    monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1)
+    some = [episode(i, 5, eps_id=f"twice-{i // 2}", t_started=5 * (i % 2)) for i in range(20)]
+    dataset = write_dataset(tmp_path, some, format)
+    assert sum(1 for _ in row_groups.row_groups(dataset)) == 20
+    opened: list[str] = []
+    monkeypatch.setattr(row_groups, "open_parquet", lambda file, *how: (opened.append(file.uri), open_parquet(file, *how))[1])
+    index = episode_index(dataset)
+    assert len(opened) == 1
+    assert list(index.select("eps_id", "t_started").iter_rows()) == [(each.eps_id, each.t_started) for each in some]
+    assert index["return"].to_list() == [each.return_ for each in some]
 
 
 @pytest.mark.parametrize("format", FORMATS)

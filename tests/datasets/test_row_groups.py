@@ -18,7 +18,7 @@ from offline_core.datasets import row_groups as module
 from offline_core.datasets import writer
 from offline_core.datasets.dataset import Dataset, open_dataset
 from offline_core.datasets.manifest import Format
-from offline_core.datasets.row_groups import READ_SECONDS, prefetch_tables, read_together, row_groups, tables
+from offline_core.datasets.row_groups import READ_SECONDS, batches, prefetch_tables, read_together, row_groups, tables
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.datasets.factories import episode, write_dataset
 
@@ -41,6 +41,18 @@ def test_all_row_groups_together_are_the_dataset(dataset: str) -> None:
         parts = list(prefetch_tables(found, ["eps_id", "t"], together=together))
         assert [part.num_rows for part in parts] == [20 * min(together, 7 - i) for i in range(0, 7, together)]
         assert pa.concat_tables(parts).equals(expected)
+
+
+def test_a_batch_is_of_one_file_and_limited_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1)
+    episodes = [episode(number, 20) for number in range(10)]
+    found = list(row_groups(write_dataset(tmp_path, episodes, format="table", max_rows_per_file=100)))
+    two = found[0].size_bytes + found[1].size_bytes
+    for most, sizes in ((2**20, [5, 5]), (two, [2, 2, 1, 2, 2, 1]), (1, [1] * 10)):
+        parts = list(batches(found, most))
+        assert [len(part) for part in parts] == sizes
+        assert [group for part in parts for group in part] == found
+    assert list(batches([])) == []
 
 
 def test_the_time_of_reading_travels_with_the_rows(dataset: str) -> None:

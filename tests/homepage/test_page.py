@@ -6,10 +6,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 import offline_core as offline
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.result_cache import store_result
+from offline_core.runtime.provenance import made_in_run
+from offline_core.storage.location import Location
+from offline_core.sweeps.result import SweepResult, SweptRun, SweptSetting
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.datasets.factories import episode, write_dataset
 
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"
+RUNS = "https://prefect.example/runs"
 PARTS = ("overview", "datasets", "experiments", "policies", "lineage", "dataset/0", "dataset/0/episode/1", "policy/0")
 
 pytestmark = MARKS
@@ -28,19 +35,39 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page with 60 episodes, two finished runs and two that go on, and hostile names."""
     root = tmp_path_factory.mktemp("pages") / "runs"
     made = [episode(i, 20 + i, eps_id=HOSTILE if i == 1 else f"episode-{i:02}") for i in range(60)]
-    write_dataset(root / "recording", made)
+    with made_in_run(HOSTILE):
+        write_dataset(root / "recording", made)
     offline.check(root / "recording")
     held_out = {"held_out": str(root / "recording")}
-    for name in ("bc", "marwil"):
+    settings = []
+    for number, name in enumerate(("bc", "marwil")):
         chosen = {"algorithm": name, "optimizer": {"max_epochs": 4, "batch_size": 256}, "evaluation": held_out}
-        offline.train(root / "recording", **chosen, output=root / name)
+        run = offline.train(root / "recording", **chosen, output=root / "sweep" / name)
+        settings.append(setting(name, str(run.best), {f"network.parameter_{i:02}": 10 * number + i for i in range(12)}))
+    result = SweepResult(
+        checkpoint=settings[0].runs[0].checkpoint,
+        dataset=open_dataset(str(root / "recording")).ref,
+        score="held-out loss",
+        settings=settings,
+        expected_best={},
+        failures=[],
+        confidence=0.95,
+        seconds=1.0,
+    )
+    store_result(Location.of(str(root / "sweep/result.json")), "", result, fingerprints={})
     for name in ("first", "second"):
         (root / name).mkdir()
         lines = [json.dumps({"updates": 100 * i, "loss": 1 / i, "episode_return_mean": 10.0 * i}) for i in range(1, 9)]
         (root / name / "metrics.jsonl").write_text("\n".join([*lines, ""]))
     (root / HOSTILE).mkdir()
     (root / HOSTILE / "result.json").write_text(HOSTILE)
-    return f"file://{offline.report(root, episodes=60).uri}"
+    return f"file://{offline.report(root, episodes=60, runs_url=RUNS).uri}"
+
+
+def setting(name: str, checkpoint: str, parameters: dict[str, int]) -> SweptSetting:
+    run = SweptRun(seed=0, checkpoint=checkpoint, score=1.0, curve=[], updates=1, seconds=1.0)
+    numbers = {"mean": 1.0, "interquartile_mean": 1.0, "low": None, "high": None}
+    return SweptSetting(name=name, parameters=parameters, algorithm=name, folder="", runs=[run], curve=[], **numbers)
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -74,6 +101,13 @@ def test_each_part_is_drawn(page: Page, request: pytest.FixtureRequest) -> None:
             page.screenshot(path=Path(SCREENSHOTS, f"{part.replace('/', '-')}-{scheme}.png"), full_page=True)
     shown(page, "overview")
     assert HOSTILE in page.locator("main").inner_text()
+
+
+def test_a_version_links_the_run_that_made_it(page: Page) -> None:
+    shown(page, "dataset/0")
+    link = page.get_by_role("region", name="versions").get_by_role("link")
+    assert link.get_attribute("href") == f"{RUNS}/flow-run/{quote(HOSTILE, safe='()')}"
+    assert page.get_by_role("link", name="Runs of flows").get_attribute("href") == RUNS
 
 
 def test_the_table_sorts_filters_and_pages(page: Page) -> None:
@@ -116,6 +150,27 @@ def test_curves_are_chosen_in_the_table(page: Page) -> None:
     for name in ("first", "second"):
         page.get_by_role("checkbox", name=f"Draw {name}").check()
     assert page.locator("main figure .legend li").all_inner_texts() == ["first", "second"]
+
+
+def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
+    page.set_viewport_size({"width": 700, "height": 900})
+    shown(page, "experiments")
+    table = page.get_by_role("region", name="experiments")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert table.evaluate("box => box.scrollWidth > 2 * box.clientWidth")
+    assert "The same in all 4 rows: kind training" in page.locator("main").inner_text()
+    assert "kind" not in table.locator("th").all_inner_texts()
+    table.get_by_role("button", name="parameter 03").click()
+    assert table.locator("tbody tr td:first-child").all_inner_texts()[:2] == ["sweep/marwil", "sweep/bc"]
+    table.locator("a", has_text="sweep/bc").click()
+    page.get_by_role("heading", name="sweep/bc/best").wait_for()
+
+
+def test_no_part_is_wider_than_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    for part in PARTS:
+        shown(page, part)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
 
 
 def test_light_and_dark_differ_and_follow_the_reader(page: Page, request: pytest.FixtureRequest) -> None:

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import offline_core as offline
+from offline_core.datasets.result_cache import store_result
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.signals import MAX_POINTS, signals_of
+from offline_core.storage.location import Location
 from tests.datasets.factories import episode, write_dataset
+from tests.decisions.made_up import made_up
 
 HOSTILE = "</script><script>alert(1)<!--"
 
@@ -52,7 +55,7 @@ def test_a_root_is_told_whole(root: Path, tmp_path: Path) -> None:
     assert len(episodes["score"]) == len(episodes["id"]) == 30
     best = next(row for row, why in episodes["chosen"].items() if why == "best")
     assert episodes["return"][int(best)] == max(episodes["return"])
-    assert [node["lines"][0] for node in data["graph"]["nodes"]] == ["runs/recording version 1", "policy/best"]
+    assert [node["lines"][0] for node in data["graph"]["nodes"]] == ["recording version 1", "policy/best"]
     assert data["graph"]["edges"] == [[0, 1]]
 
 
@@ -62,6 +65,26 @@ def test_a_training_that_goes_on_is_named_with_its_curve_so_far(root: Path, tmp_
     row = runs["name"].index("going on")
     assert runs["status"][row] == "not finished" and runs["updates"][row] == 6
     assert runs["curves"][row]["loss"] == [[3, 6], [1.5, 1.0]]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_what_a_decision_makes_for_itself_is_not_listed(tmp_path: Path, is_done: bool) -> None:
+    log = write_dataset(tmp_path / "log", [episode(i) for i in range(4)])
+    for side in ("train", "held_out"):
+        write_dataset(tmp_path / f"decision/sides/{'0a' * 8}" / side, [episode(i) for i in range(2)])
+    for name in ("decision/behaviour", "behaviour"):  # the second is someone's own
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n')
+    write_dataset(tmp_path / "sides/left", [episode(0)])
+    decision = made_up("keep", uri=str(tmp_path / "decision"), dataset=log.ref, selecting=log.ref, judging=log.ref)
+    if is_done:
+        store_result(Location.of(str(tmp_path / "decision/result.json")), "", decision, fingerprints={})
+    assert offline.report(tmp_path).problems == []
+    data = data_of(tmp_path / "report.html")
+    assert sorted(each["name"] for each in data["datasets"]) == ["log", "sides/left"]
+    assert data["runs"]["name"] == ["behaviour"]
+    assert len(data["graph"]["nodes"]) == 2
+    assert [each["judged_on"] for each in data["decisions"]] == [4] * is_done
 
 
 def test_an_empty_root_has_a_page(tmp_path: Path) -> None:

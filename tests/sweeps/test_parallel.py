@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from offline_core.errors import ConfigError
+from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
+from offline_core.runtime.provenance import RUN, made_in_run
 from offline_core.sweeps import scheduling
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.runs import checked_runs
@@ -27,11 +29,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_runs_at_once_are_the_same_to_the_bit_whatever_the_others_come_to(tmp_path: Path, data: str) -> None:
     grid = {"algorithm": ["marwil", DYING], "optimizer.learning_rate": [0.01, 0.001]}
-    alone, together = (sweep(data, tmp_path / f"{parallel}", grid=grid, parallel=parallel) for parallel in (1, 2))
+    with made_in_run("a run"):
+        alone, together = (sweep(data, tmp_path / f"{parallel}", grid=grid, parallel=parallel) for parallel in (1, 2))
     assert len(weights(alone)) == 4 and weights(together) == weights(alone)
     assert [setting.scores for setting in together.settings] == [setting.scores for setting in alone.settings]
     assert len(alone.failures) == 4 and together.failures == alone.failures
     assert "ZeroDivisionError: nothing was divided" in str(together.failures[0])
+    made = [read_policy_manifest(run.checkpoint) for of in (alone, together) for each in of.settings for run in each.runs]
+    assert {policy.provenance[RUN] for policy in made} == {"a run"}
 
 
 def test_a_run_whose_worker_dies_goes_on(tmp_path: Path, data: str) -> None:

@@ -20,6 +20,18 @@ function text(value, digits = 4) {
   return size >= 100 ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : String(Number(value.toPrecision(digits)));
 }
 
+function counted(count, one, many = `${one}s`) { return `${text(count)} ${count === 1 ? one : many}`; }
+
+// Long names break after separators rather than inside words.
+function broken(value) {
+  return typeof value === "string" && !value.includes(" ") ? value.split(/(?<=[/.,_=@])/).flatMap((each, i) => (i ? [el("wbr"), each] : [each])) : [value];
+}
+
+function duration(seconds) {
+  if (seconds === null) return "–";
+  return seconds < 60 ? `${Number(seconds.toPrecision(2))} s` : seconds < 3600 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
 function bytes(value) {
   for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
     if (value < 1024 || unit === "TiB") return `${Number(value.toPrecision(3))} ${unit}`;
@@ -47,13 +59,19 @@ const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 const color = (i) => `var(--series-${(i % 6) + 1})`;
 const dash = (i) => DASHES[Math.floor(i / 6) % DASHES.length] || DASHES[i % DASHES.length];
 
+// As wide as the page, or half of it beside another: letters keep their size.
+function wide(share = 1) {
+  const page = document.getElementById("main").clientWidth;
+  return Math.round(Math.max(280, page >= 800 ? page * share - (share < 1 ? 16 : 0) : page));
+}
+
 // Axes around a drawing; returns the element and what turns values into places.
-function axes(xs, ys, { x, y, width = 1100, height = 220, left = 62, label, zero = false }) {
+function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false }) {
   const right = 12, top = 10, bottom = x ? 38 : 22;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
   const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
-  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img", "aria-label": label });
   for (const at of ticks(y0, y1, height / 45)) {
     svg.append(el("line", { class: "grid", x1: left, x2: width - right, y1: py(at), y2: py(at) }));
     svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, text(at)));
@@ -110,19 +128,19 @@ function lines(series, options) {
 
 function histogram({ edges, counts }, x) {
   if (!counts.length) return el("p", { class: "quiet" }, `No finite ${x}.`);
-  const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", width: 560, height: 180, zero: true, label: `Histogram of ${x}` });
+  const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", width: wide(1 / 2), height: 180, zero: true, label: `Histogram of ${x}` });
   counts.forEach((count, i) => {
     const left = area.px(edges[i]), wide = Math.max(1, area.px(edges[i + 1]) - left - 1);
     area.svg.append(el("rect", { class: "bars", x: left, width: wide, y: area.py(count), height: area.bottom - area.py(count) },
       el("title", null, `${text(edges[i])} to ${text(edges[i + 1])}: ${text(count)} episodes`)));
   });
-  return el("figure", { class: "half" }, area.svg);
+  return el("figure", null, area.svg);
 }
 
 // [name, [value, low, high]], one below the other.
 function intervals(rows, x, zero = false) {
   const height = 60 + 26 * rows.length;
-  const area = axes(extent([...rows.flatMap(([, each]) => each), ...(zero ? [0] : [])]), [0, rows.length], { x, height, width: 800, left: 150, label: `Intervals of ${x}` });
+  const area = axes(extent([...rows.flatMap(([, each]) => each), ...(zero ? [0] : [])]), [0, rows.length], { x, height, left: 150, label: `Intervals of ${x}` });
   area.svg.querySelectorAll("line.grid").forEach((line) => line.remove());
   area.svg.querySelectorAll('text[text-anchor="end"]').forEach((each) => each.remove());
   if (zero) area.svg.append(el("line", { class: "zero", x1: area.px(0), x2: area.px(0), y1: area.top, y2: area.bottom }));

@@ -16,7 +16,7 @@ function explorer(dataset, number, chosen) {
   if (found.score) columns.push({ name: "outlier score", values: found.score, number: true });
   if (found.reason && Object.keys(found.reason).length) columns.push({ name: "because", values: found.id.map((_, row) => found.reason[row] || ""), class: "long" });
   columns.push({ name: "opens", values: why.map((each, row) => (found.steps[row] ? each || "steps" : "")), cell: (row) => (found.steps[row] ? why[row] || "steps" : "–") });
-  const list = table(columns, { caption: "episodes", sort: [columns.length - 1, false], chosen: new Set(chosen === null ? [] : [chosen]) });
+  const list = table(columns, { caption: "episodes", sort: ["opens", false], chosen: new Set(chosen === null ? [] : [chosen]) });
   const histograms = el("div", { class: "columns" }, histogram(found.histograms.return, "return"), histogram(found.histograms.length, "steps per episode"));
   return [el("p", { class: "quiet" }, said), chosen === null ? histograms : episode(dataset, number, chosen), list.element];
 }
@@ -85,7 +85,7 @@ function episode(dataset, number, row) {
 }
 
 function clipOf(clip) {
-  if (!clip.data) return el("p", null, el("a", { href: clip.href }, `Open the clip ${clip.href}`));
+  if (!clip.data) return el("p", null, clip.href.startsWith("file:") ? el("a", { href: clip.href }, `Open the clip ${clip.href}`) : `Clip: ${clip.href}`);
   if (clip.type === "image/gif") return el("img", { class: "clip", src: clip.data, alt: "Clip of the episode" });
   return el("video", { src: clip.data, controls: true, muted: true, loop: true, "aria-label": "Clip of the episode" });
 }

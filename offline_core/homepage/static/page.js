@@ -6,18 +6,21 @@ const LEVELS = { pass: "good", warn: "warning", fail: "bad" };
 const RUNS = DATA.runs.name || [];
 const OVERLAID = 8;
 let overlaid = null;
+const POLICY_OF = new Map(DATA.policies.map((each, i) => [each.name.replace(/\/(best|last)$/, ""), i]));
 
 const verdict = (word) => mark(LEVELS[word] || "neutral", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
 const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
+const isLinked = /^https?:\/\//.test(DATA.runs_url);
+const runLink = (id) => (id && isLinked ? el("a", { href: `${DATA.runs_url}/flow-run/${encodeURIComponent(id)}`, rel: "noreferrer" }, id.slice(0, 8)) : text(id));
 const title = (words) => el("h2", null, words);
 
 function overview() {
   const unfinished = RUNS.filter((_, i) => DATA.runs.status[i] === "not finished");
-  const tiles = [["datasets", DATA.datasets.length, "datasets"], ["experiments", RUNS.length, "experiments"], ["policies", DATA.policies.length, "policies"],
-    ["policies", DATA.decisions.length, "decisions"], ["policies", DATA.registry.length, "moves of aliases"]];
+  const tiles = [["datasets", DATA.datasets.length, "dataset"], ["experiments", RUNS.length, "experiment"], ["policies", DATA.policies.length, "policy", "policies"],
+    ["policies", DATA.decisions.length, "decision"], ["policies", DATA.registry.length, "move of aliases", "moves of aliases"]];
   const empty = !DATA.datasets.length && !RUNS.length && !DATA.policies.length;
   return [
-    el("div", { class: "tiles" }, tiles.map(([where, count, name]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), name))),
+    el("div", { class: "tiles" }, tiles.map(([where, count, one, many = `${one}s`]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), count === 1 ? one : many))),
     empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
     DATA.problems.length ? [title("Problems"), el("p", null, `${DATA.problems.length === 1 ? "One file" : `${text(DATA.problems.length)} files`} could not be read; the rest is in this page.`),
       table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
@@ -40,10 +43,10 @@ const decisionNote = (each) => el("p", { class: `note ${each.level}` }, mark(eac
 function datasetsTable() {
   const all = DATA.datasets, last = (each) => each.versions[0];
   return table([
-    column("dataset", all, (each) => each.name, { cell: (i) => el("a", { href: `#dataset/${i}` }, all[i].name), class: "long" }),
+    column("dataset", all, (each) => each.name, { cell: (i) => el("a", { href: `#dataset/${i}` }, broken(all[i].name)), class: "long" }),
     column("version", all, (each) => last(each).version, { number: true }),
     column("made", all, (each) => last(each).made, { class: "short" }),
-    column("by", all, (each) => last(each).by),
+    column("by", all, (each) => last(each).by, { class: "short" }),
     column("episodes", all, (each) => last(each).episodes, { number: true }),
     column("steps", all, (each) => last(each).steps, { number: true }),
     column("mean return", all, (each) => (last(each).return.length ? last(each).return[0] : null), { number: true }),
@@ -67,10 +70,11 @@ function dataset(number, episodeRow) {
     quality ? el("p", { class: `note ${LEVELS[quality.verdict]}` }, "Quality: ", verdict(quality.verdict)) : el("p", { class: "note neutral" }, `Not checked: offline check ${DATA.root}/${each.name}`),
     el("h3", null, `Episodes of version ${versions[0].version}`), explorer(each, number, episodeRow),
     el("h3", null, "Versions"), table([
-      column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by),
-      column("from", versions, (of) => of.from), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
-      column("return (mean ± standard deviation of episodes)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
+      column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by, { class: "short" }),
+      column("from", versions, (of) => of.from, { class: "long" }), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
+      column("return ± std of episodes (range)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
       column("tags", versions, (of) => of.tags), column("quality", versions, (of) => of.verdict, { cell: (i) => verdict(versions[i].verdict) }),
+      ...(versions.some((of) => of.run) ? [column("run", versions, (of) => of.run, { cell: (i) => runLink(versions[i].run) })] : []),
     ], { caption: "versions" }).element,
     el("details", null, el("summary", null, `Facts of version ${versions[0].version}`), facts(each.facts)),
     quality ? el("details", { open: quality.verdict !== "pass" }, el("summary", null, "Quality rules"), table([
@@ -91,26 +95,37 @@ function best(count) {
 
 function runsTable(rows, check) {
   const runs = DATA.runs, of = (key) => rows.map((i) => runs[key][i]);
+  const [names, levels, statuses, seconds] = ["name", "level", "status", "seconds"].map(of);
   const columns = [
-    { name: "experiment", values: of("name"), class: "long" }, { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm") },
-    { name: "setting", values: of("setting"), class: "long" }, { name: "dataset", values: of("dataset"), class: "long" },
-    { name: "result", values: of("status"), cell: (i) => mark(of("level")[i], of("status")[i]), class: "short" },
+    { name: "experiment", values: names, class: "long", cell: (i) => (POLICY_OF.has(names[i]) ? el("a", { href: `#policy/${POLICY_OF.get(names[i])}` }, broken(names[i])) : broken(names[i])) },
+    { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm"), class: "short" },
+    { name: "result", values: statuses, cell: (i) => mark(levels[i], statuses[i]), class: "short" },
     { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs.return[rows[i]], runs.episodes[rows[i]]) },
-    { name: "held-out loss", values: of("held_out"), number: true }, { name: "updates", values: of("updates"), number: true },
-    { name: "seconds", values: of("seconds"), number: true }, { name: "made", values: of("made"), class: "short" },
-  ].filter((each, i) => i === 0 || each.values.some((value) => value !== "" && value !== null));
-  const levels = of("level");
-  const result = columns.find((each) => each.name === "result");
-  if (result) result.cell = (i) => mark(levels[i], result.values[i]);
-  if (check) columns.unshift({ name: "curve", values: rows, plain: true, number: false, class: "check",
-    cell: (i) => el("input", { type: "checkbox", checked: overlaid.has(rows[i]), "aria-label": `Draw ${runs.name[rows[i]]}`, onchange: (event) => check(rows[i], event.target.checked) }) });
-  const by = columns.findIndex((each) => each.name === "greedy return");
-  return table(columns, { caption: "experiments", sort: by < 0 ? null : [by, true] });
+    { name: "held-out loss", values: of("held_out"), number: true }, ...parameters(of("parameters")), { name: "seed", values: of("seed"), number: true },
+    { name: "dataset", values: of("dataset"), class: "long" }, { name: "updates", values: of("updates"), number: true },
+    { name: "time", values: seconds, number: true, cell: (i) => duration(seconds[i]) }, { name: "made", values: of("made"), class: "short" },
+  ];
+  if (check) columns.splice(1, 0, { name: "curve", values: rows, plain: true, class: "check", cell: (i) => (isDrawn(rows[i])
+    ? el("input", { type: "checkbox", checked: overlaid.has(rows[i]), "aria-label": `Draw ${names[i]}`, onchange: (event) => check(rows[i], event.target.checked) }) : "–") });
+  return table(columns, { caption: "experiments", sort: ["greedy return", true] });
 }
+
+// A column for each parameter that a sweep has set, by the last of its names where that is no other's.
+function parameters(all) {
+  const paths = [...new Set(all.flatMap((each) => Object.keys(each)))], last = (path) => path.split(".").pop().replaceAll("_", " ");
+  const written = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : value);
+  return paths.map((path) => {
+    const values = all.map((each) => (path in each ? written(each[path]) : ""));
+    const number = values.every((value) => value === "" || typeof value === "number");
+    return { name: paths.filter((other) => last(other) === last(path)).length > 1 ? path : last(path), values, number, class: "long" };
+  });
+}
+
+const isDrawn = (i) => Object.values(DATA.runs.curves[i]).some(([x]) => x.length > 1);
 
 function experiments() {
   if (!RUNS.length) return [el("p", { class: "quiet" }, "There is no experiment.")];
-  overlaid = overlaid || new Set(best(RUNS.length).filter((i) => Object.values(DATA.runs.curves[i]).some(([x]) => x.length > 1)).slice(0, OVERLAID));
+  overlaid = overlaid || new Set(best(RUNS.length).filter(isDrawn).slice(0, OVERLAID));
   const label = (i) => (DATA.runs.setting[i] ? `${DATA.runs.setting[i]} (${DATA.runs.name[i].split("/").pop()})` : DATA.runs.name[i]);
   const kinds = ["return", "loss", "held-out loss"].filter((kind) => DATA.runs.curves.some((each) => each[kind]));
   const figure = el("div"), choice = el("select", { "aria-label": "Curves", onchange: draw }, kinds.map((kind) => el("option", null, kind)));
@@ -122,8 +137,8 @@ function experiments() {
       const series = chosen.filter((i) => DATA.runs.x[i] === units).map((i) => ({ name: label(i), x: DATA.runs.curves[i][kind][0], y: DATA.runs.curves[i][kind][1] }));
       return lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind, height: 280, points: true }).figure;
     });
-    const single = overlaid.size - chosen.length;
-    const note = `${text(chosen.length)} of ${text(RUNS.length)} curves are drawn; choose them in the table.${single ? " Of the others that are ticked there is one value or none: see the table." : ""}`;
+    const drawable = RUNS.filter((_, i) => isDrawn(i)).length, single = overlaid.size - chosen.length;
+    const note = `${text(chosen.length)} of ${counted(drawable, "curve")} ${chosen.length === 1 ? "is" : "are"} drawn; choose them in the table.${drawable < RUNS.length ? ` Of ${counted(RUNS.length - drawable, "experiment")} there is one value, or none.` : ""}${single ? ` Of ${text(single)} that ${single === 1 ? "is" : "are"} ticked there is no such curve.` : ""}`;
     figure.replaceChildren(...charts, el("p", { class: "quiet small" }, note));
   }
   const list = runsTable([...RUNS.keys()], (i, wanted) => { if (wanted) overlaid.add(i); else overlaid.delete(i); draw(); });
@@ -137,13 +152,13 @@ function policies() {
   const moves = DATA.registry;
   return [
     table([
-      column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, all[i].name), class: "long" }),
-      column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by), column("environment", all, (each) => each.environment),
+      column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, broken(all[i].name)), class: "long" }),
+      column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by, { class: "short" }), column("environment", all, (each) => each.environment),
       column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
       column("evaluated", all, (each) => (each.evaluations.length ? Math.max(...each.evaluations.map((of) => of.mean)) : null), { number: true }),
       column("evaluations", all, (each) => each.evaluations.length, { number: true }), column("estimates", all, (each) => each.estimates.length, { number: true }),
       column("made", all, (each) => each.made, { class: "short" }),
-    ], { caption: "policies", sort: [8, true] }).element,
+    ], { caption: "policies", sort: ["made", true] }).element,
     DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decision)] : null,
     moves.length ? [title("Moves of aliases"), table([
       column("alias", moves, (each) => each.name), column("move", moves, (each) => each.kind), column("names", moves, (each) => each.fingerprint), column("copied from", moves, (each) => each.from),
@@ -154,7 +169,7 @@ function policies() {
 
 function decision(each) {
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
-  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}.`),
+  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
     judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval", true) : null,
     el("ul", null, each.candidates.flatMap((of) => of.reasons.map((reason) => el("li", null, `${of.name}: ${reason}`))), each.notes.map((note) => el("li", null, note)))];
 }
@@ -167,9 +182,9 @@ function policy(number) {
   return [
     el("p", null, el("a", { href: "#policies" }, "All policies")),
     title(each.name),
-    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes) }),
+    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes), ...(each.run ? { "made in run": runLink(each.run) } : {}) }),
     el("div", { class: "columns" }, Object.entries(curves).map(([kind, [x, y]]) => (y.length > 1
-      ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: 560, x: DATA.runs.x[run], y: kind, points: true }).figure)
+      ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: wide(1 / 2), x: DATA.runs.x[run], y: kind, points: true }).figure)
       : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
     each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
       el("p", null, `Return ${text(of.mean)} ± ${text(of.std)} (standard deviation of ${text(of.episodes)} episodes${of.episodes < 20 ? "; so few that the mean is uncertain" : ""})`),
@@ -219,6 +234,6 @@ function show() {
 
 const about = document.getElementById("about");
 about.append(`${DATA.root}, as of ${DATA.made} UTC`);
-if (/^https?:\/\//.test(DATA.prefect)) about.append(" · ", el("a", { href: DATA.prefect, rel: "noreferrer" }, "Runs in Prefect"));
+if (isLinked) about.append(" · ", el("a", { href: DATA.runs_url, rel: "noreferrer" }, "Runs of flows"));
 addEventListener("hashchange", () => { show(); if (!document.getElementById("episode")) MAIN.focus({ preventScroll: true }); });
 show();

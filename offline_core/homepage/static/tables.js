@@ -1,16 +1,29 @@
 // A table that sorts by any column, filters by text and shows a page of rows at a time, however many there are.
 const PAGE = 50;
+const SHORT = 32; // characters that are not broken into lines
 
 function mark(level, words) {
   const signs = { good: "✓", bad: "✗", warning: "⚠", neutral: "·" };
   return el("span", { class: `mark ${level}` }, `${signs[level]} ${words}`);
 }
 
-// columns: [{name, values, number, cell(row), html}], all of the same length. Options: sort: [column, descending],
-// open(row), chosen: Set of rows, caption.
-function table(columns, options = {}) {
-  const count = columns.length ? columns[0].values.length : 0;
-  let order = [...Array(count).keys()], page = 0, by = options.sort || null, query = "";
+const isMissing = (value) => value === null || value === undefined || value === "";
+
+// Columns that say something: [those that differ between rows, those with one value in all]; the first one always differs.
+function differing(all) {
+  const said = all.filter((each, i) => i === 0 || each.plain || !each.values.every(isMissing));
+  const isAlike = (each, i) => i > 0 && !each.plain && each.values.length > 2 && each.values.every((value) => value === each.values[0]);
+  return [said.filter((each, i) => !isAlike(each, i)), said.filter(isAlike)];
+}
+
+// all: [{name, values, number, cell(row), class}], all of the same length. Options: sort: [name of a column, descending],
+// chosen: Set of rows, caption.
+function table(all, options = {}) {
+  const [columns, alike] = differing(all), count = all.length ? all[0].values.length : 0;
+  const sorted = options.sort ? columns.findIndex((each) => each.name === options.sort[0]) : -1;
+  let order = [...Array(count).keys()], page = 0, by = sorted < 0 ? null : [sorted, options.sort[1]], query = "";
+  const isShort = (each) => each.values.every((value) => String(value).length <= SHORT);
+  const classes = columns.map((each) => (each.number ? "number" : each.class === "long" && isShort(each) ? "short" : each.class || null));
   const searched = columns.filter((each) => !each.number);
   const body = el("tbody"), shown = el("span", { class: "quiet", role: "status" });
   const heads = columns.map((each, i) => {
@@ -27,10 +40,9 @@ function table(columns, options = {}) {
     if (query) order = order.filter((row) => searched.some((each) => String(each.values[row]).toLowerCase().includes(query)));
     if (by) {
       const { values, number } = columns[by[0]], sign = by[1] ? -1 : 1;
-      const missing = (value) => value === null || value === undefined || value === "";
       order.sort((a, b) => {
         const [one, two] = [values[a], values[b]];
-        if (missing(one) || missing(two)) return missing(one) - missing(two) || a - b;
+        if (isMissing(one) || isMissing(two)) return isMissing(one) - isMissing(two) || a - b;
         return sign * (number ? one - two : one < two ? -1 : one > two ? 1 : 0) || a - b;
       });
     }
@@ -42,20 +54,22 @@ function table(columns, options = {}) {
       if (!columns[i].plain) head.firstChild.textContent = columns[i].name + (now ? (by[1] ? " ▼" : " ▲") : "");
     });
     body.replaceChildren(...order.slice(page * PAGE, page * PAGE + PAGE).map((row) => el("tr", { class: options.chosen && options.chosen.has(row) ? "chosen" : null },
-      columns.map((each) => el("td", { class: each.number ? "number" : each.class || null }, each.cell ? each.cell(row) : text(each.values[row]))))));
+      columns.map((each, i) => el("td", { class: classes[i] }, each.cell ? each.cell(row) : (classes[i] === "long" ? broken : String)(text(each.values[row])))))));
     shown.textContent = order.length ? `${text(page * PAGE + 1)} to ${text(Math.min(order.length, page * PAGE + PAGE))} of ${text(order.length)}` : "none";
     before.disabled = page === 0; next.disabled = page >= pages - 1;
   }
   draw();
   const bar = count > 8 ? el("div", { class: "bar" }, search, shown, count > PAGE ? [before, next] : null) : null;
   const made = el("table", null, options.caption ? el("caption", { class: "skip" }, options.caption) : null, el("thead", null, el("tr", null, heads)), body);
-  return { element: el("div", null, bar, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption || "table" }, made)), draw };
+  const same = alike.length ? el("p", { class: "quiet small" }, `The same in all ${text(count)} rows: `,
+    alike.flatMap((each, i) => [`${i ? ", " : ""}${each.name} `, el("b", null, each.cell ? each.cell(0) : text(each.values[0]))])) : null;
+  return { element: el("div", null, bar, same, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption || "table" }, made)), draw };
 }
 
 // Rows of an object or pairs, without sorting.
 function facts(pairs) {
   return el("div", { class: "scroll" }, el("table", { class: "facts" }, el("tbody", null,
-    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, text(value)))))));
+    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, value instanceof Node ? value : text(value)))))));
 }
 
 function column(name, rows, get, more = {}) {
