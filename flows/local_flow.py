@@ -65,16 +65,20 @@ class LocalFlow(Flow[P, R]):
     def _import_stages(self) -> None:
         for name in ("prefect.flow_engine", "matplotlib.figure"):  # each stage draws a card
             importlib.import_module(name)
-        tasks = [each for each in self.fn.__globals__.values() if isinstance(each, Task)]
+        tasks = [each for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)]
         for stage in STAGES.values():
             if stage.name in {task.name for task in tasks}:
                 importlib.import_module(f"offline_core.{stage.module}")
 
 
 def flow(
-    *, name: str, flow_run_name: str | Callable[[dict[str, Any]], str] | None = None
+    *, name: str, flow_run_name: str | Callable[[dict[str, Any]], str] | None = None, refuses: bool = True
 ) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
-    """As `prefect.flow`; forms label the parameters with words."""
+    """As `prefect.flow`; forms label the parameters with words.
+
+    Arguments:
+        refuses: look at the parameters before the first stage. False: they are not those of a stage or chain.
+    """
 
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
         parameters = inspect.signature(fn).parameters
@@ -84,9 +88,22 @@ def flow(
             for name, parameter in parameters.items()
             if name in hints
         }
-        return LocalFlow(fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
+        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
 
     return decorate
+
+
+def _refusing(fn: Callable[P, R]) -> Callable[P, R]:
+    """`fn`, which says what is wrong with its parameters before its first stage: in the first seconds of a worker's run."""
+
+    @functools.wraps(fn)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        from offline_core.plans.refusal import refuse
+
+        refuse(get_call_parameters(fn, args, kwargs))
+        return fn(*args, **kwargs)
+
+    return run
 
 
 class NamedChoices:

@@ -115,7 +115,7 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
     run.__name__ = run.__qualname__ = full.fn.__name__ + SUFFIX
     told = "\n".join(f"    {name}: {' '.join(description.split())}" for name, (_, _, description) in fields.items())
     run.__doc__ = f"{(full.description or '').partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
-    return flow(name=full.name, flow_run_name=_run_name(full, places))(run)
+    return flow(name=full.name, flow_run_name=_run_name(full, places), refuses=False)(run)
 
 
 def _run_name(full: LocalFlow[..., Any], places: Mapping[str, str]) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.curation.config import PruningConfig
 from offline_core.datasets.dataset import is_dataset, open_committed, open_dataset
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
@@ -30,7 +31,7 @@ def refuse(parameters: Mapping[str, Any]) -> None:
     Raises:
         OfflineError: as the stage would; none whose cause may pass.
     """
-    for check in (_places, _dataset, _candidates, _environment, _source):
+    for check in (_places, _conditions, _dataset, _candidates, _environment, _source):
         try:
             check(parameters)
         except OfflineError as error:
@@ -44,6 +45,18 @@ def _places(parameters: Mapping[str, Any]) -> None:
             Location.of(place)
     if isinstance(registry := parameters.get("registry"), str):
         entry_of(registry)
+
+
+def _conditions(parameters: Mapping[str, Any]) -> None:
+    """In a chain the recording would come first, and take hours."""
+    for config in parameters.values():
+        if isinstance(config, PruningConfig) and (config.where or config.where_steps):
+            from offline_core.curation.condition import Condition
+            from offline_core.curation.selection import condition
+
+            condition(config)
+            if config.where_steps is not None:
+                Condition.sql(config.where_steps)
 
 
 def _dataset(parameters: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from deployments.definitions import definitions, flow_of
+from tests.chromium import CHROMIUM, SCREENSHOTS
 from tests.e2e.orchestra import ANSWER_SECONDS, Orchestra, wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OFFLINE_COMMAND = str(Path(sys.executable).with_name("offline"))
 OFFLINE = (
     "--headless",
@@ -35,9 +34,11 @@ PICTURE = """document.querySelector('img[src^="data:image/png"]')"""
 GRAPH = """document.querySelector('svg[aria-roledescription="flowchart-v2"]')"""
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-SCREENSHOTS = bool(os.environ.get("OFFLINE_SCREENSHOTS"))
+DOCUMENTS = bool(os.environ.get("OFFLINE_SCREENSHOTS"))
 """Whether the pictures of the documents are made anew."""
 MAX_SCREENSHOT_BYTES = 200_000
+MOST_WRONG = 8
+"""Fields of one form that are wrong in turn; a short form has fewer."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,7 +47,12 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
 ]
 
-DEPLOYMENTS = {f"{flow_of(each['entrypoint']).name}/{each['name']}": each for each in definitions()}
+FORMS = [
+    f"{flow_of(each['entrypoint']).name}/{each['name']}"
+    for each in definitions()
+    if each["name"].endswith(("-smoke", "-short"))
+]
+"""The whole form and the short one of each flow; other profiles are the whole form with other values."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +76,7 @@ def chain(orchestra: Orchestra, page: Page) -> str:
     return submitted(page, orchestra, "expert-to-policy/expert-to-policy-smoke")
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
+@pytest.mark.parametrize("name", FORMS)
 def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestra, page: Page, name: str) -> None:
     deployment = open_form(page, orchestra, name)
     assert wanted_values(deployment)
@@ -81,7 +87,7 @@ def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestr
     assert runs_of(orchestra, deployment["id"]) == before
 
 
-@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if "-smoke" in name])
+@pytest.mark.parametrize("name", [name for name in FORMS if name.endswith("-smoke")])
 def test_a_run_submitted_from_its_form_completes(orchestra: Orchestra, page: Page, name: str) -> None:
     """In the order of prefect.yaml, in which each finds what it reads."""
     submitted(page, orchestra, name)
@@ -109,16 +115,27 @@ def test_the_address_that_a_run_prints_shows_it_in_the_ui_that_the_server_prefer
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
-    deployment = orchestra.ask("GET", "/deployments/name/train-expert/train-expert-smoke")
-    screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1000)
+    deployment = orchestra.ask("GET", "/deployments/name/train-policy/train-policy-short")
+    for scheme in ("dark", "light"):  # the documents have the last
+        page.emulate_media(color_scheme=scheme)
+        screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1350)
+        screenshot(page, orchestra, "/v2/deployments", "deployments", height=1000)
+
+
+def test_a_wrong_condition_fails_the_run_before_its_first_stage(orchestra: Orchestra, fresh_root: str) -> None:
+    parameters = {"root": fresh_root, "where": "nope > 3"}
+    run = orchestra.submit("expert-to-policy/expert-to-policy-short", parameters)
+    orchestra.wait_for(run, "FAILED")
+    assert "names the column 'nope'" in orchestra.flow_run(run)["state"]["message"]
+    assert not Path(fresh_root).exists()
 
 
 def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
     """Opens the form of a deployment, and waits until it shows the parameters with their values. Returns the deployment."""
     deployment: dict[str, Any] = orchestra.ask("GET", f"/deployments/name/{name}")
     page.goto(f"{orchestra.ui_url}/v2/deployments/deployment/{deployment['id']}/run")
-    for parameter in deployment["parameter_openapi_schema"]["properties"]:
-        page.locator("form").get_by_text(f"{parameter} (Optional)", exact=True).first.wait_for()
+    for parameter in deployment["parameter_openapi_schema"]["properties"].values():
+        page.locator("form").get_by_text(f"{parameter['title']} (Optional)", exact=True).first.wait_for()
     wanted = wanted_values(deployment)
     wait_until(lambda: not not_shown(page, wanted), seconds=ANSWER_SECONDS, what=f"{wanted} in the form of {name}")
     return deployment
@@ -184,32 +201,37 @@ def is_number(text: str) -> bool:
 
 
 def refused(page: Page) -> None:
-    """Types a number that a field does not take, submits, and waits until the form says so."""
+    """Types into each number with a bound what it does not take, submits, and waits until the form says so."""
     form = page.locator("form")
-    field, wrong = form.locator('input[type="number"][min]').first, "-1e30"
-    if not field.count():
-        form.get_by_role("tab", name="int").first.click()
-        field, wrong = form.locator('input[type="number"]').first, "1.5"
-    before = form.inner_text().splitlines()
-    field.fill(wrong)
-    page.get_by_role("button", name="Submit", exact=True).click()
+    bounded = form.locator('input[type="number"][min]')
+    if not bounded.count():
+        form.get_by_role("tab", name=re.compile("number", re.I)).first.click()
+    fields = (bounded if bounded.count() else form.locator('input[type="number"]')).all()
+    for field in fields[:MOST_WRONG]:
+        right, before = field.input_value(), form.inner_text().splitlines()
+        field.fill("-1e30" if bounded.count() else "1.5")
+        page.get_by_role("button", name="Submit", exact=True).click()
 
-    def says_so() -> bool:
-        new = [line for line in form.inner_text().splitlines() if line not in before]  # editors may appear meanwhile
-        new.append(str(field.evaluate("field => field.validationMessage")))
-        return any("Value must be" in line or "is not valid" in line for line in new)
+        def says_so(field: Locator = field, before: list[str] = before) -> bool:
+            new = [line for line in form.inner_text().splitlines() if line not in before]  # editors may appear meanwhile
+            new.append(str(field.evaluate("field => field.validationMessage")))
+            return any("Value must be" in line or "is not valid" in line for line in new)
 
-    wait_until(says_so, seconds=ANSWER_SECONDS, what="what the form has to say")
+        wait_until(says_so, seconds=ANSWER_SECONDS, what=f"what the form has to say of {field}")
+        field.fill(right)
 
 
 def screenshot(page: Page, orchestra: Orchestra, path: str, name: str, *, height: int) -> None:
-    """What the page looks like; kept as docs/images/NAME.png if SCREENSHOTS."""
+    """What the page looks like; kept as docs/images/NAME.png if DOCUMENTS, and in the folder SCREENSHOTS."""
     page.set_viewport_size({"width": 1280, "height": height})
     page.goto(f"{orchestra.ui_url}{path}")
     page.wait_for_load_state("networkidle")
     page.evaluate("() => Promise.allSettled(document.getAnimations().map(animation => animation.finished))")
     data = page.screenshot()
     assert len(data) <= MAX_SCREENSHOT_BYTES
-    if SCREENSHOTS:
+    if DOCUMENTS and name in ("card", "form"):
         IMAGES.mkdir(exist_ok=True)
         (IMAGES / f"{name}.png").write_bytes(data)
+    if SCREENSHOTS:
+        scheme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
+        (Path(SCREENSHOTS) / f"{name}-{scheme}.png").write_bytes(data)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.curation.config import PruningConfig
 from offline_core.errors import ConfigError, DataError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
 from offline_core.plans.refusal import refuse
@@ -35,6 +36,20 @@ def test_a_dataset_that_was_never_imported_can_be_checked_and_not_trained_on(rll
     refuse({"dataset": dataset, "config": QualityConfig()})
     with pytest.raises(DataError, match="Import it first"):
         refuse({"dataset": dataset, "config": TrainingConfig()})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"where": "nope > 3"}, "names the column 'nope'"),
+        ({"where": "return >"}, "return >"),
+        ({"where_steps": "speed <"}, "speed <"),
+        ({"where": "outlier_score < 6"}, "name the folder of the scores"),
+    ],
+)
+def test_a_condition_that_no_episode_can_be_asked_in_any_place_of_a_chain(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        refuse({"root": "runs", "pruning": parse(PruningConfig, values)})
 
 
 def test_a_name_that_no_registry_takes() -> None:
