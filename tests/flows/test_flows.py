@@ -100,11 +100,14 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     }
     assert cards.keys() == rows.keys()
     for key, text in cards.items():
+        assert rows[key] in text, key
         picture = re.search(r"data:image/png;base64,([^)]+)", text)
+        if key == "expert-card" and len(result.expert.curve) < 2:
+            assert picture is None, "a single point is a number"
+            continue
         assert picture is not None, key
         image = Image.open(io.BytesIO(base64.b64decode(picture.group(1))))
         assert image.width >= 400 and len(image.getcolors(1 << 20)) > 3, key
-        assert rows[key] in text, key
 
 
 def test_two_chains_cannot_have_one_root_at_once(tmp_path: Path) -> None:
