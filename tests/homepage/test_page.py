@@ -18,6 +18,7 @@ from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult, SweptRun, SweptSetting
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.datasets.factories import episode, write_dataset
+from tests.decisions.made_up import SENTENCES, made_up
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -164,6 +165,20 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
     assert table.locator("tbody tr td:first-child").all_inner_texts()[:2] == ["sweep/marwil", "sweep/bc"]
     table.locator("a", has_text="sweep/bc").click()
     page.get_by_role("heading", name="sweep/bc/best").wait_for()
+
+
+def test_lines_of_one_colour_have_different_dashes(page: Page) -> None:
+    looks = page.evaluate("[...Array(24).keys()].map(i => color(i) + dash(i))")
+    assert len({*looks}) == 24
+
+
+def test_decisions_are_shown_where_their_policies_are_elsewhere(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "decision").mkdir()
+    store_result(Location.of(str(tmp_path / "decision/result.json")), "", made_up("promote"), fingerprints={})
+    with browser.new_page() as opened:
+        opened.goto(f"file://{offline.report(tmp_path).uri}#policies")
+        said = opened.locator("main").inner_text()
+    assert "There is no policy." in said and SENTENCES["promote"] in said and "2, without a bound" in said
 
 
 def test_no_part_is_wider_than_a_phone(page: Page) -> None:

@@ -57,7 +57,7 @@ function extent(values) {
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 const color = (i) => `var(--series-${(i % 6) + 1})`;
-const dash = (i) => DASHES[Math.floor(i / 6) % DASHES.length] || DASHES[i % DASHES.length];
+const dash = (i) => DASHES[(i + Math.floor(i / 6)) % DASHES.length]; // another one whenever a colour comes again
 
 // As wide as the page, or half of it beside another: letters keep their size.
 function wide(share = 1) {
@@ -67,7 +67,7 @@ function wide(share = 1) {
 
 // Axes around a drawing; returns the element and what turns values into places.
 function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false }) {
-  const right = 12, top = 10, bottom = x ? 38 : 22;
+  const right = 24, top = 10, bottom = x ? 38 : 22;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
   const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
@@ -126,8 +126,10 @@ function lines(series, options) {
   };
 }
 
-function histogram({ edges, counts }, x) {
+// only: the value of all episodes, if they have the same.
+function histogram({ edges, counts }, x, only = null) {
   if (!counts.length) return el("p", { class: "quiet" }, `No finite ${x}.`);
+  if (only !== null) return el("p", null, `The ${x} is ${text(only)} in all episodes.`);
   const area = axes([edges[0], edges[edges.length - 1]], [0, Math.max(...counts)], { x, y: "episodes", width: wide(1 / 2), height: 180, zero: true, label: `Histogram of ${x}` });
   counts.forEach((count, i) => {
     const left = area.px(edges[i]), wide = Math.max(1, area.px(edges[i + 1]) - left - 1);
@@ -147,7 +149,10 @@ function intervals(rows, x, zero = false) {
   rows.forEach(([name, [value, low, high]], i) => {
     const at = area.py(rows.length - i - 0.5);
     area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name.length > 24 ? `…${name.slice(-23)}` : name));
-    if (![value, low, high].every(Number.isFinite)) return;
+    if (![value, low, high].every(Number.isFinite)) {
+      area.svg.append(el("text", { x: area.left, y: at + 4 }, Number.isFinite(value) ? `${text(value)}, without a bound` : "not known"));
+      return;
+    }
     area.svg.append(el("path", { d: `M${area.px(low)} ${at}H${area.px(high)}`, stroke: color(0) }));
     area.svg.append(el("circle", { cx: area.px(value), cy: at, r: 4, fill: color(0) }, el("title", null, `${text(value)} (${text(low)} to ${text(high)})`)));
   });

@@ -3,7 +3,7 @@ function explorer(dataset, number, chosen) {
   const found = dataset.episodes;
   if (!found) return [el("p", { class: "note warning" }, "The episodes of this version could not be read; see Problems on the overview.")];
   const stored = Object.keys(found.steps).length, rows = found.id.length;
-  const said = `${text(rows)} of ${text(found.total)} episodes are listed; the steps of ${text(stored)} of ${text(found.total)} are in this page: best, worst, median, outliers and a sample.`;
+  const said = stored === found.total ? `The steps of all ${counted(stored, "episode")} are in this page.` : `${text(rows)} of ${text(found.total)} episodes are listed; the steps of ${text(stored)} of ${text(found.total)} are in this page: best, worst, median, outliers and a sample.`;
   const why = found.id.map((_, row) => found.chosen[row] || "");
   const link = (row) => found.steps[row] || found.clips[row]
     ? el("a", { href: `#dataset/${number}/episode/${row}`, "aria-current": row === chosen ? "true" : null }, found.id[row]) : el("span", { class: "quiet" }, found.id[row]);
@@ -15,9 +15,12 @@ function explorer(dataset, number, chosen) {
   ];
   if (found.score) columns.push({ name: "outlier score", values: found.score, number: true });
   if (found.reason && Object.keys(found.reason).length) columns.push({ name: "because", values: found.id.map((_, row) => found.reason[row] || ""), class: "long" });
-  columns.push({ name: "opens", values: why.map((each, row) => (found.steps[row] ? each || "steps" : "")), cell: (row) => (found.steps[row] ? why[row] || "steps" : "–") });
+  columns.push({ name: "opens", stays: true, values: why.map((each, row) => (found.steps[row] ? each || "steps" : "")), cell: (row) => (found.steps[row] ? why[row] || "steps" : "–") });
   const list = table(columns, { caption: "episodes", sort: ["opens", false], chosen: new Set(chosen === null ? [] : [chosen]) });
-  const histograms = el("div", { class: "columns" }, histogram(found.histograms.return, "return"), histogram(found.histograms.length, "steps per episode"));
+  const { return: returns, length: lengths } = found.histograms, only = ([, , low = null, high]) => (low === high ? low : null);
+  const isOne = JSON.stringify(returns) === JSON.stringify(lengths); // a reward of one a step
+  const histograms = el("div", { class: "columns" }, histogram(returns, isOne ? "return (the number of steps)" : "return", only(dataset.versions[0].return)),
+    isOne ? null : histogram(lengths, "number of steps", only(dataset.versions[0].length)));
   return [el("p", { class: "quiet" }, said), chosen === null ? histograms : episode(dataset, number, chosen), list.element];
 }
 

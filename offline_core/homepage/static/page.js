@@ -4,11 +4,12 @@ const MAIN = document.getElementById("main");
 const SECTIONS = { overview: "Overview", datasets: "Datasets", experiments: "Experiments", policies: "Policies", lineage: "Lineage" };
 const LEVELS = { pass: "good", warn: "warning", fail: "bad" };
 const RUNS = DATA.runs.name || [];
-const OVERLAID = 8;
+const OVERLAID = 8, UNFINISHED = 5;
 let overlaid = null;
 const POLICY_OF = new Map(DATA.policies.map((each, i) => [each.name.replace(/\/(best|last)$/, ""), i]));
 
 const verdict = (word) => mark(LEVELS[word] || "neutral", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
+const ruled = (word) => (word === "warn" ? mark("warning", "warning") : verdict(word));
 const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
 const isLinked = /^https?:\/\//.test(DATA.runs_url);
 const runLink = (id) => (id && isLinked ? el("a", { href: `${DATA.runs_url}/flow-run/${encodeURIComponent(id)}`, rel: "noreferrer" }, id.slice(0, 8)) : text(id));
@@ -17,15 +18,18 @@ const title = (words) => el("h2", null, words);
 function overview() {
   const unfinished = RUNS.filter((_, i) => DATA.runs.status[i] === "not finished");
   const tiles = [["datasets", DATA.datasets.length, "dataset"], ["experiments", RUNS.length, "experiment"], ["policies", DATA.policies.length, "policy", "policies"],
-    ["policies", DATA.decisions.length, "decision"], ["policies", DATA.registry.length, "move of aliases", "moves of aliases"]];
+    ["policies", DATA.decisions.length, "decision"], ["policies", DATA.registry.length, "alias move"]];
+  const failed = DATA.datasets.map((each, i) => [each, i]).filter(([each]) => each.versions[0].verdict === "fail");
   const empty = !DATA.datasets.length && !RUNS.length && !DATA.policies.length;
   return [
     el("div", { class: "tiles" }, tiles.map(([where, count, one, many = `${one}s`]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), count === 1 ? one : many))),
     empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
     DATA.problems.length ? [title("Problems"), el("p", null, `${DATA.problems.length === 1 ? "One file" : `${text(DATA.problems.length)} files`} could not be read; the rest is in this page.`),
       table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
-    unfinished.length ? [title("Not finished"), unfinished.slice(0, 20).map((name) => el("p", { class: "note warning" },
-      mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`))] : null,
+    failed.length ? [title("Quality"), failed.slice(0, 20).map(([each, i]) => el("p", { class: "note bad" }, mark("bad", each.name), ` failed its check: ${each.quality.findings.filter(([, word]) => word === "fail").map(([rule]) => rule).join(", ")}. `, el("a", { href: `#dataset/${i}` }, "Look")))] : null,
+    unfinished.length ? [title("Not finished"), unfinished.slice(0, UNFINISHED).map((name) => el("p", { class: "note warning" },
+      mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`)),
+      unfinished.length > UNFINISHED ? el("p", null, el("a", { href: "#experiments" }, `${text(unfinished.length - UNFINISHED)} more`)) : null] : null,
     DATA.registry.length ? [title("What runs"), current().map((each) => el("p", { class: "note neutral" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
     DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decisionNote)] : null,
     DATA.datasets.length ? [title("Datasets"), datasetsTable()] : null,
@@ -62,7 +66,7 @@ function datasets() {
 function dataset(number, episodeRow) {
   const each = DATA.datasets[number];
   if (!each) return [el("p", null, "There is no such dataset.")];
-  const versions = each.versions, range = (of) => (of.length ? `${text(of[0])} ± ${text(of[1])} (${text(of[2])} to ${text(of[3])})` : "–");
+  const versions = each.versions, range = (of) => (of.length && of[0] === null ? "not finite" : of.length ? `${text(of[0])} ± ${text(of[1])} (${text(of[2])} to ${text(of[3])})` : "–");
   const quality = each.quality, names = ["mean", "std", "min", "5 %", "median", "95 %", "max"];
   return [
     el("p", null, el("a", { href: "#datasets" }, "All datasets")),
@@ -78,7 +82,7 @@ function dataset(number, episodeRow) {
     ], { caption: "versions" }).element,
     el("details", null, el("summary", null, `Facts of version ${versions[0].version}`), facts(each.facts)),
     quality ? el("details", { open: quality.verdict !== "pass" }, el("summary", null, "Quality rules"), table([
-      column("rule", quality.findings, (of) => of[0]), column("verdict", quality.findings, (of) => of[1], { cell: (i) => verdict(quality.findings[i][1]) }),
+      column("rule", quality.findings, (of) => of[0]), column("verdict", quality.findings, (of) => of[1], { cell: (i) => ruled(quality.findings[i][1]) }),
       column("finding", quality.findings, (of) => of[2]), column("advice", quality.findings, (of) => of[3]),
     ], { caption: "quality rules" }).element) : null,
     each.columns.length ? el("details", null, el("summary", null, "Statistics of the columns"), table([
@@ -147,11 +151,9 @@ function experiments() {
 }
 
 function policies() {
-  const all = DATA.policies;
-  if (!all.length) return [el("p", { class: "quiet" }, "There is no policy.")];
-  const moves = DATA.registry;
+  const all = DATA.policies, moves = DATA.registry;
   return [
-    table([
+    !all.length ? el("p", { class: "quiet" }, "There is no policy.") : table([
       column("policy", all, (each) => each.name, { cell: (i) => el("a", { href: `#policy/${i}` }, broken(all[i].name)), class: "long" }),
       column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by, { class: "short" }), column("environment", all, (each) => each.environment),
       column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
@@ -178,17 +180,18 @@ function policy(number) {
   const each = DATA.policies[number];
   if (!each) return [el("p", null, "There is no such policy.")];
   const run = RUNS.findIndex((name) => [`${name}/best`, `${name}/last`].includes(each.name));
-  const curves = run < 0 ? {} : DATA.runs.curves[run];
+  const curves = run < 0 ? {} : DATA.runs.curves[run], of = (key) => DATA.runs[key][run];
+  const learned = run < 0 ? {} : { result: mark(of("level"), of("status")), algorithm: of("algorithm"), setting: of("setting"), dataset: of("dataset"), time: duration(of("seconds")) };
   return [
     el("p", null, el("a", { href: "#policies" }, "All policies")),
     title(each.name),
-    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes), ...(each.run ? { "made in run": runLink(each.run) } : {}) }),
+    facts({ fingerprint: each.fingerprint, made: `${each.made} UTC by ${each.by}`, environment: each.environment, aliases: each.aliases, "return in training": returned(each.return, each.episodes), ...learned, ...(each.run ? { "made in run": runLink(each.run) } : {}) }),
     el("div", { class: "columns" }, Object.entries(curves).map(([kind, [x, y]]) => (y.length > 1
       ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: wide(1 / 2), x: DATA.runs.x[run], y: kind, points: true }).figure)
       : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
     each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
       el("p", null, `Return ${text(of.mean)} ± ${text(of.std)} (standard deviation of ${text(of.episodes)} episodes${of.episodes < 20 ? "; so few that the mean is uncertain" : ""})`),
-      Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return")]),
+      Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
     each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`),
       el("p", { class: "quiet" }, `${of.actions} actions, discount ${of.gamma}, intervals of ${100 * of.confidence} %`),
       intervals(Object.entries(of.intervals), "discounted return"), of.warnings.map((warning) => el("p", { class: "note warning" }, mark("warning", "Warning"), ` ${warning}`))]),

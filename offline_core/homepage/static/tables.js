@@ -12,11 +12,11 @@ const isMissing = (value) => value === null || value === undefined || value === 
 // Columns that say something: [those that differ between rows, those with one value in all]; the first one always differs.
 function differing(all) {
   const said = all.filter((each, i) => i === 0 || each.plain || !each.values.every(isMissing));
-  const isAlike = (each, i) => i > 0 && !each.plain && each.values.length > 2 && each.values.every((value) => value === each.values[0]);
+  const isAlike = (each, i) => i > 0 && !each.plain && !each.stays && each.values.length > 2 && each.values.every((value) => value === each.values[0]);
   return [said.filter((each, i) => !isAlike(each, i)), said.filter(isAlike)];
 }
 
-// all: [{name, values, number, cell(row), class}], all of the same length. Options: sort: [name of a column, descending],
+// all: [{name, values, number, cell(row), class, plain: not sorted by, stays: a column in any case}], all of the same length. Options: sort: [name of a column, descending],
 // chosen: Set of rows, caption.
 function table(all, options = {}) {
   const [columns, alike] = differing(all), count = all.length ? all[0].values.length : 0;
@@ -66,10 +66,10 @@ function table(all, options = {}) {
   return { element: el("div", null, bar, same, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.caption || "table" }, made)), draw };
 }
 
-// Rows of an object or pairs, without sorting.
+// Rows of an object, those that say something.
 function facts(pairs) {
   return el("div", { class: "scroll" }, el("table", { class: "facts" }, el("tbody", null,
-    Object.entries(pairs).map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, value instanceof Node ? value : text(value)))))));
+    Object.entries(pairs).filter(([, value]) => !isMissing(value) && value !== "–").map(([name, value]) => el("tr", null, el("th", { scope: "row" }, name), el("td", null, value instanceof Node ? value : text(value)))))));
 }
 
 function column(name, rows, get, more = {}) {
