@@ -14,6 +14,7 @@ from offline_core.homepage.page import page_of
 from offline_core.homepage.policies import decisions_of, policies_of, registry_of
 from offline_core.homepage.runs import runs_of
 from offline_core.homepage.values import minute
+from offline_core.runtime.garbage import collection_paused
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
         StorageError: the root cannot be listed, or the file cannot be written.
     """
     start = time.perf_counter()
-    found = read_contents(root)
+    with collection_paused():  # what thousands of files say is a million objects, none of them garbage
+        found = read_contents(root)
     place = found.place(REPORT_FILE) if output is None else Location.of(output)
     datasets, runs, policies = datasets_of(found, config), runs_of(found), policies_of(found)
     found.problems.sort()  # threads find them in any order
