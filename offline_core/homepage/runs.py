@@ -48,7 +48,7 @@ def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
 def _finished(
     found: Contents, name: str, result: Finished, settings: Mapping[str, tuple[SweptSetting, int]], points: int
 ) -> dict[str, Any]:
-    policy = found.policies.get(posixpath.join(name, "best")) or found.policies.get(posixpath.join(name, "last"))
+    policy = found.policy_of(name)
     mean, target = result.metrics.get("episode_return_mean"), result.target_return
     if target is None:
         level, status = "neutral", "no target"

@@ -12,6 +12,7 @@ import pytest
 
 import offline_core as offline
 from offline_core.datasets.result_cache import store_result
+from offline_core.errors import StorageError
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.signals import MAX_POINTS, signals_of
 from offline_core.storage.location import Location
@@ -91,6 +92,12 @@ def test_an_empty_root_has_a_page(tmp_path: Path) -> None:
     result = offline.report(tmp_path)
     assert result.uri == str(tmp_path / "report.html")
     assert data_of(tmp_path / "report.html")["datasets"] == []
+
+
+def test_a_root_that_does_not_exist_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=f"There is no folder {tmp_path}/rusn"):
+        offline.report(tmp_path / "rusn")
+    assert not (tmp_path / "rusn").exists()
 
 
 def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
