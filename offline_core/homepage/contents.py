@@ -104,7 +104,7 @@ class Contents:
             self.problems.append((name, problems(error)))
         except OfflineError as error:
             self.problems.append((name, str(error)))
-        except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
             self.problems.append((name, f"{type(error).__name__}: {error}"))
         return None
 

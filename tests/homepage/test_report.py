@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,25 @@ def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     found = {each["name"]: each["episodes"] for each in data["datasets"]}
     assert found["good"]["total"] == 4 and found["lost"] is None
     assert len(data["problems"]) == len(result.problems)
+
+
+def test_values_that_make_no_sense_cost_their_own_row_alone(root: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(root, runs)
+    (runs / "going on/metrics.jsonl").write_text('{"updates": 3, "loss": null}\n')
+    for name, values in (
+        ("policy/result.json", {"episodes": float("inf")}),
+        ("policy/best/policy.json", {"episodes": float("nan")}),
+    ):
+        stored = json.loads((runs / name).read_text())
+        stored.pop("checksum", None)
+        stored.get("result", stored)["metrics"] = values
+        (runs / name).write_text(json.dumps(stored))
+    result = offline.report(runs)
+    named = " ".join(result.problems)
+    for name in ("going on/metrics.jsonl: TypeError", "policy: OverflowError", "policy/best: ValueError"):
+        assert name in named, name
+    assert (result.datasets, result.runs, result.policies) == (1, 0, 0)
 
 
 def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
