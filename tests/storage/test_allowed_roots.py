@@ -11,6 +11,8 @@ from pydantic import BaseModel
 
 from flows.local_flow import LOCATIONS
 from offline_core.errors import ConfigError, LocationError
+from offline_core.formats.sources.data_files import data_files
+from offline_core.formats.sources.listing import Listing
 from offline_core.runtime.config import Config
 from offline_core.storage.allowed_roots import VARIABLE, IsUri
 from offline_core.storage.location import Location
@@ -91,6 +93,15 @@ def test_percents_of_a_file_uri_are_decoded_before_they_are_compared(roots: Path
     assert Location.of(f"file://{roots}/runs/a%20b").path == f"{roots}/runs/a b"
     with pytest.raises(LocationError):
         Location.of(f"file://{roots}/runs/%2e%2e/secret")
+
+
+@pytest.mark.parametrize("pattern", ["runs", "runs/*", "runs/*/x.csv", "runs/**/*.csv", "runs/only/*.csv"])
+def test_links_that_a_folder_or_a_pattern_leads_to_are_refused(pattern: str, roots: Path) -> None:
+    (roots / "runs/only").mkdir()
+    (roots / "secret/x.csv").write_text("a\n1\n")
+    (roots / "runs/only/x.csv").symlink_to(roots / "secret/x.csv")
+    with pytest.raises(LocationError, match="is not below a location that OFFLINE_ROOTS allows"):
+        data_files(Location.of(pattern), "csv", Listing())
 
 
 def test_the_error_names_what_is_allowed(roots: Path) -> None:
