@@ -154,6 +154,11 @@ def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
     assert HOSTILE in dataset["episodes"]["id"]
 
 
+def test_the_link_to_runs_has_no_password(tmp_path: Path) -> None:
+    offline.report(tmp_path, runs_url="https://team:secret@prefect.example:4200/runs/")
+    assert data_of(tmp_path / "report.html")["runs_url"] == "https://prefect.example:4200/runs"
+
+
 def test_numbers_that_are_none_are_left_out_of_the_json(tmp_path: Path) -> None:
     rewards = np.array([1.0, np.inf, np.nan])
     write_dataset(tmp_path / "data", [episode(0, 3, rewards=rewards), episode(1, 3)])
