@@ -140,6 +140,7 @@ NO_LOCATIONS = {
     "of",
     "preset",
     "resources",
+    "runs_url",
     "where",
     "where_steps",
 }
