@@ -31,6 +31,8 @@ PAGE, MOST_PAGES = 200, 10
 MOST_LABELLED = 200
 """Datasets, and trainings, that have a series of their own: the newest."""
 WAITS = (1, 5, 10, 30, 60, 300, 900, 3_600, 14_400)
+FAILED = ("Failed", "Crashed", "TimedOut")
+"""States whose counters begin at zero: an alert sees the first failure of a flow as an increase."""
 LIVE = {"Running": "RUNNING", "Pending": "PENDING", "Late": "SCHEDULED", "AwaitingConcurrencySlot": "SCHEDULED"}
 """States that are counted now, by name, with their types."""
 
@@ -61,17 +63,19 @@ class ServerMetrics:
 
         try:
             with get_client(sync_client=True) as client:
+                for flow in client.read_flows(limit=PAGE):
+                    self._know(flow)
                 for run in self._new(client):
                     self._take(client, run)
                 self._count(client)
         except Exception as error:
             self._up.set(0)
-            log.warning("Prefect's server does not answer: %s", first_line(error))
+            log.warning("Prefect's server does not answer: %s: %s", type(error).__name__, first_line(error))
         else:
             self._up.set(1)
 
     def _new(self, client: Any) -> list[Any]:
-        """Runs that ended since the last time, the earliest first."""
+        """Runs that ended since the last one that was counted, the earliest first."""
         from prefect.client.schemas.filters import FlowRunFilter
         from prefect.client.schemas.sorting import FlowRunSort
 
@@ -82,22 +86,39 @@ class ServerMetrics:
             found += runs
             if len(runs) < PAGE:
                 break
-        new = [run for run in reversed(found) if run.id not in self._seen]
-        if new:
-            self._seen_until = new[-1].end_time
-            self._seen = {run.id for run in found if run.end_time == self._seen_until}
-        return new
+        return [run for run in reversed(found) if run.id not in self._seen]
+
+    def _know(self, flow: Any) -> None:
+        if flow.id not in self._flows:
+            self._flows[flow.id] = flow.name
+            for state in FAILED:
+                self._ended.labels(flow.name, state)
+
+    def _deployment(self, client: Any, id: Any) -> str:
+        """The name of a deployment; empty: it was deleted, and its runs were not."""
+        from prefect.exceptions import ObjectNotFound
+
+        if id not in self._deployments:
+            try:
+                self._deployments[id] = client.read_deployment(id).name
+            except ObjectNotFound:
+                self._deployments[id] = ""
+        return self._deployments[id]
 
     def _take(self, client: Any, run: Any) -> None:
+        """Count a run. What is asked for comes first: a run that is not counted now is counted the next time."""
         if run.flow_id not in self._flows:
-            self._flows[run.flow_id] = client.read_flow(run.flow_id).name
+            self._know(client.read_flow(run.flow_id))
+        is_success = run.deployment_id and run.state_name == "Completed"
+        deployment = self._deployment(client, run.deployment_id) if is_success else ""
+        if run.end_time > self._seen_until:
+            self._seen_until, self._seen = run.end_time, set()
+        self._seen.add(run.id)
         self._ended.labels(self._flows[run.flow_id], run.state_name).inc()
         if run.start_time and run.expected_start_time:
             self._wait.observe(max(0.0, (run.start_time - run.expected_start_time).total_seconds()))
-        if run.deployment_id and run.state_name == "Completed":
-            if run.deployment_id not in self._deployments:
-                self._deployments[run.deployment_id] = client.read_deployment(run.deployment_id).name
-            self._success.labels(self._deployments[run.deployment_id]).set(run.end_time.timestamp())
+        if deployment:
+            self._success.labels(deployment).set(run.end_time.timestamp())
 
     def _count(self, client: Any) -> None:
         for name, kind in LIVE.items():
@@ -135,13 +156,12 @@ class RootMetrics:
         """Read the roots again; one that cannot be read keeps its last values, and `offline_root_up` is 0."""
         for root in self._roots:
             try:
-                found = read_contents(root)
-            except OfflineError as error:
+                self._show(root, read_contents(root))
+            except (OfflineError, OSError) as error:
                 self._up.labels(root).set(0)
                 log.warning("%s cannot be read: %s", root, first_line(error))
             else:
                 self._up.labels(root).set(1)
-                self._show(root, found)
 
     def _show(self, root: str, found: Contents) -> None:
         self._problems.labels(root).set(len(found.problems))
@@ -163,9 +183,15 @@ class RootMetrics:
             if isinstance(each, DecisionResult):
                 self._decisions.labels(root, each.verdict).inc()
         trainings = {name: each for name, each in found.results.items() if isinstance(each, TrainingResult)}
-        for name, run in [*trainings.items()][-MOST_LABELLED:]:
+        for name in sorted(trainings, key=lambda name: _made(found, name), reverse=True)[:MOST_LABELLED]:
+            run = trainings[name]
             self._speed.labels(root, name or ".").set(run.steps_per_second)
             self._waiting.labels(root, name or ".").set(run.data_wait_seconds / max(run.seconds, 1e-9))
+
+
+def _made(found: Contents, name: str) -> float:
+    policy = found.policy_of(name)
+    return policy.created_at.timestamp() if policy else 0.0
 
 
 def main() -> None:

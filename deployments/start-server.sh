@@ -5,7 +5,7 @@ set -eu
 if [ -n "${PREFECT_API_AUTH_STRING:-}" ]; then
     export PREFECT_SERVER_API_AUTH_STRING="$PREFECT_API_AUTH_STRING"
 else
-    unset PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING # an empty one would refuse everybody
+    unset PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING # an empty one would refuse all requests
     case "${OFFLINE_SERVER_ADDRESS:-}" in
     127.* | ::1) ;;
     *)

@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema
 from flows import embedded_server
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import name_choices, shown
-from offline_core.storage.allowed_roots import is_limited, texts_in, uris_in
+from offline_core.storage.allowed_roots import IS_URI, is_limited, uris_in
 from offline_core.storage.location import Location
 from tasks.table import STAGES
 
@@ -57,9 +57,10 @@ class LocalFlow(Flow[P, R]):
         """
         found = super().validate_parameters(parameters)
         if is_limited():
-            named = [text for name in LOCATIONS for text in texts_in(found.get(name))]
-            for uri in (*named, *uris_in(found)):
-                Location.of(uri)
+            for name, parameter in inspect.signature(self.fn).parameters.items():
+                marks = (IS_URI,) if name in LOCATIONS else getattr(parameter.annotation, "__metadata__", ())  # of short forms
+                for uri in uris_in(found.get(name), marks):
+                    Location.of(uri)
         return found
 
     def _import_stages(self) -> None:

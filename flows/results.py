@@ -84,7 +84,9 @@ def findings_table(report: QualityReport) -> Table:
     for finding in report.findings:
         if finding.verdict != "pass":
             table.add_row(finding.rule, finding.verdict, f"{finding.message} {finding.advice}".strip())
-    table.add_row(f"{sum(finding.verdict == 'pass' for finding in report.findings)} rules", "pass", "")
+    for outcome in ("pass", "not applicable"):
+        if count := sum(finding.outcome == outcome for finding in report.findings):
+            table.add_row(f"{count} rules", outcome, "")
     return table
 
 

@@ -25,6 +25,7 @@ if __name__ == "__main__":
     threading.Thread(target=_end_with_input, daemon=True).start()
     with tempfile.TemporaryDirectory(prefix="offline-prefect-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "prefect.db"
-        os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{path}"  # before Prefect reads its settings
+        # Before Prefect reads its settings, and by the name that wins: else a database that is set for a server is used.
+        os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{path}"
         make_database(path)
         runpy.run_module("uvicorn", run_name="__main__")

@@ -124,10 +124,7 @@ def _check_dataset(report: QualityReport, config: object, **_: object) -> Page:
     ref = report.dataset
     card = quality_card(
         rows={"Dataset": ref},
-        findings=[
-            (each.rule, "not applicable" if each.verdict == "pass" and not each.of else each.verdict, each.message)
-            for each in report.findings
-        ],
+        findings=[(each.rule, each.outcome, each.message) for each in report.findings],
         returns=(report.returns.edges, report.returns.counts),
         lengths=(report.lengths.edges, report.lengths.counts),
     )

@@ -34,28 +34,33 @@ def headline_of(result: BaseModel) -> Headline:
     return Headline("Done", f"{sentence[:1].upper()}{sentence[1:]}.", "neutral")
 
 
-def _played(metrics: Mapping[str, float], target: float | None, actions: str = "greedy") -> Headline:
+def _played(
+    metrics: Mapping[str, float], target: float | None = None, *, is_reached: bool = False, actions: str = "greedy"
+) -> Headline:
     if "episode_return_mean" not in metrics:
         return Headline("Never played", "No return is known: the policy was not played while it learned.", "neutral")
     mean, episodes = metrics["episode_return_mean"], int(metrics["episodes"])
     told = return_text(mean, metrics["episode_return_std"], episodes, actions)
     if target is None:
         return Headline("Played", f"Return {told}.", "warning" if episodes < FEW_EPISODES else "neutral")
-    if mean < target:
-        return Headline("Target not reached", f"Return {told}, of {target:,g}.", "bad")
-    return Headline("Target reached", f"Return {told}, of {target:,g}.", "good")
+    if is_reached:
+        return Headline("Target reached", f"Return {told}, of {target:,g}.", "good")
+    return Headline("Target not reached", f"Return {told}, of {target:,g}.", "bad")
 
 
-headline_of.register(ExpertResult, lambda result: _played(result.metrics, result.target_return))
-headline_of.register(TrainingResult, lambda result: _played(result.metrics, result.target_return))
-headline_of.register(EvaluationResult, lambda result: _played(result.metrics, None, result.actions))
+@headline_of.register
+def _(result: ExpertResult | TrainingResult) -> Headline:
+    return _played(result.metrics, result.target_return, is_reached=result.reached_target)
+
+
+headline_of.register(EvaluationResult, lambda result: _played(result.metrics, actions=result.actions))
 
 
 def beside_expert(result: EvaluationResult, expert: float) -> Headline:
     """Of a policy that learned from what an expert did: whether it is worse, by more than two standard errors."""
     mean, std, episodes = (result.metrics[name] for name in ("episode_return_mean", "episode_return_std", "episodes"))
     told = f"Return {return_text(mean, std, int(episodes), result.actions)}; the expert returned {expert:,.1f}."
-    if mean + 2 * std / episodes**0.5 < expert:
+    if not mean + 2 * std / episodes**0.5 >= expert:  # also if it is NaN
         return Headline("Worse than the expert", told, "warning")
     return Headline("As good as the expert", told, "warning" if episodes < FEW_EPISODES else "good")
 
@@ -100,11 +105,10 @@ def _(result: PruningResult) -> Headline:
 
 @headline_of.register
 def _(report: QualityReport) -> Headline:
-    rules: dict[str, list[str]] = {"pass": [], "warn": [], "fail": []}
+    rules: dict[str, list[str]] = {"pass": [], "warn": [], "fail": [], "not applicable": []}
     for finding in report.findings:
-        rules[finding.verdict].append(finding.rule)
-    skipped = sum(finding.verdict == "pass" and not finding.of for finding in report.findings)
-    rest = f"met: {len(rules['pass']) - skipped} of {len(report.findings)} rules, not applicable: {skipped}"
+        rules[finding.outcome].append(finding.rule)
+    rest = f"met: {len(rules['pass'])} of {len(report.findings)} rules, not applicable: {len(rules['not applicable'])}"
     if rules["fail"]:
         return Headline("Gate failed", f"Broken: {', '.join(rules['fail'])}; {rest}.", "bad")
     if rules["warn"]:

@@ -34,8 +34,8 @@ def _played(metrics: Mapping[str, float], actions: str = "greedy") -> str:
 
 @outcome_of.register
 def _(report: QualityReport) -> str:
-    met = sum(finding.verdict == "pass" and finding.of > 0 for finding in report.findings)
-    skipped = sum(finding.verdict == "pass" and not finding.of for finding in report.findings)
+    met = sum(finding.outcome == "pass" for finding in report.findings)
+    skipped = sum(finding.outcome == "not applicable" for finding in report.findings)
     other = ", ".join(finding.rule for finding in report.findings if finding.verdict != "pass")
     return f"{met} of {len(report.findings)} rules met, {skipped} not applicable{'; not ' + other if other else ''}"
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.datasets.result_cache import RESULT_FILE
 from offline_core.decisions.result import MODEL, SIDES, DecisionResult
-from offline_core.errors import OfflineError
+from offline_core.errors import OfflineError, StorageError
 from offline_core.estimation.estimate import ESTIMATES
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.evaluation.evaluate import EVALUATIONS
@@ -87,6 +87,10 @@ class Contents:
         """A folder or file below the root."""
         return self.root.child(name) if name else self.root
 
+    def policy_of(self, name: str) -> PolicyManifest | None:
+        """The policy of the experiment in a folder: the best one, or the last."""
+        return self.policies.get(posixpath.join(name, "best")) or self.policies.get(posixpath.join(name, "last"))
+
     def name_of(self, uri: str) -> str:
         """A URI relative to the root, if it is below it."""
         prefix = f"{self.root.uri.rstrip('/')}/"
@@ -100,7 +104,7 @@ class Contents:
             self.problems.append((name, problems(error)))
         except OfflineError as error:
             self.problems.append((name, str(error)))
-        except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
             self.problems.append((name, f"{type(error).__name__}: {error}"))
         return None
 
@@ -119,12 +123,14 @@ def read_contents(root: str) -> Contents:
     """List a root and read what describes it: manifests, results, histories; no data.
 
     Raises:
-        StorageError: the root cannot be listed.
+        StorageError: the root cannot be listed; of a disk, there is none.
     """
     location = Location.of(root)
     sizes = location.sizes()
     if not sizes:
         location.check_bucket()
+        if location.is_local and not location.is_folder():
+            raise StorageError(f"There is no folder {location.uri}. Check the path.", uri=location.uri)
     found = Contents(location, sizes)
     names = _shown(sizes)
     _read_datasets(found, names)

@@ -80,7 +80,7 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
 
 def _quality(report: QualityReport) -> dict[str, Any]:
     findings = [
-        [each.rule, each.verdict if each.of else "not applicable", each.message, each.advice]
+        [each.rule, each.outcome, each.message, each.advice]
         for each in sorted(report.findings, key=lambda each: {"fail": 0, "warn": 1, "pass": 2}[each.verdict])
     ]
     return {"verdict": report.verdict, "findings": findings}

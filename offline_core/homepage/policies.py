@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from offline_core.decisions.result import DecisionResult, Difference
@@ -21,23 +22,27 @@ def policies_of(found: Contents) -> list[dict[str, Any]]:
     for history in found.histories:
         for alias, move in history.aliases.items():
             aliases.setdefault(move.fingerprint, []).append(f"{history.name}@{alias}")
-    order = sorted(found.policies.items(), key=lambda item: item[1].created_at, reverse=True)
-    return [
-        {
-            "name": name or ".",
-            "fingerprint": manifest.fingerprint,
-            "made": minute(manifest.created_at),
-            "by": manifest.operation.name.replace("_", " "),
-            "run": manifest.provenance.get(RUN, ""),
-            "environment": manifest.environment.id if manifest.environment else "",
-            "return": number(manifest.metrics.get("episode_return_mean"), 5),
-            "episodes": int(manifest.metrics.get("episodes", 0)),
-            "aliases": ", ".join(aliases.get(manifest.fingerprint, [])),
-            "evaluations": [_evaluation(each) for each in found.evaluations.get(name, ())],
-            "estimates": [_estimate(found, each) for each in found.estimates.get(name, ())],
-        }
-        for name, manifest in order
-    ]
+    order = sorted(found.policies, key=lambda name: found.policies[name].created_at, reverse=True)
+    return [entry for _, entry in found.each(order, lambda name: _policy(found, name, aliases))]
+
+
+def _policy(found: Contents, name: str, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
+    manifest = found.policies[name]
+    evaluations = {found.name_of(each.uri): each for each in found.evaluations.get(name, ())}
+    estimates = {found.name_of(each.uri): each for each in found.estimates.get(name, ())}
+    return {
+        "name": name or ".",
+        "fingerprint": manifest.fingerprint,
+        "made": minute(manifest.created_at),
+        "by": manifest.operation.name.replace("_", " "),
+        "run": manifest.provenance.get(RUN, ""),
+        "environment": manifest.environment.id if manifest.environment else "",
+        "return": number(manifest.metrics.get("episode_return_mean"), 5),
+        "episodes": int(manifest.metrics.get("episodes", 0)),
+        "aliases": ", ".join(aliases.get(manifest.fingerprint, [])),
+        "evaluations": [entry for _, entry in found.each(evaluations, lambda file: _evaluation(evaluations[file]))],
+        "estimates": [entry for _, entry in found.each(estimates, lambda file: _estimate(found, estimates[file]))],
+    }
 
 
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:
@@ -59,8 +64,8 @@ def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
     return {
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
         "actions": "sampled" if result.explore else "greedy",
-        "confidence": result.confidence,
-        "gamma": result.gamma,
+        "confidence": number(result.confidence),
+        "gamma": number(result.gamma),
         "intervals": {name: [number(at, 5) for at in (each.value, each.low, each.high)] for name, each in intervals.items()},
         "warnings": result.warnings,
     }
@@ -68,30 +73,26 @@ def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
 
 def decisions_of(found: Contents) -> list[dict[str, Any]]:
     """One entry a decision."""
-    return [
-        {
-            "name": name,
-            "verdict": result.verdict,
-            "level": LEVELS[result.verdict],
-            "sentence": result.sentence,
-            "against": found.name_of(result.against),
-            "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
-            "selected_on": result.selecting.episodes,
-            "judged_on": result.judging.episodes,
-            "candidates": [
-                {
-                    "name": each.name,
-                    "judged": _interval(each.judged),
-                    "overlap": number(each.overlap, 3),
-                    "reasons": each.reasons,
-                }
-                for each in result.candidates
-            ],
-            "notes": [*result.reasons, *result.warnings],
-        }
-        for name, result in found.results.items()
-        if isinstance(result, DecisionResult)
-    ]
+    decisions = {name: result for name, result in found.results.items() if isinstance(result, DecisionResult)}
+    return [entry for _, entry in found.each(decisions, lambda name: _decision(found, name, decisions[name]))]
+
+
+def _decision(found: Contents, name: str, result: DecisionResult) -> dict[str, Any]:
+    return {
+        "name": name,
+        "verdict": result.verdict,
+        "level": LEVELS[result.verdict],
+        "sentence": result.sentence,
+        "against": found.name_of(result.against),
+        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+        "selected_on": result.selecting.episodes,
+        "judged_on": result.judging.episodes,
+        "candidates": [
+            {"name": each.name, "judged": _interval(each.judged), "overlap": number(each.overlap, 3), "reasons": each.reasons}
+            for each in result.candidates
+        ],
+        "notes": [*result.reasons, *result.warnings],
+    }
 
 
 def _interval(difference: Difference | None) -> list[float | int | None] | None:

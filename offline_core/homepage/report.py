@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from offline_core.homepage.config import ReportConfig, ReportResult
 from offline_core.homepage.contents import read_contents
@@ -46,7 +47,7 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
         {
             "root": found.root.uri,
             "made": minute(datetime.now(UTC)),
-            "runs_url": config.runs_url.rstrip("/"),
+            "runs_url": _without_credentials(config.runs_url.rstrip("/")),
             "datasets": datasets,
             "runs": runs,
             "policies": policies,
@@ -72,3 +73,8 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     )
     log.info("%s: %d datasets, %d runs, %d bytes", result.uri, result.datasets, result.runs, result.bytes)
     return result
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -24,11 +24,11 @@ KINDS: Mapping[type[Finished], str] = {TrainingResult: "training", ExpertResult:
 
 def runs_of(found: Contents) -> dict[str, list[Any]]:
     """The columns of the table of experiments, finished ones first by name, then those that run or were stopped."""
-    finished = [(name, each) for name, each in found.results.items() if isinstance(each, Finished)]
+    finished = {name: each for name, each in found.results.items() if isinstance(each, Finished)}
     rows = len(finished) + len(found.unfinished)
     points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
     settings = _settings(found)
-    table = [_finished(found, name, each, settings, points) for name, each in finished]
+    table = [row for _, row in found.each(finished, lambda name: _finished(found, name, finished[name], settings, points))]
     going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
     table += [row for _, row in found.each(going_on, lambda name: _unfinished(found, posixpath.dirname(name), points))]
     return {column: [row[column] for row in table] for column in (table[0] if table else ())}
@@ -48,7 +48,7 @@ def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
 def _finished(
     found: Contents, name: str, result: Finished, settings: Mapping[str, tuple[SweptSetting, int]], points: int
 ) -> dict[str, Any]:
-    policy = found.policies.get(posixpath.join(name, "best")) or found.policies.get(posixpath.join(name, "last"))
+    policy = found.policy_of(name)
     mean, target = result.metrics.get("episode_return_mean"), result.target_return
     if target is None:
         level, status = "neutral", "no target"

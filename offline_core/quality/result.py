@@ -42,6 +42,11 @@ class Finding(_Result):
     examples: list[Example] = Field([], description="The first few.")
     advice: str = Field("", description="What to do about it; empty if nothing is to be done.")
 
+    @property
+    def outcome(self) -> Verdict | Literal["not applicable"]:
+        """The verdict for people: a rule that looked at nothing and did not complain has not been met."""
+        return "not applicable" if self.verdict == "pass" and not self.of else self.verdict
+
 
 class Histogram(_Result):
     """Finite numbers counted in bins; one more edge than counts, none of either without a number."""

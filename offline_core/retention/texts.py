@@ -104,13 +104,25 @@ def contents(file: Location, overlap_bytes: int) -> Iterator[bytes]:
         stream.seek(0)
         yield from _blocks(stream, overlap_bytes)
         stream.seek(0)
-        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile, pa.ArrowException):  # damaged, or of another kind
+        with _until_damage():
             if start[:2] == b"\x1f\x8b":
                 yield from _blocks(gzip.GzipFile(fileobj=stream), overlap_bytes)
             elif start == b"PAR1":
                 for batch in pq.ParquetFile(stream).iter_batches():
                     for column in batch.columns:
                         yield from _texts(column)
+
+
+@contextlib.contextmanager
+def _until_damage() -> Iterator[None]:
+    """Ends where a file is damaged, or of another kind than it begins like; fails where it cannot be read."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, pa.ArrowException):
+        pass
+    except OSError as error:
+        if error.errno is not None:  # PyArrow has none for what it cannot decompress
+            raise
 
 
 def _blocks(stream: Any, overlap_bytes: int) -> Iterator[bytes]:

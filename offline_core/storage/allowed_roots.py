@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +63,9 @@ def check_allowed(uri: str, normal: Callable[[str], str]) -> None:
 @functools.lru_cache(maxsize=8)
 def _roots(text: str, _directory: str, normal: Callable[[str], str]) -> tuple[str, ...]:
     """The roots; the working directory is where relative ones begin."""
-    named = [each.strip().removesuffix("*").strip() for each in text.split(";") if each.strip()]
+    named = [re.sub(r"(?<=/)\*$", "", each.strip()) for each in text.split(";") if each.strip()]
     try:
-        if not named or any("*" in each or not each for each in named):
+        if not named or any("*" in each for each in named):
             raise LocationError(f"{text!r} does not name folders.")
         return tuple(normal(each) for each in named)
     except LocationError as error:
@@ -82,20 +83,21 @@ def _is_within(uri: str, root: str) -> bool:
     return f"{uri}/".startswith(f"{root}/")
 
 
-def uris_in(value: Any) -> Iterator[str]:
-    """The locations that fields of parameters name, at any depth."""
-    if isinstance(value, BaseModel):
+def uris_in(value: Any, marks: Iterable[Any] = ()) -> Iterator[str]:
+    """The locations that a parameter names, at any depth.
+
+    Arguments:
+        marks: of the parameter; `IsUri` counts.
+    """
+    mark = next((each for each in marks if isinstance(each, IsUri)), None)
+    if isinstance(value, BaseModel):  # also one that has the name of a location
         for name, field in type(value).model_fields.items():
-            inner = getattr(value, name)
-            mark = next((each for each in field.metadata if isinstance(each, IsUri)), None)
-            yield from uris_in(inner) if mark is None else (text for text in texts_in(inner) if text != mark.but)
+            yield from uris_in(getattr(value, name), field.metadata)
+    elif mark is not None:
+        texts = [value] if isinstance(value, str) else [*value] if isinstance(value, list | dict) else []
+        yield from (text for text in texts if text != mark.but)
     elif isinstance(value, dict):
         yield from uris_in([*value.values()])
     elif isinstance(value, list | tuple):
         for each in value:
             yield from uris_in(each)
-
-
-def texts_in(value: Any) -> list[str]:
-    """The texts of a field that names locations; none of a model of the same name."""
-    return [value] if isinstance(value, str) else [*value] if isinstance(value, list | dict) else []

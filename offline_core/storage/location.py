@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.errors import BusyError, LocationError, VersionExistsError
-from offline_core.storage.allowed_roots import check_allowed
+from offline_core.storage.allowed_roots import check_allowed, is_limited
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError
 from offline_core.storage.filesystems import open_store, schemes
 from offline_core.storage.hadoop import hadoop_uri
@@ -207,16 +207,37 @@ class Location:
 
     def folders(self) -> list[str]:
         """Return the sorted names of the folders directly in this folder; none if it does not exist."""
-        with storage_errors("list", self.uri):
-            found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        return sorted(info.base_name for info in self.listed(recursive=False) if info.type == fs.FileType.Directory)
 
     def sizes(self, *, recursive: bool = True) -> dict[str, int]:
         """Return the bytes of the files below this folder, by relative path."""
-        with storage_errors("list", self.uri):
-            found = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
         start = len(self.path.rstrip("/")) + 1
-        return {info.path[start:]: info.size for info in found if info.type == fs.FileType.File}
+        return {info.path[start:]: info.size for info in self.listed(recursive=recursive) if info.type == fs.FileType.File}
+
+    def listed(self, *, recursive: bool = True) -> list[fs.FileInfo]:
+        """Return what is below this folder; nothing if it does not exist.
+
+        Raises:
+            LocationError: a link in it leads to what `OFFLINE_ROOTS` does not allow.
+        """
+        with storage_errors("list", self.uri):
+            found: list[fs.FileInfo] = self.filesystem.get_file_info(
+                fs.FileSelector(self.path, recursive=recursive, allow_not_found=True)
+            )
+        if self.is_local and is_limited():
+            for info in found:
+                if os.path.islink(info.path):
+                    Location.on_disk(info.path).check_allowed()
+        return found
+
+    def check_allowed(self) -> None:
+        """Check a location that was reached from another one, perhaps over a link.
+
+        Raises:
+            LocationError: `OFFLINE_ROOTS` does not allow it.
+        """
+        if self.is_local:
+            check_allowed(self.uri, _normal)
 
     def read(self) -> bytes:
         """Return the whole file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -48,10 +49,12 @@ def test_results_are_restored_verified_and_reused(tmp_path: Path, cartpole_polic
     config = RecordingConfig(episodes=4, num_recorders=1)
     made = record_episodes(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
     shutil.copytree(cartpole_policy, tmp_path / "runs/policy")
-    run("mkdir -p backup/runs", tmp_path)
+    run("mkdir -p backup", tmp_path)
     shutil.rmtree(tmp_path / "runs")
     assert "2 versions" in (told := run("cp --archive backup/runs runs", tmp_path)) or "all as written" in told
     again = record_episodes(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
+    with pytest.raises(AssertionError, match="File exists"):  # else a second backup would keep what changed since the first
+        run("mkdir -p backup", tmp_path)
     assert again.reused and again.dataset.fingerprint == made.dataset.fingerprint
     assert (tmp_path / "runs/policy/policy.json").is_file()
 
@@ -60,7 +63,7 @@ def test_a_version_that_the_backup_names_is_whole_though_another_is_committed_me
     tmp_path: Path, cartpole_policy: str
 ) -> None:
     """Between the two copies: the second takes files alone, or files and a manifest, but never a manifest without its files."""
-    (block,) = (each for each in blocks(PAGE) if each.text.startswith("$ mkdir -p backup/runs"))
+    (block,) = (each for each in blocks(PAGE) if each.text.startswith("$ mkdir -p backup"))
     make, manifests, files = (line.removeprefix("$ ") for line in block.text.splitlines())
     output = str(tmp_path / "runs/recording")
     record_episodes(RecordingConfig(episodes=2, num_recorders=1), policy=cartpole_policy, output=output)
@@ -89,10 +92,18 @@ def test_prefects_sqlite_database_is_copied_and_restored(tmp_path: Path) -> None
         written.execute("INSERT INTO flow (name, id) VALUES ('kept', '7b0e4d0c-6ac4-4a6f-b4bd-6a2f7b5c1a11')")
     written.close()
     run("python -c", tmp_path, PREFECT_HOME=str(home))
-    (home / "prefect.db").unlink()
+    with contextlib.closing(sqlite3.connect(home / "prefect.db")) as killed:
+        killed.execute("PRAGMA journal_mode = wal")
+        killed.execute("DELETE FROM flow")
+        killed.commit()
+        left = {file: file.read_bytes() for file in home.glob("prefect.db-*")}
+    for file, data in left.items():  # as a server that was killed leaves them
+        file.write_bytes(data)
+    assert left
     address = f"sqlite+aiosqlite:///{home}/prefect.db"
-    run("cp backup/prefect.db", tmp_path, PREFECT_HOME=str(home), PREFECT_API_DATABASE_CONNECTION_URL=address)
+    run("rm -f", tmp_path, PREFECT_HOME=str(home), PREFECT_API_DATABASE_CONNECTION_URL=address)
     restored = sqlite3.connect(home / "prefect.db")
+    assert restored.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert restored.execute("SELECT name FROM flow").fetchall() == [("kept",)]
     restored.close()
 

@@ -19,6 +19,8 @@ import yaml
 from prefect.settings import get_current_settings
 from prefect.settings.legacy import _get_valid_setting_names
 
+from deployments import deploy
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deployments"
 KUBERNETES = FOLDER / "kubernetes"
@@ -181,6 +183,7 @@ def test_what_containers_start_is_there() -> None:
     commands += [container["command"] for container in containers() if "command" in container]
     texts = [" ".join(command) for command in commands]
     scripts = {word for text in texts for word in re.findall(r"deployments/[\w.-]+", text)}
-    assert scripts == {"deployments/start-server.sh", "deployments/start-worker-on-ray.sh", "deployments/prefect.yaml"}
-    assert all((ROOT / each).stat().st_mode & 0o111 for each in scripts if each.endswith(".sh"))
-    assert {text.split()[0] for text in texts} <= {"prefect", "sh", *scripts}
+    assert scripts == {"deployments/start-server.sh", "deployments/start-worker-on-ray.sh"}
+    assert all((ROOT / each).stat().st_mode & 0o111 for each in scripts)
+    assert {text.split()[0] for text in texts} <= {"prefect", "python", *scripts}
+    assert {text for text in texts if text.startswith("python")} == {f"python -m {deploy.__name__}"}

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.states import Completed, Failed
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -71,6 +73,9 @@ def test_a_root_is_measured_and_one_that_is_gone_is_told(tmp_path: Path) -> None
     assert found["offline_dataset_versions"] == {f"data,{root}": 1}
     assert found["offline_root_up"] == {root: 1} and found["offline_root_problems"] == {root: 1}
     assert found["offline_root_free_bytes"][root] > 0
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    metrics.refresh()
+    assert values(registry)["offline_root_up"] == {root: 0}
 
 
 def test_runs_are_counted_once_by_flow_and_state(prefect_server: None, cartpole_policy: str) -> None:
@@ -87,8 +92,27 @@ def test_runs_are_counted_once_by_flow_and_state(prefect_server: None, cartpole_
         metrics.refresh()
     assert completed() == before + 1
     found = values(registry)
+    assert (
+        found["offline_flow_runs_total"]["evaluate-policy,Crashed"] == 0
+    )  # so that an alert sees the first one as an increase
     assert found["offline_prefect_up"] == {"": 1} and found["offline_flow_runs_now"]["Running"] == 0
     assert found["offline_queue_wait_seconds_count"][""] >= 1
+
+
+def test_runs_of_a_deleted_deployment_are_counted_with_those_after_them(prefect_server: None) -> None:
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow_from_name("deleted-later")
+        deployment = client.create_deployment(flow, "old")
+        for state in (Completed(), Failed()):
+            run = client.create_flow_run_from_deployment(deployment)
+            client.set_flow_run_state(run.id, state, force=True)
+        client.delete_deployment(deployment)
+    registry = CollectorRegistry()
+    ServerMetrics(registry).refresh()
+    found = values(registry)
+    assert found["offline_prefect_up"] == {"": 1}
+    ended = found["offline_flow_runs_total"]
+    assert (ended["deleted-later,Completed"], ended["deleted-later,Failed"]) == (1, 1)
 
 
 def test_a_server_that_does_not_answer_is_a_metric() -> None:

@@ -78,9 +78,10 @@ def without_server() -> Iterator[None]:
 
 
 def test_runs_have_a_server_with_a_database_of_its_own_and_both_are_gone_afterwards(
-    cartpole_policy: str, tmp_path: Path
+    cartpole_policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "new" / "home"
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"sqlite+aiosqlite:///{home}/prefect.db")  # that server's
     with shared_database(home) as shared:  # of a server that is up, and writes
         done = python(ONE_RUN, cartpole_policy, home=home)
         assert done.returncode == 0, done.stderr

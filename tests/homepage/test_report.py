@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import offline_core as offline
 from offline_core.datasets.result_cache import store_result
+from offline_core.errors import StorageError
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.signals import MAX_POINTS, signals_of
 from offline_core.storage.location import Location
@@ -93,6 +95,12 @@ def test_an_empty_root_has_a_page(tmp_path: Path) -> None:
     assert data_of(tmp_path / "report.html")["datasets"] == []
 
 
+def test_a_root_that_does_not_exist_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=f"There is no folder {tmp_path}/rusn"):
+        offline.report(tmp_path / "rusn")
+    assert not (tmp_path / "rusn").exists()
+
+
 def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     for name in ("good", "cut", "lost"):
         write_dataset(tmp_path / name, [episode(i) for i in range(4)])
@@ -117,6 +125,25 @@ def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     assert len(data["problems"]) == len(result.problems)
 
 
+def test_values_that_make_no_sense_cost_their_own_row_alone(root: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(root, runs)
+    (runs / "going on/metrics.jsonl").write_text('{"updates": 3, "loss": null}\n')
+    for name, values in (
+        ("policy/result.json", {"episodes": float("inf")}),
+        ("policy/best/policy.json", {"episodes": float("nan")}),
+    ):
+        stored = json.loads((runs / name).read_text())
+        stored.pop("checksum", None)
+        stored.get("result", stored)["metrics"] = values
+        (runs / name).write_text(json.dumps(stored))
+    result = offline.report(runs)
+    named = " ".join(result.problems)
+    for name in ("going on/metrics.jsonl: TypeError", "policy: OverflowError", "policy/best: ValueError"):
+        assert name in named, name
+    assert (result.datasets, result.runs, result.policies) == (1, 0, 0)
+
+
 def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
     folder = tmp_path / HOSTILE.replace("/", "⁄") / "&amp; \u2028"
     write_dataset(folder, [episode(0, eps_id=HOSTILE), episode(1, eps_id='"><img src=x onerror=alert(1)>')])
@@ -125,6 +152,11 @@ def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
     assert page.count("<script") == 2 and "<img" not in page and "<!--" not in page
     [dataset] = data_of(tmp_path / "report.html")["datasets"]
     assert HOSTILE in dataset["episodes"]["id"]
+
+
+def test_the_link_to_runs_has_no_password(tmp_path: Path) -> None:
+    offline.report(tmp_path, runs_url="https://team:secret@prefect.example:4200/runs/")
+    assert data_of(tmp_path / "report.html")["runs_url"] == "https://prefect.example:4200/runs"
 
 
 def test_numbers_that_are_none_are_left_out_of_the_json(tmp_path: Path) -> None:

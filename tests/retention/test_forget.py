@@ -205,6 +205,18 @@ def test_files_of_other_programs_are_left_and_listed(tmp_path: Path) -> None:
     assert "patient-170" in (tmp_path / "raw/others.csv").read_text()
 
 
+def test_a_damaged_file_of_another_program_does_not_end_it(tmp_path: Path) -> None:
+    data_at(tmp_path)
+    (tmp_path / "raw").mkdir()
+    pl.DataFrame({"a": [f"x{i % 7}" for i in range(10_000)]}).write_parquet(tmp_path / "raw/day.parquet", compression="snappy")
+    stored = bytearray((tmp_path / "raw/day.parquet").read_bytes())
+    stored[30:200] = bytes(each ^ 0x5A for each in stored[30:200])
+    (tmp_path / "raw/day.parquet").write_bytes(stored)
+    with pytest.raises(OSError, match="Corrupt"):  # and no error of Arrow's
+        pq.read_table(tmp_path / "raw/day.parquet")
+    assert forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path)).left == []
+
+
 def test_an_old_result_is_not_reused(tmp_path: Path) -> None:
     data = data_at(tmp_path)
     config = PruningConfig(where="return > -1000")

@@ -11,10 +11,12 @@ from pydantic import BaseModel
 
 from flows.local_flow import LOCATIONS
 from offline_core.errors import ConfigError, LocationError
+from offline_core.formats.sources.data_files import data_files
+from offline_core.formats.sources.listing import Listing
 from offline_core.runtime.config import Config
 from offline_core.storage.allowed_roots import VARIABLE, IsUri
 from offline_core.storage.location import Location
-from tests.deployments.flows import FLOWS
+from tests.deployments.flows import FLOWS, FORMS
 
 
 @pytest.fixture
@@ -93,6 +95,15 @@ def test_percents_of_a_file_uri_are_decoded_before_they_are_compared(roots: Path
         Location.of(f"file://{roots}/runs/%2e%2e/secret")
 
 
+@pytest.mark.parametrize("pattern", ["runs", "runs/*", "runs/*/x.csv", "runs/**/*.csv", "runs/only/*.csv"])
+def test_links_that_a_folder_or_a_pattern_leads_to_are_refused(pattern: str, roots: Path) -> None:
+    (roots / "runs/only").mkdir()
+    (roots / "secret/x.csv").write_text("a\n1\n")
+    (roots / "runs/only/x.csv").symlink_to(roots / "secret/x.csv")
+    with pytest.raises(LocationError, match="is not below a location that OFFLINE_ROOTS allows"):
+        data_files(Location.of(pattern), "csv", Listing())
+
+
 def test_the_error_names_what_is_allowed(roots: Path) -> None:
     with pytest.raises(LocationError) as refused:
         Location.of("secret/data")
@@ -106,7 +117,7 @@ def test_unset_or_empty_means_everything(roots: Path, monkeypatch: pytest.Monkey
         Location.of("/etc")
 
 
-@pytest.mark.parametrize("text", [";", "*", "runs/*/x", "ftp://host/x", "s3://"])
+@pytest.mark.parametrize("text", [";", "*", "runs*", "runs/*/x", "ftp://host/x", "s3://"])
 def test_roots_that_are_no_folders_are_refused(text: str, roots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(ConfigError, match="OFFLINE_ROOTS"):
@@ -129,6 +140,7 @@ NO_LOCATIONS = {
     "of",
     "preset",
     "resources",
+    "runs_url",
     "where",
     "where_steps",
 }
@@ -146,6 +158,8 @@ NAMED = [
     ("prune-dataset", {"config": {"outliers": OUTSIDE}}),
     ("mix-datasets", {"config": {"datasets": {OUTSIDE: 1.0}}}),
     ("mix-datasets", {"config": {"policies": {OUTSIDE: 1.0}}}),
+    ("mix-datasets-short", {"policies": {OUTSIDE: 1.0}}),
+    ("decide-policies-short", {"against": f"{OUTSIDE}@champion"}),
     ("check-dataset", {"config": {"held_out": OUTSIDE}}),
     ("train-expert", {"config": {"initial_policy": OUTSIDE}}),
     ("train-policy", {"config": {"initial_policy": OUTSIDE}}),
@@ -169,7 +183,7 @@ NAMED = [
 @pytest.mark.parametrize(("flow", "parameters"), NAMED, ids=[f"{flow} {given}" for flow, given in NAMED])
 def test_flows_refuse_before_they_begin(flow: str, parameters: dict[str, Any], roots: Path) -> None:
     """Prefect validates a run's parameters before it calls the flow, whoever started it."""
-    chosen = next(each for each in FLOWS if each.name == flow)
+    chosen = next(each for each in FORMS if each.fn.__name__.replace("_", "-") == flow)
     inside = {"source": "runs/a"} if "source" in chosen.parameters.properties else {}
     chosen.validate_parameters(inside)
     with pytest.raises(LocationError, match=r"/outside/x.* is not below .*/runs, s3://bucket/team"):

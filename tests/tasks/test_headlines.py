@@ -9,7 +9,7 @@ import pytest
 
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
-from offline_core.quality.result import QualityReport
+from offline_core.quality.result import Finding, QualityReport, Verdict
 from offline_core.recording.result import RecordingResult
 from tasks.headlines import beside_expert, headline_of
 
@@ -22,7 +22,7 @@ def of(kind: type, **values: Any) -> Any:
 
 @pytest.mark.parametrize(("target", "word", "tone"), [(475.0, "Target not reached", "bad"), (90.0, "Target reached", "good")])
 def test_an_expert_is_held_against_its_target(target: float, word: str, tone: str) -> None:
-    found = of(ExpertResult, metrics=METRICS, target_return=target)
+    found = of(ExpertResult, metrics=METRICS, target_return=target, reached_target=target == 90.0)
     assert (found.word, found.tone) == (word, tone)
     assert found.sentence == f"Return 97.2 ± 3.0 (greedy actions, standard deviation of 30 episodes), of {target:g}."
 
@@ -42,6 +42,12 @@ def test_a_clone_is_held_against_its_expert(expert: float, word: str, tone: str)
     assert f"the expert returned {expert:g}.0" in found.sentence
 
 
+def test_a_return_that_is_nan_is_no_success() -> None:
+    metrics = METRICS | {"episode_return_mean": float("nan")}
+    assert of(ExpertResult, metrics=metrics, target_return=90.0, reached_target=False).tone == "bad"
+    assert beside_expert(SimpleNamespace(metrics=metrics, actions="greedy"), 90.0).tone == "warning"  # type: ignore[arg-type]
+
+
 def test_a_recording_says_what_its_return_is_of_and_what_greedy_actions_return() -> None:
     statistics = SimpleNamespace(episodes=500, returns=SimpleNamespace(mean=1222.0, std=431.0))
     values = {"statistics": statistics, "actions": "sampled", "greedy_return": 3228.0}
@@ -52,9 +58,10 @@ def test_a_recording_says_what_its_return_is_of_and_what_greedy_actions_return()
 
 
 def test_rules_that_could_not_be_checked_are_not_met() -> None:
-    def finding(rule: str, verdict: str = "pass", of: int = 3) -> SimpleNamespace:
-        return SimpleNamespace(rule=rule, verdict=verdict, of=of)
+    def finding(rule: str, verdict: Verdict = "pass", of: int = 3) -> Finding:
+        return Finding(rule=rule, verdict=verdict, count=0, of=of, message="")
 
     found = of(QualityReport, findings=[finding("finite"), finding("bounds", of=0), finding("order", of=0)])
     assert (found.word, found.sentence) == ("Gate passed", "Met: 1 of 3 rules, not applicable: 2.")
     assert of(QualityReport, findings=[finding("finite", "fail"), finding("bounds", "warn")]).word == "Gate failed"
+    assert finding("signed", "fail", of=0).outcome == "fail"  # a rule of the user's own that looks at no step

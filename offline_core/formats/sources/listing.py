@@ -46,9 +46,7 @@ class Listing:
         """Files and folders by their paths relative to this folder, sorted; empty if there is no folder."""
         key = (folder.uri, recursive)
         if key not in self._below:
-            selector = fs.FileSelector(folder.path, recursive=recursive, allow_not_found=True)
-            with storage_errors("list", folder.uri):
-                found = folder.filesystem.get_file_info(selector)
+            found = folder.listed(recursive=recursive)
             base = folder.path.strip("/")
             named = {info.path.strip("/").removeprefix(base).lstrip("/"): info for info in found}
             self._below[key] = dict(sorted(named.items()))
@@ -70,6 +68,7 @@ class Listing:
             raise ConfigError(f"{part!r}: ** must be a whole part of a pattern, as in logs/**/*.csv.")
         if not WILDCARDS & set(part):
             place = folder.child(part)
+            place.check_allowed()
             if rest or self.info(place).type != fs.FileType.NotFound:
                 yield from self.matches(place, rest)
             return
