@@ -25,13 +25,13 @@ CHAIN = ("prune what was recorded", "check what was pruned", "train on what pass
 
 @pytest.fixture(scope="module")
 def received() -> Iterator[list[dict[str, Any]]]:
-    """What a webhook was told, as it comes; the first entry is its URL."""
+    """What a webhook was told, as it comes; the first entry is its URL, and with which status it answers."""
     told: list[dict[str, Any]] = []
 
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             told.append({"path": self.path} | json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
+            self.send_response(told[0]["answer"])
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
@@ -39,7 +39,7 @@ def received() -> Iterator[list[dict[str, Any]]]:
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        told.append({"url": f"http://127.0.0.1:{server.server_port}{SECRET}"})
+        told.append({"url": f"http://127.0.0.1:{server.server_port}{SECRET}", "answer": 204})
         yield told
         server.shutdown()
 
@@ -89,6 +89,21 @@ def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[d
     (told_once,) = wait_until(told, seconds=30, what="the webhook to be called")
     assert told_once["path"] == SECRET
     assert failed["state"]["message"] in told_once["text"] and "check-dataset failed" in told_once["text"]
+
+
+def test_a_webhook_that_takes_nothing_changes_no_run_and_is_an_event(
+    automated: Orchestra, received: list[dict[str, Any]]
+) -> None:
+    received[0]["answer"] = 500
+    automated.wait_for(automated.submit("check-dataset/check-dataset-smoke", {"dataset": "runs/nowhere"}), "FAILED")
+    query = {"filter": {"event": {"name": ["prefect.automation.action.failed"]}}}
+
+    def failed() -> str:
+        return str([each["payload"] for each in automated.ask("POST", "/events/filter", query)["events"]])
+
+    assert "500" in wait_until(lambda: failed() if "500" in failed() else "", seconds=60, what="the event of a failed webhook")
+    assert SECRET not in failed()
+    received[0]["answer"] = 204
 
 
 def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) -> None:

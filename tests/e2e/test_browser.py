@@ -50,7 +50,7 @@ pytestmark = [
 FORMS = [
     f"{flow_of(each['entrypoint']).name}/{each['name']}"
     for each in definitions()
-    if each["name"].endswith(("-smoke", "-short"))
+    if "-smoke" in each["name"] or each["name"].endswith("-short")
 ]
 """The whole form and the short one of each flow; other profiles are the whole form with other values."""
 
@@ -87,7 +87,7 @@ def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestr
     assert runs_of(orchestra, deployment["id"]) == before
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if name.endswith("-smoke")])
+@pytest.mark.parametrize("name", [name for name in FORMS if "-smoke" in name])
 def test_a_run_submitted_from_its_form_completes(orchestra: Orchestra, page: Page, name: str) -> None:
     """In the order of prefect.yaml, in which each finds what it reads."""
     submitted(page, orchestra, name)
