@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema
 from flows import embedded_server
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import name_choices, shown
+from offline_core.runtime.user_code import check_imports
 from offline_core.storage.allowed_roots import IS_URI, is_limited, uris_in
 from offline_core.storage.location import Location
 from tasks.table import STAGES
@@ -50,12 +51,14 @@ class LocalFlow(Flow[P, R]):
             return run()
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """As Prefect does, and then the locations that they name, however deep.
+        """As Prefect does, and then the locations and modules that they name, however deep.
 
         Raises:
             LocationError: `OFFLINE_ROOTS` does not allow one.
+            ConfigError: `OFFLINE_IMPORTS` does not allow one.
         """
         found = super().validate_parameters(parameters)
+        check_imports(*found.values())
         if is_limited():
             for name, parameter in inspect.signature(self.fn).parameters.items():
                 marks = (IS_URI,) if name in LOCATIONS else getattr(parameter.annotation, "__metadata__", ())  # of short forms

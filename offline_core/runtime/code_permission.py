@@ -8,7 +8,7 @@ their code is imported only if one of these holds:
 - `OFFLINE_ALLOW_CODE` is 1, or lists the module or a package around it;
 - the caller allows it (`allow_code`).
 
-Code that parameters name is imported without a check.
+Code that parameters name is imported without a check, if `allowed_imports` lets it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from offline_core.errors import UnsafeDataError
+from offline_core.runtime.allowed_imports import is_in, listed
 from offline_core.runtime.code_files import file_of
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.user_code import texts
@@ -92,9 +93,8 @@ def _named(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_allowed(name: str) -> bool:
-    module = name.partition(":")[0]
-    allowed = [each.strip() for each in os.environ.get(ALLOW_CODE, "").split(",")]
-    return "1" in allowed or any(each and (module == each or module.startswith(f"{each}.")) for each in allowed)
+    allowed = listed(os.environ.get(ALLOW_CODE, ""))
+    return "1" in allowed or is_in(name.partition(":")[0], allowed)
 
 
 def _marker(name: str) -> Path:

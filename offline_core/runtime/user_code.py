@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field, model_validator
 
 from offline_core.errors import ConfigError, OfflineError
+from offline_core.runtime.allowed_imports import check_import
 from offline_core.runtime.code_files import module_digest
 from offline_core.runtime.config import Config
 from offline_core.runtime.python_object import Arguments, ImportPath, PythonObject, unwrapped
@@ -84,6 +85,8 @@ def import_object(path: str | PythonObject, what: str) -> Any:
         )
     try:
         return getattr(import_module(module), name)
+    except OfflineError:
+        raise
     except Exception as error:  # an import may raise anything
         raise ConfigError(
             f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
@@ -91,11 +94,26 @@ def import_object(path: str | PythonObject, what: str) -> Any:
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a user module and note its digest; raises whatever the module raises."""
+    """Import a user module and note its digest; raises whatever the module raises.
+
+    Raises:
+        ConfigError: `OFFLINE_IMPORTS` does not allow it.
+    """
+    check_import(name)
     module = importlib.import_module(name)
     if name not in _IMPORTED:
         _IMPORTED[name] = module_digest(name)
     return module
+
+
+def check_imports(*parameters: Any) -> None:
+    """Check the modules that parameters name, before anything is imported.
+
+    Raises:
+        ConfigError: `OFFLINE_IMPORTS` does not allow one.
+    """
+    for path, _ in _user_code(parameters):
+        check_import(path.partition(":")[0])
 
 
 def code_digests(config: BaseModel) -> dict[str, str]:

@@ -4,7 +4,8 @@
 
 Folders are separated by semicolons, and relative ones begin in the working directory; `/*` at the end changes nothing.
 `Location.of` refuses all others, whatever names them: parameters, or a file that was read. Flows look at all of their
-parameters before anything runs. Code that parameters name is not held back: it may do what its process may do.
+parameters before anything runs. Code that parameters name is not held back: it may do what its process may do, and
+`offline_core.runtime.allowed_imports` says which code that is.
 """
 
 from __future__ import annotations
