@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from flows.results import console_of_output
+from flows.results import console_of_output, print_json
+from flows.verbs import as_json
 from offline_core.curation.plan import QUANTILES, PruningPlan
 from offline_core.plans.plan import Amount, Plan
+from offline_core.runtime.units import duration_text, size_text
 from offline_core.storage.location import Location
 from tasks.table import Stage, load
 
 if TYPE_CHECKING:
     from offline_core.plans.importing.result import ImportPlan
-from offline_core.runtime.units import duration_text, size_text
 
 PARAMETER_FILES = (".yaml", ".yml")
 
@@ -26,11 +27,15 @@ def print_plan(stage: Stage, **arguments: Any) -> None:
     assert stage.plan is not None
     if stage.operation == "prune_dataset":  # planned from metadata alone, whatever the output
         del arguments["output"]
-        _print_pruning(load(stage.plan)(**arguments))
+    plan = load(stage.plan)(**arguments)
+    if as_json():
+        print_json(plan)
+    elif stage.operation == "prune_dataset":
+        _print_pruning(plan)
     elif stage.operation == "import_dataset":
-        _print_import(load(stage.plan)(**arguments), arguments["output"])
+        _print_import(plan, arguments["output"])
     else:
-        _print_costs(load(stage.plan)(**arguments))
+        _print_costs(plan)
 
 
 def _print_import(plan: ImportPlan, output: str) -> None:

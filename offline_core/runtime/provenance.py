@@ -17,9 +17,10 @@ _run: ContextVar[str | None] = ContextVar("run", default=None)
 
 
 def provenance() -> dict[str, str]:
-    """Return versions by name; `git`, the revision of this package's checkout (`+dirty` if changed), only inside one.
+    """Return versions by name.
 
-    Inside `made_in_run` also the id of the run, as `RUN`.
+    `git` is the revision of this package's checkout (`+dirty` if changed), or `OFFLINE_COMMIT` where there is none. Inside
+    `made_in_run` also the id of the run, as `RUN`.
     """
     run = _run.get()
     return _versions() | ({RUN: run} if run else {})
@@ -39,7 +40,7 @@ def made_in_run(run: str | None) -> Iterator[None]:
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "offline-rl-pipeline": _version("offline-rl-pipeline")}
     versions |= {name: _version(name) for name in _LIBRARIES}
-    revision = _git_revision()
+    revision = _git_revision() or os.environ.get("OFFLINE_COMMIT")  # of an image, which has no checkout
     return versions | ({"git": revision} if revision else {})
 
 

@@ -205,6 +205,9 @@ def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(tmp_path:
 
     code, result = offline("evaluate", cartpole_policy, "-s", "episodes=3", "--json")
     assert code == 0 and result["environment"] == "CartPole-v1" and len(result["returns"]) == 3
+    (tmp_path / "logs.csv").write_text("obs,actions,rewards,terminateds\n0.5,1,1.0,1\n")
+    code, result = offline("import", "logs.csv", "--plan", "--json")
+    assert code == 0 and {"roles", "config"} <= result.keys()
     code, result = offline("evaluate", "nowhere", "--json")
     assert code == 1 and result["error"]["type"] == "CheckpointError" and "nowhere" in result["error"]["message"]
 
