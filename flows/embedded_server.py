@@ -53,11 +53,20 @@ class EmbeddedServer:
 
     def __init__(self) -> None:
         settings = get_current_settings()
+        self._folder = tempfile.TemporaryDirectory(prefix="offline-prefect-", ignore_cleanup_errors=True)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.port: int = listening.getsockname()[1]
             log.info("Starting temporary server on %s", self.address)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.server_process", *APPLICATION, "--fd", str(listening.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "flows.server_process",
+                    self._folder.name,
+                    *APPLICATION,
+                    "--fd",
+                    str(listening.fileno()),
+                ],
                 env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True),
                 pass_fds=[listening.fileno()],  # connections wait in it until the server answers
                 stdin=subprocess.PIPE,  # which is open as long as this process is there
@@ -101,6 +110,7 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._folder.cleanup()  # which the process did, unless it was killed
 
 
 def is_needed() -> bool:

@@ -1,13 +1,13 @@
 """The process of the server that a run brings with it: it ends when its input does, and so with the run, however that ends.
 
-Its database is its own and is deleted with it: no run waits for another's lock.
+Its first argument is a folder for its database, which is its own and is deleted with it: no run waits for another's lock.
 """
 
 import os
 import runpy
+import shutil
 import signal
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -23,9 +23,12 @@ def _end_with_input() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when all is closed; the folder goes after that
     threading.Thread(target=_end_with_input, daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="offline-prefect-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "prefect.db"
+    folder = sys.argv.pop(1)
+    path = Path(folder) / "prefect.db"
+    try:
         # Before Prefect reads its settings, and by the name that wins: else a database that is set for a server is used.
         os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{path}"
         make_database(path)
         runpy.run_module("uvicorn", run_name="__main__")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
