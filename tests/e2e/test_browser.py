@@ -98,7 +98,8 @@ def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, 
     assert len(cards) == 7
     for card in cards.values():
         page.goto(f"{orchestra.ui_url}/v2/artifacts/artifact/{card['id']}")
-        page.wait_for_function(f"{PICTURE}?.naturalWidth > 0 && {PICTURE}.clientWidth > 400")
+        if "data:image/png" in card["data"]:  # a curve of a single point is a number
+            page.wait_for_function(f"{PICTURE}?.naturalWidth > 0 && {PICTURE}.clientWidth > 400")
         page.wait_for_function(f"{GRAPH}?.textContent.includes('train expert')")
     screenshot(page, orchestra, f"/v2/artifacts/artifact/{cards['expert-to-policy-card']['id']}", "card", height=1250)
 
