@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import gymnasium as gym
 import safetensors
@@ -77,7 +78,7 @@ def save_policy(
     return manifest
 
 
-def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code: bool = False) -> Policy:
+def load_policy(uri: str | os.PathLike[str], manifest: PolicyManifest | None = None, *, allow_code: bool = False) -> Policy:
     """Load the policy of the checkpoint at `uri`, in evaluation mode.
 
     Arguments:
@@ -91,7 +92,7 @@ def load_policy(uri: str, manifest: PolicyManifest | None = None, *, allow_code:
         StorageUnavailableError: the storage does not answer now.
         UnsafeDataError: its network is a user module that nothing allows.
     """
-    attempts = 1
+    uri, attempts = os.fspath(uri), 1
     if manifest is None:
         given, (uri, manifest) = uri, find_policy(uri)
         attempts = READ_ATTEMPTS if uri == given else 1  # a registered one is never replaced
