@@ -46,17 +46,16 @@ def without_checksum(data: bytes, where: str, *, is_required: bool = False) -> b
 
 
 def reason_of(error: ValidationError, field: str, reads: int) -> str:
-    """Describe why a file cannot be read: a newer version of this package wrote it, or its fields are wrong.
+    """Describe why a file cannot be read: another version of this package wrote it, or its fields are wrong.
 
     Arguments:
         field: holds the format of the file.
         reads: the newest format that this version reads.
     """
     for found in error.errors(include_url=False):
-        if found["loc"] == (field,) and isinstance(found["input"], int) and found["input"] > reads:
-            return (
-                f"it was written by a newer version of this package (format {found['input']}; this one reads {reads}): upgrade"
-            )
+        if found["loc"] == (field,) and isinstance(format := found["input"], int):
+            written = f"written by {'a newer' if format > reads else 'an older'} version of this package"
+            return f"it was {written} (format {format}; this one reads {reads}){': upgrade' if format > reads else ''}"
     return problems(error)
 
 

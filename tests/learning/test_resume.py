@@ -23,6 +23,7 @@ from offline_core.learning.state import States
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
+from offline_core.storage.json_files import with_checksum, without_checksum
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 SETTINGS = {
@@ -184,6 +185,19 @@ def test_a_run_goes_on_as_it_began_though_memory_has_become_short_and_a_state_is
     states[-1].write_bytes(states[-1].read_bytes()[:-8])
     short = ALONE | {"data": {"prelearners": 0, "resident_bytes": 0}}
     assert train(dataset, tmp_path, short).losses == whole.losses
+
+
+@pytest.mark.parametrize(("version", "said"), [(2, "older version"), (4, "newer version")])
+def test_a_state_of_another_version_is_told_and_the_run_begins_anew(
+    tmp_path: Path, dataset: str, whole: TrainingResult, caplog: pytest.LogCaptureFixture, version: int, said: str
+) -> None:
+    interrupted(dataset, tmp_path, ALONE, at=30)
+    for file in (tmp_path / "checkpoints").glob("*.json"):
+        state = json.loads(without_checksum(file.read_bytes(), file.name))
+        file.write_bytes(with_checksum(json.dumps(state | {"state_version": version})))
+    with caplog.at_level("WARNING", "offline_core"):
+        assert train(dataset, tmp_path, ALONE).losses == whole.losses
+    assert "Cannot resume from" in caplog.text and said in caplog.text
 
 
 def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:
