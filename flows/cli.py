@@ -188,11 +188,11 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
 
     flow = _flow(name)
     configs = arguments_of(flow.fn, _values(given, more))
-    result = _call(flow, root=_place(root), **arguments, **configs)
+    result = _call(flow, root=(root := _place(root)), **arguments, **configs)
     if as_json():
         print_json(result)
     else:
-        print_chain(name.replace("_", " ").capitalize(), result)
+        print_chain(name.replace("_", " ").capitalize(), result, root=root)
 
 
 def _print(stage: Stage, result: Any) -> None:

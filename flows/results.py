@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from offline_core.datasets.dataset import DatasetRef
+from offline_core.storage.location import Location
 
 if TYPE_CHECKING:
     from offline_core.quality.result import QualityReport
@@ -44,15 +45,19 @@ def print_json(result: BaseModel) -> None:
     sys.stdout.write(json.dumps(json.loads(result.model_dump_json(), parse_constant=str)) + "\n")
 
 
-def print_chain(title: str, result: Any) -> None:
-    """What each stage of a chain took and came to."""
+def print_chain(title: str, result: Any, *, root: str) -> None:
+    """What each stage of a chain took and came to, with names below `root`, and where its card is."""
     table = Table("stage", "seconds", "result", title=title)
     table.columns[1].justify = "right"
+    folder = Location.of(root).uri
     for stage in result.stages:
-        table.add_row(stage.name, f"{stage.seconds:.1f}", f"reused: {stage.outcome}" if stage.reused else stage.outcome)
+        outcome = ("reused: " if stage.reused else "") + stage.outcome.replace(f"{folder}/", "")
+        table.add_row(stage.name, f"{stage.seconds:.1f}", outcome)
     table.add_section()
     table.add_row("all", f"{result.seconds:.1f}", "Ray's start and end included")
-    console_of_output(100).print(table)
+    console = console_of_output(100)
+    console.print(table)
+    console.print(f"Card: {folder}/card.html", soft_wrap=True, markup=False, highlight=False)
 
 
 def print_settings(result: SweepResult) -> None:
