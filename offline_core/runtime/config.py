@@ -31,7 +31,8 @@ def name_choices(schema: dict[str, Any]) -> None:
     """Title the types that a value may have, however deep, for a form's tabs; Prefect's would show "str", "int" and "Field"."""
     for choice in schema.get("anyOf", ()):
         if "$ref" not in choice:
-            choice.setdefault("title", str(choice.get("const") or KINDS.get(choice.get("type"), "As JSON")))
+            kind = "Choice" if "enum" in choice else KINDS.get(choice.get("type"), "As JSON")
+            choice.setdefault("title", str(choice.get("const") or kind))
     for part in schema.values():
         for each in part if isinstance(part, list) else [part]:
             if isinstance(each, dict):

@@ -337,7 +337,8 @@ def test_parameters_are_imported_without_torch() -> None:
 
 def test_the_form_lists_each_algorithm_and_its_parameters() -> None:
     schema = TrainingConfig.model_json_schema()
-    assert schema["properties"]["algorithm"]["anyOf"][0] == {"type": "string", "enum": list(algorithm_configs())}
+    named = {"type": "string", "enum": list(algorithm_configs()), "title": "Choice"}
+    assert schema["properties"]["algorithm"]["anyOf"][0] == named
     assert [name for name in schema["properties"] if name in algorithm_configs()] == list(algorithm_configs())
     with pytest.raises(ConfigError, match=r"algorithm: .*no algorithm 'a2c'; there are bc, marwil, dqn, iql, cql"):
         parse(TrainingConfig, {"algorithm": "a2c"})
