@@ -30,6 +30,7 @@ from offline_core.policies.encoder import leaf_spaces
 from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
+from offline_core.runtime.units import size_text
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
         return True
     needed = resident_bytes(source, steps)
     limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
-    sizes = f"it takes about {needed:,} bytes, {limit:,} are allowed (data.resident_bytes)"
+    sizes = f"it takes about {size_text(needed)}, {size_text(limit)} are allowed (data.resident_bytes)"
     if needed <= limit:
         log.info("%s stays in memory: %s", ref.uri, sizes)
         return False
