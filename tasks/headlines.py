@@ -62,7 +62,9 @@ def beside_expert(result: EvaluationResult, expert: float) -> Headline:
     told = f"Return {return_text(mean, std, int(episodes), result.actions)}; the expert returned {expert:,.1f}."
     if not mean + 2 * std / episodes**0.5 >= expert:  # also if it is NaN
         return Headline("Worse than the expert", told, "warning")
-    return Headline("As good as the expert", told, "warning" if episodes < FEW_EPISODES else "good")
+    if episodes < FEW_EPISODES:
+        return Headline("Not clearly worse than the expert", told, "warning")
+    return Headline("As good as the expert", told, "good")
 
 
 @headline_of.register

@@ -39,6 +39,8 @@ def test_a_clone_is_held_against_its_expert(expert: float, word: str, tone: str)
     result = SimpleNamespace(metrics=METRICS, actions="greedy")
     found = beside_expert(result, expert)  # type: ignore[arg-type]
     assert (found.word, found.tone) == (word, tone), "two standard errors are 1.1"
+    few = beside_expert(SimpleNamespace(metrics=METRICS | {"episodes": 5}, actions="greedy"), 98.0)  # type: ignore[arg-type]
+    assert (few.word, few.tone) == ("Not clearly worse than the expert", "warning")
     assert f"the expert returned {expert:g}.0" in found.sentence
 
 
