@@ -64,7 +64,12 @@ def _constants(group: RowGroup, name: str) -> list[object]:
 
 
 def _one(values: np.ndarray) -> object:
-    return values[0].item() if values.ndim == 1 and len(values) and (values == values[0]).all() else None
+    """The value of all steps, with NaN as equal to itself as in step tables; None if there are several or none."""
+    if not len(values):
+        return None
+    first = values[0]
+    same = (values == first) | ((values != values) & (first != first))
+    return (first.tolist() if isinstance(first, (np.generic, np.ndarray)) else first) if same.all() else None
 
 
 def indexed_row_groups(dataset: Dataset, index: pl.DataFrame) -> Iterator[tuple[RowGroup, np.ndarray]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,11 +161,20 @@ def test_by_time_the_last_episodes_are_held_out(tmp_path: Path, format: Format) 
     assert (train, held_out) == (some[:14], some[14:])
 
 
-def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path) -> None:
-    some = [replace(episode(i, 2), extras={"building": np.full(2, i % 10)}) for i in range(100)]
-    write_dataset(tmp_path / "in", some)
+NUMBERS = (float("nan"), *map(float, range(9)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "values",
+    [range(10), [f"house {i}" for i in range(10)], NUMBERS, [[i, i + 1] for i in NUMBERS]],
+    ids=["int", "text", "NaN", "vector"],
+)
+def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path, values: Sequence[Any], format: Format) -> None:
+    some = [replace(episode(i, 2), extras={"building": np.array([values[i % 10]] * 2)}) for i in range(100)]
+    write_dataset(tmp_path / "in", some, format)
     train, held_out = sides(split(tmp_path, held_out_fraction=0.3, by="building"))
-    buildings = [{int(each.extras["building"][0]) for each in side} for side in (train, held_out)]
+    buildings = [{str(each.extras["building"][0]) for each in side} for side in (train, held_out)]
     assert (len(buildings[0]), len(buildings[1])) == (7, 3) and not buildings[0] & buildings[1]
     with pytest.raises(ConfigError, match="cannot be split by 'house': it is not in episode"):
         split(tmp_path, "other", by="house")
