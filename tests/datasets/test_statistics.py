@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -171,6 +171,7 @@ def test_a_broken_histogram_is_refused(histogram: str) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 40), st.integers(0, 40))
+@example(252, 1, 1, 1)
 def test_values_replaced_by_others(seed: int, kept: int, removed: int, added: int) -> None:
     random = np.random.default_rng(seed)
     a, b, c = (random.choice([-1.0, 0.0, 2.5, 3.0, np.nan, np.inf], (count, 2)) for count in (kept, removed, added))
@@ -179,10 +180,10 @@ def test_values_replaced_by_others(seed: int, kept: int, removed: int, added: in
     if found is None:  # an extreme value went, and none came
         of_b, of_c = ColumnStatistics.of(b), ColumnStatistics.of(c)
         assert any(
-            low == least and (other is None or other > least)
+            low is not None and low == least and (other is None or other > least)
             for low, least, other in zip(of_b.min, before.min, of_c.min, strict=True)
         ) or any(
-            high == most and (other is None or other < most)
+            high is not None and high == most and (other is None or other < most)
             for high, most, other in zip(of_b.max, before.max, of_c.max, strict=True)
         )
         return
