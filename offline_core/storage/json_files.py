@@ -54,8 +54,9 @@ def reason_of(error: ValidationError, field: str, reads: int) -> str:
     """
     for found in error.errors(include_url=False):
         if found["loc"] == (field,) and isinstance(format := found["input"], int):
-            written = f"written by {'a newer' if format > reads else 'an older'} version of this package"
-            return f"it was {written} (format {format}; this one reads {reads}){': upgrade' if format > reads else ''}"
+            if format > reads:
+                return f"it was written by a newer version of this package (format {format}; this one reads {reads}): upgrade"
+            return f"it was written by an older version of this package (format {format}; this one reads {reads})"
     return problems(error)
 
 
