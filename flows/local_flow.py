@@ -67,7 +67,7 @@ class LocalFlow(Flow[P, R]):
         return found
 
     def _import_stages(self) -> None:
-        for name in ("prefect.flow_engine", "matplotlib.figure"):  # each stage draws a card
+        for name in ("prefect.flow_engine", "matplotlib.figure"):  # most stages draw a card
             importlib.import_module(name)
         tasks = [each for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)]
         for stage in STAGES.values():

@@ -32,7 +32,7 @@ class StageOutcome(BaseModel):
     name: str
     seconds: float
     outcome: str = Field(description="What it came to, in a few words.")
-    reused: bool = Field(description="It was made before, by the same of the same.")
+    reused: bool = Field(description="An earlier run of the same stage on the same inputs had made it.")
 
 
 class ChainResult(BaseModel):
@@ -105,5 +105,5 @@ def summarize_chain(
             key=f"{name.replace('_', '-')}-card",
             operation=name,
             config=parameters,
-            reused=result.stages[-1].reused,  # which it is if all before it came to the same
+            reused=result.stages[-1].reused,  # it is made of what all others made
         )

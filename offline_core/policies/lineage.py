@@ -21,7 +21,7 @@ State = Literal["found", "missing", "replaced", "imported", "unreachable"]
 """`replaced`: the URI holds another version by now; `imported`: files of other programs, which have no manifest."""
 
 KINDS: Mapping[Kind, str] = {"dataset": "series-1", "checkpoint": "series-2", "files": "series-6"}
-"""Colours of the kinds, here and in a report."""
+"""Colours of the kinds; a report's lineage (homepage/static/page.js) has the same."""
 MAX_NODES = 40
 MAX_NAME = 48
 _ANY = ""
