@@ -17,7 +17,6 @@ SCREENSHOTS = os.environ.get("OFFLINE_SCREENSHOTS_IN")
 """A folder, if pictures of what the tests see are wanted."""
 
 MARKS = [
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
 ]

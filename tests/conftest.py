@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 
-hypothesis.settings.register_profile("busy machine", deadline=None)
-hypothesis.settings.load_profile("busy machine")
+# The same examples in every run, however busy the machine; HYPOTHESIS_PROFILE=explore tries others.
+_HOWEVER_BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("same", derandomize=True, database=None, **_HOWEVER_BUSY)
+hypothesis.settings.register_profile("explore", **_HOWEVER_BUSY)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 os.environ["OMP_NUM_THREADS"] = "1"  # small networks, and others may want the second core
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -51,8 +56,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """End the shared Ray before the first test without it."""
+    seed_global_generators()
     if item.get_closest_marker("shared_ray") is None:
         _shared_ray.close()
+
+
+def pytest_runtest_call() -> None:
+    seed_global_generators()
+
+
+def seed_global_generators() -> None:
+    """Give the generators of Python, NumPy and Torch the same state before each test and before its fixtures.
+
+    Libraries draw from them (RLlib shuffles by NumPy's): what a test sees must not depend on the tests before it.
+    """
+    import torch  # a new process seeds its generator from the system's entropy
+
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

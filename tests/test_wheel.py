@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("deployments", "flows", "offline_core", "tasks")
 
@@ -15,7 +17,7 @@ PACKAGES = ("deployments", "flows", "offline_core", "tasks")
 def wheel_of(checkout: Path, folder: Path) -> set[str]:
     """The files of a wheel that is built as pip builds it, without fetching anything."""
     code = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", code], cwd=checkout, check=True, capture_output=True, timeout=200)
+    subprocess.run([sys.executable, "-c", code], cwd=checkout, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
     [wheel] = folder.glob("*.whl")
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 

@@ -1,7 +1,8 @@
 """A lease on a folder where there are no locks: a numbered file, created exclusively, with a heartbeat.
 
 The process with the highest number holds the folder as long as that file changes. Clocks are not compared: a process that
-finds the file watches it for `LEASE_SECONDS`, and creates the next number if the file does not change.
+finds the file looks at it every `POLL_SECONDS`, for `LEASE_SECONDS` at least, and creates the next number if it never changes.
+Looks are counted, not seconds: a machine that is too busy to send heartbeats is as slow to look.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import posixpath
 import socket
@@ -122,18 +124,15 @@ class _Holding:
 def _is_alive(store: Store, path: str) -> bool:
     """Whether the holder of that file changes it within `LEASE_SECONDS` and has not released it."""
     first = _read(store, path)
-    until = time.monotonic() + LEASE_SECONDS
-    if first not in (_RELEASED, b""):
-        log.info("Another run holds %s, or was killed: waiting %g s for a heartbeat.", posixpath.dirname(path), LEASE_SECONDS)
-    while (now := _read(store, path)) not in (_RELEASED, b""):
-        if now != first:
-            return True
-        if time.monotonic() > until:
-            log.warning(
-                "The holder of %s sent no heartbeat for %g s: this run takes it over.", posixpath.dirname(path), LEASE_SECONDS
-            )
-            return False
+    if first in (_RELEASED, b""):
+        return False
+    log.info("Another run holds %s, or was killed: waiting %g s for a heartbeat.", posixpath.dirname(path), LEASE_SECONDS)
+    for _ in range(math.ceil(LEASE_SECONDS / POLL_SECONDS)):
         time.sleep(POLL_SECONDS)
+        now = _read(store, path)
+        if now != first:
+            return now not in (_RELEASED, b"")
+    log.warning("The holder of %s sent no heartbeat for %g s: this run takes it over.", posixpath.dirname(path), LEASE_SECONDS)
     return False
 
 

@@ -9,7 +9,6 @@ import pickle
 import re
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from benchmarks.vs_rllib.runs import SideRun, append, read, source_of
 from benchmarks.vs_rllib.summary import summary
 from benchmarks.vs_rllib.task import Task, play
 from offline_core.episodes import Episode, encode
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -249,18 +249,27 @@ def test_a_stage_begins_with_what_finished_before_it() -> None:
 
 def test_a_process_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
-        "import subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(60)"
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])\n"
+        f"open({str(tmp_path / 'begun')!r}, 'w').write(str(child.pid))\n"
+        f"os.rename({str(tmp_path / 'begun')!r}, {str(tmp_path / 'child')!r})\n"
+        "time.sleep(3600)"
     )
     monkeypatch.setattr(measuring, "command", lambda side, task: [sys.executable, "-c", script])
-    begin = time.monotonic()
 
-    run = measuring.measure(Task("bc", str(tmp_path / "run")), "our", 0, limit_seconds=2.0)
+    class Begun(subprocess.Popen[Any]):
+        """The limit begins when the child is there, however long that takes."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            wait_until((tmp_path / "child").exists, what="the child")
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Begun)
+
+    run = measuring.measure(Task("bc", str(tmp_path / "run")), "our", 0, limit_seconds=0.1)
 
     assert run.outcome == "limit"
-    assert 2 <= run.seconds <= time.monotonic() - begin < 30
+    assert run.seconds >= 0.1
     assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
 
 

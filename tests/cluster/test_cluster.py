@@ -17,6 +17,7 @@ from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 from tests.cluster.two_nodes import TwoNodes, said, two_nodes, until
 from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.waiting import PATIENCE_SECONDS
 
 EPISODES = 640
 
@@ -76,7 +77,7 @@ def test_the_only_node_with_room_is_lost(tmp_path: Path, slow_policy: tuple[str,
         process = recording(cluster, *slow_policy, tmp_path / "out")
         second_is_playing(cluster, slow_policy[1], process)
         cluster.kill_second()
-        errors = process.communicate(timeout=120)[1]
+        errors = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 1
     assert "RecorderError: No node of the Ray cluster has 1 CPUs for a recorder" in errors
     assert versions(str(tmp_path / "out")) == []
@@ -125,7 +126,6 @@ def learners_below(raylet: psutil.Process) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_node_is_lost_while_learning(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     with two_nodes() as cluster:

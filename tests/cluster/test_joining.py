@@ -14,6 +14,7 @@ from offline_core.errors import ClusterError
 from offline_core.runtime import ray_address
 from offline_core.runtime.ray_address import check_address
 from tests.cluster.two_nodes import OBJECT_STORE_BYTES, ROOT
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def test_a_cluster_with_no_node_on_this_machine() -> None:
         check_address(cluster.address)
         raylet = psutil.Process(cluster.head_node.all_processes["raylet"][0].process.pid)
         raylet.kill()
-        raylet.wait(timeout=20)
+        raylet.wait(timeout=PATIENCE_SECONDS)
         assert "this machine runs no node of it" in refusal(cluster.address)
     finally:
         cluster.shutdown()
@@ -73,4 +74,4 @@ def test_a_cluster_that_wants_its_token(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.delenv("RAY_AUTH_MODE")
         assert "Set RAY_AUTH_MODE=token" in refusal(address), "nobody told it that there are tokens"
     finally:
-        head.communicate("\n", timeout=120)
+        head.communicate("\n", timeout=PATIENCE_SECONDS)

@@ -17,11 +17,12 @@ from typing import Any
 import psutil
 from ray.cluster_utils import Cluster
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 SECOND = "127.0.0.2"
 """Address of the second node; the first has the machine's own."""
 OBJECT_STORE_BYTES = 150 * 2**20
-PATIENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def two_nodes(*, head_cpus: int = 2) -> Iterator[TwoNodes]:
 
 def said(process: subprocess.Popen[str]) -> Any:
     """The JSON that the program printed last, after it ended well."""
-    output, errors = process.communicate(timeout=280)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors[-4000:]
     return json.loads(output.splitlines()[-1])
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,9 +111,7 @@ def root(tmp_path: Path, cartpole_policy: str) -> Path:
 def test_a_step_that_was_done_is_found(root: Path, step: str) -> None:
     first = STEPS[step](root)
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
-    start = time.perf_counter()
     again = STEPS[step](root)
-    assert time.perf_counter() - start < 5.0
     assert not first.reused and again == first.model_copy(update={"reused": True})  # type: ignore[attr-defined]
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before, "nothing is written"
 

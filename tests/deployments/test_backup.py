@@ -17,6 +17,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from tests.docs.blocks import blocks, commands
 from tests.e2e.postgres import INSTALL, binary, postgres
+from tests.waiting import PATIENCE_SECONDS
 
 PAGE = "docs/operations.md"
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,13 @@ def run(first_words: str, folder: Path, **variables: str) -> str:
     }
     script = "".join(f"{line.removeprefix('$ ')}\n" for line in block.text.splitlines())
     done = subprocess.run(
-        ["bash", "-e", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        ["bash", "-e", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_SECONDS
+
 FOLDER = Path(__file__).parents[2] / "deployments"
 STAYS = "trap 'echo $0 >> ended; exit 0' TERM\nwhile :; do sleep 0.1; done"
 
@@ -36,7 +38,12 @@ def stand_in(folder: Path, **programs: str) -> dict[str, str]:
 def test_a_server_that_others_reach_has_a_password(tmp_path: Path, variables: dict[str, str], told: str | None) -> None:
     environment = stand_in(tmp_path, prefect='echo "${PREFECT_SERVER_API_AUTH_STRING-unset}"')
     done = subprocess.run(
-        [FOLDER / "start-server.sh"], env=environment | variables, capture_output=True, text=True, timeout=30, check=False
+        [FOLDER / "start-server.sh"],
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     if told is None:
         assert done.returncode == 2 and "Set PREFECT_API_AUTH_STRING=user:password" in done.stderr and not done.stdout
@@ -54,12 +61,12 @@ def test_a_worker_that_is_stopped_ends_first_and_its_node_with_it(tmp_path: Path
     ) as script:
         assert script.stdout is not None and script.stdout.readline() == "started\n"
         script.send_signal(signal.SIGTERM)
-        assert script.wait(timeout=30) == 128 + signal.SIGTERM
+        assert script.wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGTERM
     assert (tmp_path / "ended").read_text() == "worker\n"
 
 
 @pytest.mark.parametrize("gone", ["ray", "prefect"])
 def test_when_the_node_or_the_worker_ends_so_does_the_container(tmp_path: Path, gone: str) -> None:
     environment = stand_in(tmp_path, **({"ray": STAYS, "prefect": STAYS} | {gone: "exit 3"})) | {"RAY_HEAD": "head:6379"}
-    done = subprocess.run([FOLDER / "start-worker-on-ray.sh"], env=environment, cwd=tmp_path, timeout=30, check=False)
+    done = subprocess.run([FOLDER / "start-worker-on-ray.sh"], env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 3

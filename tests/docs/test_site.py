@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 FRONT_DOORS = ["README.md", "deployments/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 ON_THE_FORGE = [*FRONT_DOORS, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
@@ -40,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert built.returncode == 0, built.stderr

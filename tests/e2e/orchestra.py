@@ -10,25 +10,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import psutil
 
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).parents[2]
 CODE = ("deployments", "flows", "tasks", "offline_core", "pyproject.toml")
 POOL = "offline"
-START_SECONDS = 180.0
-RUN_SECONDS = 240.0
-DEPLOY_SECONDS = 600.0
-"""For all deployments: each takes Prefect a second of one CPU or more."""
-ANSWER_SECONDS = 90.0
-"""Prefect waits a minute for SQLite, if need be, before it answers that it is busy."""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -47,21 +42,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def wait_until(ask: Callable[[], T | None], *, seconds: float, what: str) -> T:
-    """The first answer that is true.
-
-    Raises:
-        TimeoutError: there was none in time; says what was waited for.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if answer := ask():
-            return answer
-        time.sleep(0.1)
-    raise TimeoutError(f"After {seconds:.0f} s still waiting for {what}.")
-
-
-def end(process: subprocess.Popen[bytes], *, seconds: float = 20.0) -> None:
+def end(process: subprocess.Popen[bytes], *, seconds: float = 60.0) -> None:
     """Ends a process as Ctrl-C does; after some seconds it, and whatever it started, is killed."""
     with contextlib.suppress(psutil.NoSuchProcess):
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
@@ -160,16 +141,16 @@ class Orchestra:
                 return httpx.get(f"{self.api_url}/health", timeout=5).status_code == 200
             return False
 
-        wait_until(healthy, seconds=START_SECONDS, what=f"the server; {self.home}/server.log")
+        wait_until(healthy, what=f"the server; {self.home}/server.log")
 
     def prefect(
-        self, *arguments: str, code: int | None = 0, seconds: float = RUN_SECONDS, **variables: str
+        self, *arguments: str, code: int | None = 0, seconds: float = PATIENCE_SECONDS, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Runs `prefect ARGUMENTS`; asserts its exit code unless `code` is None."""
         return self.run([sys.executable, "-m", "prefect", *arguments], code=code, seconds=seconds, **variables)
 
     def run(
-        self, command: list[str], *, code: int | None = 0, seconds: float = RUN_SECONDS, **variables: str
+        self, command: list[str], *, code: int | None = 0, seconds: float = PATIENCE_SECONDS, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command in `root`, with the environment of all and `variables`; asserts its exit code unless it is None."""
         done = subprocess.run(
@@ -188,16 +169,16 @@ class Orchestra:
         """Deploys what is named; all of it without a name, as the README says."""
         chosen = [argument for name in names for argument in ("--name", name)] or ["--all"]
         command = ["--no-prompt", "deploy", *chosen, "--prefect-file", "deployments/prefect.yaml"]
-        return self.prefect(*command, seconds=DEPLOY_SECONDS)
+        return self.prefect(*command)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """What the server answers, parsed; `path` as in "/flow_runs/filter"."""
 
         def answered() -> httpx.Response | None:
-            answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=ANSWER_SECONDS)
+            answer = httpx.request(method, f"{self.api_url}{path}", json=body, timeout=PATIENCE_SECONDS)
             return None if answer.status_code == 503 else answer  # SQLite is busy; Prefect's own client asks again, too
 
-        answer = wait_until(answered, seconds=2 * ANSWER_SECONDS, what=f"{method} {path} to be served")
+        answer = wait_until(answered, what=f"{method} {path} to be served")
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
@@ -232,9 +213,9 @@ class Orchestra:
             assert state or self.flow_run(run)["state_type"] not in FINAL, self.logs(run)
             return state == "RUNNING"
 
-        wait_until(is_running, seconds=RUN_SECONDS, what=f"{task} of run {run} to begin")
+        wait_until(is_running, what=f"{task} of run {run} to begin")
 
-    def wait_for(self, run: str, *states: str, seconds: float = RUN_SECONDS) -> dict[str, Any]:
+    def wait_for(self, run: str, *states: str, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """The flow run once its state is one of `states`, by type (COMPLETED, RUNNING …).
 
         Raises:
@@ -264,7 +245,7 @@ class Orchestra:
                     found.append(process)
         return found
 
-    def wait_for_no_ray(self, *, seconds: float = 20.0) -> None:
+    def wait_for_no_ray(self, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Returns when no process of Ray's is left, actors included.
 
         Raises:
@@ -288,7 +269,6 @@ class Orchestra:
         }
         wait_until(
             lambda: self.ask("POST", "/events/filter", query)["total"] >= attempt,
-            seconds=60,
             what=f"the worker to be done with run {run}",
         )
 

@@ -15,9 +15,10 @@ import pytest
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.policies.manifest import read_policy_manifest
-from tests.e2e.orchestra import FINAL, Orchestra, wait_until
+from tests.e2e.orchestra import FINAL, Orchestra
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 SECRET = "/hooks/only-the-receiver-knows"
 CHAIN = ("prune what was recorded", "check what was pruned", "train on what passed")
@@ -87,7 +88,7 @@ def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[d
     def told() -> list[dict[str, Any]]:
         return [each for each in received[1:] if run in each["text"]]
 
-    (told_once,) = wait_until(told, seconds=30, what="the webhook to be called")
+    (told_once,) = wait_until(told, what="the webhook to be called")
     assert told_once["path"] == SECRET
     assert failed["state"]["message"] in told_once["text"] and "check-dataset failed" in told_once["text"]
 
@@ -105,7 +106,7 @@ def test_a_webhook_that_takes_nothing_changes_no_run_and_is_an_event(
 
     received[0]["answer"] = answer
     automated.wait_for(automated.submit("check-dataset/check-dataset-smoke", {"dataset": "runs/nowhere"}), "FAILED")
-    told = wait_until(found, seconds=60, what=f"the event {event}")
+    told = wait_until(found, what=f"the event {event}")
     assert SECRET not in str(told)
     received[0]["answer"] = 204
 
@@ -124,7 +125,7 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
             found = [each for each in runs if each["created_by"] and each["created_by"]["type"] == "AUTOMATION"]
             return found[0] if found else None
 
-        return wait_until(done, seconds=120, what=f"{flow} to be run by an automation")
+        return wait_until(done, what=f"{flow} to be run by an automation")
 
     pruning = run_of("prune-dataset")
     assert pruning["state_type"] == "COMPLETED", pruning["state"]["message"]

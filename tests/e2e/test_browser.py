@@ -14,7 +14,8 @@ import pytest
 
 from deployments.definitions import definitions, flow_of
 from tests.chromium import CHROMIUM, SCREENSHOTS
-from tests.e2e.orchestra import ANSWER_SECONDS, Orchestra, wait_until
+from tests.e2e.orchestra import Orchestra
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -42,7 +43,6 @@ MOST_WRONG = 8
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),  # the browser's driver is not ours
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium; 'apt install chromium'"),
 ]
@@ -63,7 +63,7 @@ def page() -> Iterator[Page]:
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OFFLINE])
         opened = browser.new_page(viewport={"width": 1280, "height": 1000})
-        opened.set_default_timeout(1000 * ANSWER_SECONDS)
+        opened.set_default_timeout(1000 * PATIENCE_SECONDS)
         opened.on("request", lambda request: asked.add(urlsplit(request.url).hostname))
         yield opened
         browser.close()
@@ -140,7 +140,7 @@ def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
         title = parameter.get("title") or schema["definitions"][parameter["$ref"].rpartition("/")[2]]["title"]
         page.locator("form").get_by_text(f"{title} (Optional)", exact=True).first.wait_for()
     wanted = wanted_values(deployment)
-    wait_until(lambda: not not_shown(page, wanted), seconds=ANSWER_SECONDS, what=f"{wanted} in the form of {name}")
+    wait_until(lambda: not not_shown(page, wanted), what=f"{wanted} in the form of {name}")
     return deployment
 
 
@@ -155,7 +155,7 @@ def submitted(page: Page, orchestra: Orchestra, name: str) -> str:
         assert answer.value.ok or answer.value.status == 503, answer.value.text()
         return answer.value.ok  # else SQLite is busy; the page does not ask again by itself, but its reader can
 
-    wait_until(accepted, seconds=2 * ANSWER_SECONDS, what=f"the form of {name} to be accepted")
+    wait_until(accepted, what=f"the form of {name} to be accepted")
     [run] = runs_of(orchestra, deployment["id"]) - before
     orchestra.wait_for(run, "COMPLETED")
     return run
@@ -219,7 +219,7 @@ def refused(page: Page) -> None:
             new.append(str(field.evaluate("field => field.validationMessage")))
             return any("Value must be" in line or "is not valid" in line for line in new)
 
-        wait_until(says_so, seconds=ANSWER_SECONDS, what=f"what the form has to say of {field}")
+        wait_until(says_so, what=f"what the form has to say of {field}")
         field.fill(right)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.orchestra import Orchestra, wait_until
+from tests.e2e.orchestra import Orchestra
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_that_ended_long_ago_is_deleted_and_a_new_one_stays(tmp_path: Path) -> None:
@@ -32,5 +33,5 @@ def test_a_run_that_ended_long_ago_is_deleted_and_a_new_one_stays(tmp_path: Path
         def is_gone() -> bool:
             return httpx.get(f"{orchestra.api_url}/flow_runs/{old}").status_code == 404
 
-        wait_until(is_gone, seconds=120, what="the old run to be deleted")
+        wait_until(is_gone, what="the old run to be deleted")
         assert orchestra.flow_run(new)["state_type"] == "COMPLETED"

@@ -14,13 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.orchestra import FINAL, Orchestra, checkout, end, wait_until
+from tests.e2e.orchestra import FINAL, Orchestra, checkout, end
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 OFFLINE = str(Path(sys.executable).with_name("offline"))
-END_SECONDS = 90.0
-"""Twice what it may take on a machine that has nothing else to do."""
 ENDLESS = {"total_steps": 10**9, "target_return": 10**6}
 LEARNERS = {
     "algorithm": "bc",
@@ -65,7 +64,7 @@ def recording(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes],
         below = psutil.Process(process.pid).children(recursive=True)
         return below if any("ray::Recorder" in each.name() for each in below) else []
 
-    return process, wait_until(playing, seconds=180, what="recorders to play")
+    return process, wait_until(playing, what="recorders to play")
 
 
 def learning(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
@@ -79,7 +78,7 @@ def learning(orchestra: Orchestra, name: str) -> tuple[subprocess.Popen[bytes], 
         assert process.poll() is None, said(orchestra, name)
         return psutil.Process(process.pid).children(recursive=True) if records.exists() and records.stat().st_size else []
 
-    return process, wait_until(at_work, seconds=240, what="learners to learn")
+    return process, wait_until(at_work, what="learners to learn")
 
 
 def said(orchestra: Orchestra, name: str) -> str:
@@ -92,7 +91,7 @@ def last_run(orchestra: Orchestra) -> dict[str, Any]:
 
 
 def assert_nothing_is_left(orchestra: Orchestra, pid: int, below: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(below, timeout=END_SECONDS)
+    _, alive = psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
     assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
     assert not glob.glob(f"/tmp/ray/session_*_{pid}")
     assert not list((orchestra.root / "runs").rglob(".tmp-*"))
@@ -113,7 +112,7 @@ def test_a_command_ends_in_a_sentence(server: Orchestra, death: Any, code: int, 
         next(each for each in below if each.name() == "raylet").kill()
     else:
         process.send_signal(death)
-    assert process.wait(END_SECONDS) == code
+    assert process.wait(PATIENCE_SECONDS) == code
     text = said(server, f"stopped-{code}")
     assert sentence in text.splitlines()[-1]
     assert "Traceback" not in text and "*** SIG" not in text
@@ -133,7 +132,7 @@ def test_a_training_with_learners_ends_in_a_sentence(server: Orchestra, death: A
         next(each for each in below if each.name() == "raylet").kill()
     else:
         process.send_signal(death)
-    assert process.wait(END_SECONDS) == code, said(server, f"learners-{code}")
+    assert process.wait(PATIENCE_SECONDS) == code, said(server, f"learners-{code}")
     assert sentence in said(server, f"learners-{code}").splitlines()[-1]
     assert last_run(server)["state_type"] == "CRASHED"
     assert_nothing_is_left(server, process.pid, below)
@@ -144,9 +143,9 @@ def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
     process.send_signal(signal.SIGTERM)
     time.sleep(0.1)  # sent together, they would be one
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 143
+    assert process.wait(PATIENCE_SECONDS) == 143
     assert "by a second signal" in said(server, "twice").splitlines()[-1]
-    psutil.wait_procs(below, timeout=5)
+    psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
     assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -154,11 +153,11 @@ def test_stopped_without_a_server_it_ends_in_order_with_the_one_it_brought(serve
     settings = [f"-s{name}={value}" for name, value in ENDLESS.items()]
     environment = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
     process = begun(server, "alone", "train-expert", "runs/alone", *settings, **environment)
-    wait_until(lambda: "Beginning flow run" in said(server, "alone"), seconds=180, what="the training to begin")
+    wait_until(lambda: "Beginning flow run" in said(server, "alone"), what="the training to begin")
     below = psutil.Process(process.pid).children(recursive=True)
     assert below, "it brought no server"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(END_SECONDS) == 143
+    assert process.wait(PATIENCE_SECONDS) == 143
     assert "Stopped by SIGTERM" in said(server, "alone")
     assert_nothing_is_left(server, process.pid, below)
 
@@ -167,12 +166,12 @@ def test_what_is_served_is_cancelled_when_serving_is_stopped(tmp_path: Path) -> 
     with Orchestra.with_server(home=tmp_path / "prefect", root=checkout(tmp_path / "checkout")) as orchestra:
         serving = orchestra.start("serve", "deployments.serve", "--profile", "smoke")
         try:
-            wait_until(lambda: "Serving" in said(orchestra, "serve"), seconds=180, what="deployments to be served")
+            wait_until(lambda: "Serving" in said(orchestra, "serve"), what="deployments to be served")
             run = orchestra.submit("train-expert/train-expert-smoke", {"output": "runs/served", "config": ENDLESS})
             orchestra.wait_for_task(run, "train_expert")
             below = psutil.Process(serving.pid).children(recursive=True)
             serving.send_signal(signal.SIGTERM)
-            assert serving.wait(END_SECONDS) == 143
+            assert serving.wait(PATIENCE_SECONDS) == 143
             assert "Stopped by SIGTERM" in said(orchestra, "serve")
             assert orchestra.flow_run(run)["state_type"] == "CANCELLED"
             assert_nothing_is_left(orchestra, serving.pid, below)
@@ -193,13 +192,13 @@ def test_a_command_whose_server_is_killed_as_its_run_starts_says_so(tmp_path: Pa
     try:
         orchestra.wait_for_health()
         process = begun(orchestra, "orphan", "train-expert", "runs/orphan", "-s", "total_steps=2048")
-        wait_until(lambda: orchestra.ask("POST", "/flow_runs/filter", {}), seconds=180, what="the run to be made")
+        wait_until(lambda: orchestra.ask("POST", "/flow_runs/filter", {}), what="the run to be made")
         for each in [*psutil.Process(serving.pid).children(recursive=True), psutil.Process(serving.pid)]:
             each.kill()
     finally:
         end(serving)
     try:
-        assert process.wait(END_SECONDS) == 1, said(orchestra, "orphan")
+        assert process.wait(PATIENCE_SECONDS) == 1, said(orchestra, "orphan")
     finally:
         end(process)
     text = said(orchestra, "orphan")  # Prefect's own handler of logs has a last word at the exit

@@ -13,7 +13,7 @@ from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 STAGES = ("train_expert", "record_episodes", "prune_dataset", "check_dataset", "train_policy", "evaluate_policy")
 CHAIN = "expert-to-policy/expert-to-policy-smoke"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.orchestra import FINAL, POOL, Orchestra, checkout, wait_until
+from tests.e2e.orchestra import FINAL, POOL, Orchestra, checkout
 from tests.e2e.postgres import INSTALL, binary, postgres
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
     pytest.mark.skipif(binary("initdb") is None, reason=INSTALL),
 ]
 
@@ -43,6 +43,6 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
             states = Counter(orchestra.flow_run(run)["state_type"] for run in runs)
             return states if states.keys() <= set(FINAL) else None
 
-        assert wait_until(ended, seconds=1500, what="50 runs") == {"COMPLETED": RUNS}
+        assert wait_until(ended, what="50 runs") == {"COMPLETED": RUNS}
         log = (orchestra.home / "server.log").read_text()
     assert "locked" not in log and "deadlock" not in log

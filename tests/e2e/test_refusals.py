@@ -12,7 +12,7 @@ import yaml
 from deployments.definitions import definitions
 from tests.e2e.orchestra import Orchestra, free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 OFFLINE = str(Path(sys.executable).with_name("offline"))
 

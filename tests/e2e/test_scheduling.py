@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from offline_core.datasets.dataset import open_dataset, versions
-from tests.e2e.orchestra import FINAL, Orchestra, wait_until
+from tests.e2e.orchestra import FINAL, Orchestra
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
     try:
         first, second = sorted(
             datetime.fromisoformat(each["expected_start_time"])
-            for each in wait_until(ended, seconds=120, what="two scheduled runs to end")[:2]
+            for each in wait_until(ended, what="two scheduled runs to end")[:2]
         )
     finally:
         orchestra.prefect("deployment", "schedule", "delete", "check-dataset/check-dataset-nightly", made, "-y")
@@ -52,7 +53,7 @@ def test_the_shipped_schedule_can_be_switched_on(orchestra: Orchestra) -> None:
         return orchestra.ask("POST", "/flow_runs/filter", query)
 
     try:
-        runs = wait_until(scheduled, seconds=60, what="runs to be scheduled")
+        runs = wait_until(scheduled, what="runs to be scheduled")
     finally:
         orchestra.prefect("deployment", "schedule", "pause", "train-expert/train-expert-nightly", shipped["id"])
     assert {datetime.fromisoformat(each["expected_start_time"]).strftime("%H:%M") for each in runs} == {"02:00"}

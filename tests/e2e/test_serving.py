@@ -8,10 +8,11 @@ import pytest
 
 from deployments.definitions import definitions, profile_of
 from offline_core.policies.manifest import read_policy_manifest
-from tests.e2e.orchestra import Orchestra, checkout, end, wait_until
+from tests.e2e.orchestra import Orchestra, checkout, end
+from tests.waiting import wait_until
 
 SMOKE = sum(profile_of(each) == "smoke" for each in definitions())
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def test_what_is_served_runs(tmp_path: Path) -> None:

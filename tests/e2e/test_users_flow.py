@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from offline_core.policies.manifest import read_policy_manifest
-from tests.e2e.orchestra import Orchestra, end, wait_until
+from tests.e2e.orchestra import Orchestra, end
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ def test_a_served_flow_of_a_user_chains_three_of_ours(orchestra: Orchestra, fres
     serving = orchestra.start("users_flow", "users_flow")
     try:
         served = {"deployments": {"name": {"any_": ["mine"]}}}
-        wait_until(lambda: orchestra.ask("POST", "/deployments/count", served) == 1, seconds=120, what="the flow to be served")
+        wait_until(lambda: orchestra.ask("POST", "/deployments/count", served) == 1, what="the flow to be served")
         run = orchestra.submit("from-csv/mine", {"source": str(tmp_path / "log.csv"), "root": fresh_root})
         orchestra.wait_for(run, "COMPLETED")
     finally:

@@ -8,6 +8,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.waiting import PATIENCE_SECONDS
+
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
 
 
@@ -20,7 +22,9 @@ def test_it_is_stored_without_outputs() -> None:
 @pytest.mark.filterwarnings("default")
 def test_it_ends_with_a_good_policy(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=PATIENCE_SECONDS, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = {cell.source: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
     [mean_return] = [found[-1]["text"] for source, found in outputs.items() if "evaluate" in source]
     assert float(mean_return) > 400

@@ -19,6 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.evaluate_policy import evaluate_policy
 from flows.prefect_database import TABLES
 from offline_core.errors import CheckpointError
+from tests.waiting import PATIENCE_SECONDS
 
 ONE_RUN = """
 import json, psutil, sys
@@ -62,7 +63,7 @@ asyncio.run(provide_database_interface().create_db())
 def python(code: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
     environment = os.environ | {"PREFECT_HOME": str(home)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def rows(home: Path, query: str) -> list[tuple]:
@@ -111,7 +112,7 @@ def test_it_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
         assert run.stdout is not None
         server = psutil.Process(int(run.stdout.readline()))
         run.kill()
-    server.wait(timeout=30)
+    server.wait(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(("policy", "episodes", "refusal"), [("", 0, ParameterTypeError), ("nowhere", 2, CheckpointError)])

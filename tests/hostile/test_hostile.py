@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 KINDS = {"expressions": 200, "links": 45, "settings": 60, "checkpoints": 80, "payloads": 200}
 """At least so many; payloads last, as they are made in much memory, and the most ever used is what can be seen."""
@@ -20,7 +22,7 @@ def test_hostile_inputs(tmp_path: Path) -> None:
         env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "POLARS_MAX_THREADS": "2"},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=PATIENCE_SECONDS,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     told = json.loads(run.stdout.rpartition("TOLD ")[2])

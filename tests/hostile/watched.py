@@ -24,7 +24,8 @@ from typing import Any
 
 SECRET = "canary-5f3c9"
 LIMIT_BYTES = 1024**3
-LIMIT_SECONDS = 10
+LIMIT_SECONDS = 30
+"""Of this process on a CPU, not of a clock: others may use the machine."""
 _REQUESTS = (
     "socket.connect",
     "socket.getaddrinfo",
@@ -68,7 +69,7 @@ def _choose_port(root: Path) -> None:
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"more than {LIMIT_SECONDS} s")
+    raise TimeoutError(f"more than {LIMIT_SECONDS} s of a CPU")
 
 
 def _peak() -> int:
@@ -91,8 +92,8 @@ def _told(module: str, root: Path) -> dict[str, Any]:
     told = {}
     for name, call in inputs.items():
         happened.clear()
-        start, answer = time.perf_counter(), "a result"
-        signal.alarm(LIMIT_SECONDS)
+        start, answer = time.process_time(), "a result"
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
         try:
             repr(call())
         except OfflineError as error:
@@ -101,14 +102,14 @@ def _told(module: str, root: Path) -> dict[str, Any]:
                 happened.append(f"told {error}")
         except BaseException as error:
             happened.append("".join(traceback.format_exception(error)[-3:])[-800:])
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         with contextlib.suppress(BlockingIOError):
             os.read(opened, 65536)
             happened.append("opened a file outside")
         with contextlib.suppress(BlockingIOError):
             server.accept()
             happened.append("asked the server")
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         if seconds > LIMIT_SECONDS:
             happened.append(f"took {seconds:.1f} s")
         if (root / "ran").exists():
@@ -123,7 +124,7 @@ def _told(module: str, root: Path) -> dict[str, Any]:
 
 
 def main(folder: str, *modules: str) -> None:
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)
     _watch()
     print("TOLD", json.dumps({module: _told(module, Path(folder) / module) for module in modules}))  # noqa: T201
 

@@ -35,6 +35,7 @@ from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
 from tests.learning.test_resume import interrupted
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -153,7 +154,7 @@ def test_an_object_store_is_asked_seldom_how_far_the_learners_are(
     monkeypatch.setattr(group, "last_updates", lambda folder: looks[folder.uri].release() or 0)
     near, far = looks.values()
     with group._progress(replace(run, output="far://run")), group._progress(run):
-        assert near.acquire(timeout=30) and near.acquire(timeout=30)
+        assert near.acquire(timeout=PATIENCE_SECONDS) and near.acquire(timeout=PATIENCE_SECONDS)
         assert not far.acquire(blocking=False)
     assert far.acquire(blocking=False), "at the end"
 

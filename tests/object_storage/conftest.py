@@ -13,8 +13,9 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.e2e.orchestra import free_port, wait_until
+from tests.e2e.orchestra import free_port
 from tests.object_storage.faults import Proxy, proxy
+from tests.waiting import wait_until
 
 SETTINGS = {
     "AWS_ACCESS_KEY_ID": "key",
@@ -32,7 +33,7 @@ def s3_endpoint() -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             endpoint = f"http://127.0.0.1:{port}"
-            wait_until(lambda: _answers(endpoint), seconds=60, what="the S3 server")
+            wait_until(lambda: _answers(endpoint), what="the S3 server")
             yield endpoint
         finally:
             server.kill()

@@ -28,6 +28,7 @@ from tests.datasets import factories
 from tests.datasets.factories import episode
 from tests.e2e.orchestra import REPOSITORY
 from tests.object_storage.processes import answers, talking
+from tests.waiting import PATIENCE_SECONDS
 
 ROUNDS = 30
 _RACER = """
@@ -167,7 +168,7 @@ from offline_core.storage.location import Location
 with Location.of({place!r}).locked():
     os.kill(os.getpid(), 9)
 """
-        killed = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=False, timeout=60)
+        killed = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)
         assert killed.returncode == -9
         monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
         with Location.of(place).locked():

@@ -17,7 +17,8 @@ import fsspec
 import httpx
 import pytest
 
-from tests.e2e.orchestra import free_port, wait_until
+from tests.e2e.orchestra import free_port
+from tests.waiting import wait_until
 
 AZURITE = "AZURITE"
 """Variable with the path of `azurite-blob`, if it is not on the PATH: npm install azurite."""
@@ -93,7 +94,7 @@ def defined(monkeypatch: pytest.MonkeyPatch, **filesystems: dict[str, Any]) -> N
 def _serving(command: list[str], endpoint: str) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            wait_until(lambda: _answers(endpoint), seconds=60, what=command[0])
+            wait_until(lambda: _answers(endpoint), what=command[0])
             yield
         finally:
             server.kill()

@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.waiting import PATIENCE_SECONDS
+
 CHUNK_BYTES = 2**16
 
 
@@ -223,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _forward(self, body: bytes) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(urlsplit(self.proxy.upstream).netloc, timeout=60)
+        connection = http.client.HTTPConnection(urlsplit(self.proxy.upstream).netloc, timeout=PATIENCE_SECONDS)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in ("connection", "expect", "transfer-encoding", "content-length"):

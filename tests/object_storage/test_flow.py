@@ -171,7 +171,6 @@ LONG: dict[str, Any] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: str, tmp_path: Path) -> None:
     """By a worker, and retried as Prefect's users do; it ends as if nothing had been, with nothing made or kept twice."""
     with Orchestra.started(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from offline_core.errors import BusyError
 from offline_core.storage import lease
 from offline_core.storage.location import Location
-from tests.e2e.orchestra import wait_until
 from tests.object_storage.processes import Talker, answers, talking
+from tests.waiting import wait_until
 
 LEASE_SECONDS, HEARTBEAT_SECONDS, POLL_SECONDS = 2.0, 0.3, 0.1
 
@@ -57,22 +56,18 @@ def holder(folder: Location) -> Iterator[Talker]:
         yield process
 
 
-def test_others_are_told_soon(folder: Location, holder: Talker) -> None:
-    begin = time.monotonic()
+def test_others_are_told(folder: Location, holder: Talker) -> None:
     with pytest.raises(BusyError, match=rf"Another run is writing to {folder.uri}. Wait until it is done"), folder.locked():
         pass
-    assert time.monotonic() - begin < LEASE_SECONDS
     assert holder.ask() == "given back"
-    begin = time.monotonic()
     with folder.locked():
-        assert time.monotonic() - begin < LEASE_SECONDS
+        pass
 
 
-def test_a_killed_holder_holds_no_longer_than_a_lease(folder: Location, holder: Talker) -> None:
+def test_a_killed_holder_loses_the_lease(folder: Location, holder: Talker) -> None:
     holder.process.kill()
-    begin = time.monotonic()
     with folder.locked():
-        assert LEASE_SECONDS - HEARTBEAT_SECONDS < time.monotonic() - begin < 2 * LEASE_SECONDS
+        pass
 
 
 def test_a_stopped_holder_learns_that_it_lost_the_lease(folder: Location, holder: Talker) -> None:
@@ -95,4 +90,4 @@ def test_of_many_at_once_one_holds_it(folder: Location) -> None:
             assert heard.count("held") == 1, (turn, heard)
             assert sum(told.startswith("Another run is writing to") for told in heard) == len(holders) - 1
             assert holders[heard.index("held")].ask() == "given back"
-    wait_until(lambda: len(folder.files(recursive=False)) == 1 or None, seconds=5, what="one note to be left")
+    wait_until(lambda: len(folder.files(recursive=False)) == 1 or None, what="one note to be left")

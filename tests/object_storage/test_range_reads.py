@@ -16,8 +16,8 @@ from offline_core.datasets.row_groups import prefetch_tables, row_groups, tables
 from offline_core.episodes import Episode, columns
 from offline_core.storage.location import Location
 from tests.datasets.factories import episode, write_dataset
-from tests.e2e.orchestra import wait_until
 from tests.object_storage.faults import Proxy
+from tests.waiting import wait_until
 
 GROUPS = 8
 
@@ -97,5 +97,5 @@ def test_a_file_is_read_in_one_request(bucket: str, proxied: Proxy) -> None:
     file.write(data)
     proxied.seen.clear()
     assert file.read() == data
-    wait_until(lambda: any(each.request.method == "GET" for each in proxied.seen), seconds=10, what="the request to be noted")
+    wait_until(lambda: any(each.request.method == "GET" for each in proxied.seen), what="the request to be noted")
     assert [each.request.method for each in proxied.seen].count("GET") == 1

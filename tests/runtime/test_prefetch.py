@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from offline_core.runtime.prefetch import prefetched
+from tests.waiting import PATIENCE_SECONDS
 
 
 def test_all_come_in_order_and_the_next_one_is_made_meanwhile() -> None:
@@ -22,7 +23,7 @@ def test_all_come_in_order_and_the_next_one_is_made_meanwhile() -> None:
 
     for number, item in enumerate(prefetched(making())):
         assert item == number
-        assert number == 4 or made[number + 1].wait(30)
+        assert number == 4 or made[number + 1].wait(PATIENCE_SECONDS)
         assert number >= 3 or not made[number + 2].is_set()
 
 

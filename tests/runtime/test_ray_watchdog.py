@@ -14,13 +14,13 @@ import pytest
 
 from offline_core.errors import RayLostError
 from offline_core.runtime.ray_watchdog import WAKING, terminable, watch_raylet
-from tests.e2e.orchestra import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture
 def raylet() -> Iterator[subprocess.Popen[bytes]]:
     """A process to watch."""
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "3600"]) as process:
         yield process
         process.kill()
 
@@ -28,7 +28,7 @@ def raylet() -> Iterator[subprocess.Popen[bytes]]:
 def lose(raylet: subprocess.Popen[bytes]) -> None:
     with pytest.raises(RayLostError, match=rf"raylet, {raylet.pid}\) died"), watch_raylet(raylet.pid), terminable():
         raylet.kill()
-        time.sleep(30)  # interrupted
+        time.sleep(3600)  # interrupted
 
 
 def test_a_lost_ray_is_told_once(raylet: subprocess.Popen[bytes]) -> None:
@@ -73,9 +73,9 @@ def test_of_a_run_that_is_cancelled_the_death_of_ray_is_no_news(raylet: subproce
         with pytest.raises(CancelledError), watch_raylet(raylet.pid), terminable():
             signal.pthread_sigmask(signal.SIG_BLOCK, signals)
             raylet.kill()
-            wait_until(lambda: WAKING in signal.sigpending(), seconds=60, what="the watch")
+            wait_until(lambda: WAKING in signal.sigpending(), what="the watch")
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            time.sleep(30)  # interrupted
+            time.sleep(3600)  # interrupted
     finally:
         signal.signal(signal.SIGTERM, before)
