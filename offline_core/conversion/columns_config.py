@@ -129,6 +129,13 @@ class ColumnsConfig(Config):
         """All expressions on single rows by the columns that they make."""
         return self.computed | {name: each.of for name, each in self.in_episode.items()}
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether categories or bins are found in all rows."""
+        return any(each.categories == "auto" for each in self.encode.values()) or any(
+            each.needs_data for each in self.discretise.values()
+        )
+
     def needed(self, mapped: Sequence[str]) -> list[str]:
         """The columns of the source that are needed for these mapped ones and all that is declared here."""
         names = [*mapped, *self.encode, *self.discretise, *self.fill]

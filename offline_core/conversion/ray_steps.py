@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.joins import open_join
-from offline_core.conversion.preparation import Preparation
-from offline_core.conversion.resolving import row_columns, with_choices
+from offline_core.conversion.resolving import preparation_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.opening import open_source
@@ -37,9 +36,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
         raise ConfigError("columns.in_episode needs rows in order, and ray_steps gives them as they are stored: import them.")
     readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down)
     joins = [open_join(join, Listing()) for join in config.columns.joins]
-    made = row_columns(config, readers, joins)
-    spaces = with_choices(config.spaces(), made)
-    preparation = Preparation(config.mapping, spaces, config.recorded_action_range, made)
+    preparation = preparation_of(config, readers, joins)
 
     def rows_of(number: int) -> Iterator[pa.Table]:
         first_row = 0

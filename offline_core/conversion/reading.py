@@ -18,7 +18,7 @@ from offline_core.conversion.late_rows import Late
 from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
 from offline_core.conversion.report import Counts, Unreadable, list_unreadable, refuse
-from offline_core.conversion.resolving import inputs_of, row_columns, with_choices
+from offline_core.conversion.resolving import inputs_of, preparation_of
 from offline_core.conversion.seen_files import SeenFiles, seen_files
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.stored import Stored
@@ -160,9 +160,9 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
                 Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
             )
         else:
-            made = row_columns(config, source.readers, [readers for _, readers in source.joins])
-            declared, inputs = with_choices(declared, made), inputs_of(config, made)
-            steps = StepImport.of(source.readers, config, root, folder, source.listing, declared, made, base)
+            preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
+            declared, inputs = preparation.spaces, inputs_of(config, preparation.made)
+            steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             written, inferred, imported = steps.run(lost), steps.notes, steps.imported(seen, source.listing, lost)
     counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
     quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from offline_core.conversion.columns_config import ColumnsConfig, order_of
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.joins import OtherRows
+from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.trajectories import Spaces
 from offline_core.episodes import columns
@@ -29,6 +30,20 @@ from offline_core.inputs.row_steps import Kind, RowSteps, names_in
 
 NUMERIC_SHARE = 0.5
 """A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+
+
+def preparation_of(config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]) -> Preparation:
+    """What turns the rows of these readers into canonical ones, columns that are made included.
+
+    Arguments:
+        joins: the readers of each join's files.
+
+    Raises:
+        ConfigError: the parameters do not fit each other or the columns.
+        DataError: the first rows, or the files of a join, cannot be read.
+    """
+    made = row_columns(config, readers, joins)
+    return Preparation(config.mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
 
 
 def row_columns(

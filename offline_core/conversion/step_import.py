@@ -29,11 +29,10 @@ from offline_core.conversion.late_rows import Late, join
 from offline_core.conversion.lost import Lost
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
-from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.seen_files import SeenFiles, uris_of
 from offline_core.conversion.step_order import ends_of, lies_in_order, order_of
 from offline_core.conversion.stored import Stored, mergeable, schema_of
-from offline_core.conversion.trajectories import Spaces, assemble
+from offline_core.conversion.trajectories import assemble
 from offline_core.conversion.values import empty_arrays
 from offline_core.conversion.writing import Written, write
 from offline_core.datasets.manifest import Imported
@@ -95,8 +94,7 @@ class StepImport:
         root: Location,
         folder: Location,
         listing: Listing,
-        spaces: Spaces,
-        columns_made: RowColumns | None = None,
+        preparation: Preparation,
         base: Stored | None = None,
     ) -> StepImport:
         """Look at the first rows for columns, order and the range of actions; `base` says them where there is one.
@@ -104,7 +102,6 @@ class StepImport:
         Raises:
             ConfigError: the parameters do not fit the source.
         """
-        preparation = Preparation(config.mapping, spaces, config.recorded_action_range, columns_made)
         if base is not None:
             preparation.recorded_action_range = range_from_json(base.imported.recorded_action_range)
             preparation.templates = empty_arrays(schema_of(base.imported).empty_table())

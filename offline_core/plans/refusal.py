@@ -22,7 +22,7 @@ from offline_core.runtime.code_permission import remember_code
 from offline_core.storage.location import Location
 
 GLANCE_BYTES = 16 * 2**20
-"""Up to this size the first file of an import is opened, to try its first rows."""
+"""Up to this size the first file of an import is opened with all that its columns are made of, to try its first rows."""
 
 
 def refuse(parameters: Mapping[str, Any]) -> None:
@@ -98,26 +98,29 @@ def _source(parameters: Mapping[str, Any]) -> None:
     [*configs] = (config for config in parameters.values() if isinstance(config, ImportConfig))
     if not configs or (source := parameters.get("source")) is None:
         return
-    paths = [source] if isinstance(source, str) else source
-    is_local = not any("://" in path for path in paths)
-    if is_local and not (len(paths) == 1 and is_dataset(paths[0])) and not configs[0].source.arguments:
-        _first_rows(configs[0], paths)
+    config, paths = configs[0], [source] if isinstance(source, str) else source
+    joined = [path for join in config.columns.joins for path in join.paths]
+    is_local = not any("://" in path for path in [*paths, *joined])
+    if is_local and not (len(paths) == 1 and is_dataset(paths[0])) and not config.source.arguments:
+        _first_rows(config, paths)
 
 
 def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
-    from offline_core.conversion.preparation import Preparation
+    from offline_core.conversion.reading import Source
+    from offline_core.conversion.resolving import preparation_of
     from offline_core.formats.sources.fingerprint import files_of
-    from offline_core.formats.sources.listing import Listing
-    from offline_core.formats.sources.opening import EPISODES, format_of, open_source
 
-    listing, source = Listing(), config.source
-    if source.is_own or source.is_rays or (format := format_of(paths, source, listing)) == EPISODES:
+    if config.source.is_own or config.source.is_rays or config.unreadable != "fail":
         return
-    [first, *_] = open_source(paths, source.model_copy(update={"format": format}), listing)
-    if config.unreadable != "fail" or sum(size for _, size, _ in files_of(first, listing)) > GLANCE_BYTES:
+    source = Source.of_import(paths, config)
+    if source.files:
         return
-    if (rows := next(iter(first.batches()), None)) is not None:
-        preparation = Preparation(config.mapping, config.spaces(), config.recorded_action_range)
-        _, bad = preparation(rows, file=0, first_row=0, uri=first.uri)
+    joins = [readers for _, readers in source.joins]
+    readers = source.readers if config.columns.needs_data else source.readers[:1]
+    every = [*readers, *(reader for joined in joins for reader in joined)]
+    if sum(size for reader in every for _, size, _ in files_of(reader, source.listing)) > GLANCE_BYTES:
+        return
+    if (rows := next(iter(readers[0].batches()), None)) is not None:
+        _, bad = preparation_of(config, readers, joins)(rows, file=0, first_row=0, uri=readers[0].uri)
         if bad:
             raise bad[0].located_error

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offline_core.conversion.config import ImportConfig
+from offline_core.conversion.importing import import_dataset
 from offline_core.curation.config import PruningConfig
 from offline_core.errors import ConfigError, DataError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
@@ -29,6 +30,41 @@ def test_columns_that_an_import_does_not_find(mapping: dict[str, str], message: 
         refuse(parameters)
     refuse(parameters | {"config": parse(ImportConfig, {"mapping": {"rewards": "reward"}})})
     assert [*tmp_path.iterdir()] == [logs]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mapping"),
+    [
+        ({"computed": {"log_p": "ln(p)"}}, {"obs": ["x"], "action_logp": "log_p"}),
+        ({"joins": [{"source": "prices.csv", "on": ["t"], "columns": ["price"]}]}, {"obs": ["x", "price"]}),
+        ({"fill": {"p": 0.5}}, {"obs": ["x", "p"]}),
+        ({"encode": {"mode": {"categories": "auto"}}}, {"obs": ["x", "mode"]}),
+        ({"encode": {"mode": {"categories": ["off", "heat"], "form": "index"}}}, {"obs": ["x"], "actions": "mode"}),
+        ({"discretise": {"x": {"equal": 2}}}, {"obs": ["p"], "actions": "x"}),
+        ({"in_episode": {"before": {"of": "x", "first": 0}}}, {"obs": ["x", "before"]}),
+    ],
+    ids=["computed", "joins", "fill", "encode", "encoded-action", "bins", "in_episode"],
+)
+@pytest.mark.parametrize("name", ["config", "importing"])  # of the import, and of the chains that begin with one
+def test_columns_that_are_made_are_found_where_the_import_finds_them(
+    columns: dict[str, Any], mapping: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"a,{t},{t}.5,{'heat' if t else 'off'},{'' if t and 'fill' in columns else 0.5},1,1.0" for t in range(3)]
+    Path("logs.csv").write_text("\n".join(["id,t,x,mode,p,a,rewards", *rows]))
+    Path("prices.csv").write_text("t,price\n0,0.1\n1,0.2\n2,0.3\n")
+    values = {"columns": columns, "mapping": {"eps_id": "id", "actions": "a"} | mapping, "episodes": {"last_new_obs": "repeat"}}
+    config = parse(ImportConfig, values)
+    refuse({"source": "logs.csv", "output": "out", name: config})
+    assert import_dataset(config, source="logs.csv", output="out").counts.episodes == 1
+
+
+def test_a_computed_column_whose_row_cannot_be_read(tmp_path: Path) -> None:
+    logs = tmp_path / "logs.csv"
+    logs.write_text("obs,actions,rewards,p,terminateds\n0.5,1,1.0,0.5,0\n0.5,1,1.0,0.0,1\n")
+    values = {"columns": {"computed": {"log_p": "ln(p)"}}, "mapping": {"action_logp": "log_p"}}
+    with pytest.raises(DataError, match=r"logs.csv, row 1: .*log_p"):
+        refuse({"source": str(logs), "config": parse(ImportConfig, values)})
 
 
 def test_a_dataset_that_was_never_imported_can_be_checked_and_not_trained_on(rllib_recordings: Path) -> None:

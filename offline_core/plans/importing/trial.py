@@ -15,9 +15,8 @@ from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.joins import open_join
 from offline_core.conversion.lost import Lost
 from offline_core.conversion.notes import notes_on
-from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable
-from offline_core.conversion.resolving import row_columns, with_choices
+from offline_core.conversion.resolving import preparation_of, row_columns
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.step_import import StepImport
 from offline_core.conversion.trajectories import Spaces
@@ -28,6 +27,7 @@ from offline_core.episodes.metadata import episode_summary
 from offline_core.errors import OfflineError
 from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.listing import Listing
+from offline_core.formats.sources.step_reader import StepReader
 from offline_core.storage.location import Location
 
 NOWHERE = Location.on_disk(".")
@@ -64,9 +64,9 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     trial = Trial()
     lost = Lost(trial.unreadable)
     try:
-        made = made_by(config, readers)
-        trial.spaces = with_choices(config.spaces(), made)
-        job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), trial.spaces, made)
+        preparation = preparation_of(config, readers, _joined(config))
+        trial.spaces = preparation.spaces
+        job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
         trial.order, trial.notes = job.order, job.notes
         for episodes, counts in job.assembled(lost):
             trial.episodes += episodes
@@ -110,16 +110,20 @@ def _finished(trial: Trial) -> Trial:
 
 def made_by(config: ImportConfig, readers: Sequence[FirstRows]) -> RowColumns | None:
     """What makes the columns that are declared, or named by dots; None if there are none."""
+    return row_columns(config, readers, _joined(config))
+
+
+def _joined(config: ImportConfig) -> list[list[StepReader]]:
+    """The readers of each join's files."""
     listing = Listing()
-    return row_columns(config, readers, [open_join(join, listing) for join in config.columns.joins])
+    return [open_join(join, listing) for join in config.columns.joins]
 
 
 def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
     """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
     tables = []
     try:
-        made = made_by(config, readers)
-        preparation = Preparation(config.mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
+        preparation = preparation_of(config, readers, _joined(config))
         for number, reader in enumerate(readers):
             row = 0
             for batch in reader.held:
