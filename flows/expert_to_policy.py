@@ -131,7 +131,7 @@ def expert_to_policy(
             returns=returns,
             checkpoint=trained.checkpoint,
             root=place.uri,
-            headline=beside_expert(evaluated, returns["expert"]),
+            headline=beside_expert(evaluated, expert_result),
             parameters={
                 "expert": expert,
                 "recording": recording,

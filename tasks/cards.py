@@ -30,7 +30,7 @@ from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
 from offline_core.registry.history import HISTORY, entry_of
-from offline_core.reporting.card import Card
+from offline_core.reporting.card import MARKS, Card
 from offline_core.reporting.cards import (
     episodes_card,
     estimates_card,
@@ -192,7 +192,9 @@ def _train_policy(result: TrainingResult, config: TrainingConfig, *, output: str
         **returns_rows(result.metrics),
         "Target": "none" if result.target_return is None else result.target_return,
         "Target reached": result.reached_target,
+        **{f"{MARKS['warning']} warning {number}": warning for number, warning in enumerate(result.warnings, 1)},
         **{name.replace("_", " ").capitalize(): value for name, value in result.training_metrics.items()},
+        **({} if result.recorded_return is None else {"Recorded return, beside Q": result.recorded_return}),
         "Updates": result.updates,
         "Epochs": result.epochs,
         "Steps per second": int(result.steps_per_second),

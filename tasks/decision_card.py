@@ -12,7 +12,7 @@ from offline_core.reporting.cards import decision_card
 from offline_core.runtime.units import duration_text
 from offline_core.storage.location import Location
 from tasks.artifacts import Page
-from tasks.headlines import headline_of
+from tasks.headlines import headline_of, stage_headline
 
 MOST_ROWS = 50
 """Candidates in the table."""
@@ -86,7 +86,7 @@ def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: s
     return Page(card, (result.checkpoint, None), [Location.of(output).child("card")])
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: DecisionResult) -> Headline:
     return Headline(result.verdict, result.sentence, TONES.get(result.verdict, "neutral"))
 

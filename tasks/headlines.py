@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import singledispatch
 
 from pydantic import BaseModel
@@ -17,15 +19,34 @@ from offline_core.learning.result import TrainingResult
 from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecordingResult
-from offline_core.reporting.card import Headline
+from offline_core.reporting.card import Headline, Tone
 from offline_core.reporting.values import FEW_EPISODES, return_text
 from offline_core.sweeps.result import SweepResult
 from tasks.outcomes import outcome_of
 
+NOTED_UNRECORDED = 0.1
+"""Share of a return that was not recorded, from which on the headline says so."""
+
+
+def headline_of(result: BaseModel) -> Headline:
+    """The result of a stage for people who read one line; green only if the stage has nothing to warn of."""
+    headline, warnings = stage_headline(result), warnings_of(result)
+    if headline.tone != "good" or not warnings:
+        return headline
+    there = "There is a warning" if len(warnings) == 1 else f"There are {len(warnings):,} warnings"
+    return replace(headline, sentence=f"{headline.sentence} {there} below.", tone="warning")
+
+
+def warnings_of(result: BaseModel) -> list[str]:
+    """What a stage itself says against its result."""
+    if isinstance(result, ImportResult):
+        return result.notes[1 if result.appended else 0 :]  # the first note of an append says what it did
+    return list(getattr(result, "warnings", ()))
+
 
 @singledispatch
-def headline_of(result: BaseModel) -> Headline:
-    """The result of a stage for people who read one line. Stages without a better one have made something, and say how much."""
+def stage_headline(result: BaseModel) -> Headline:
+    """The result without its warnings. Stages without a better headline have made something, and say how much."""
     try:
         sentence = outcome_of(result)
     except TypeError:
@@ -44,39 +65,60 @@ def _played(
     if target is None:
         return Headline("Played", f"Return {told}.", "warning" if episodes < FEW_EPISODES else "neutral")
     if is_reached:
-        return Headline("Target reached", f"Return {told}, of {target:,g}.", "good")
+        return Headline("Target reached", f"Return {told}, of {target:,g}.", _of_enough(episodes))
     return Headline("Target not reached", f"Return {told}, of {target:,g}.", "bad")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: ExpertResult | TrainingResult) -> Headline:
     return _played(result.metrics, result.target_return, is_reached=result.reached_target)
 
 
-headline_of.register(EvaluationResult, lambda result: _played(result.metrics, actions=result.actions))
+stage_headline.register(EvaluationResult, lambda result: _played(result.metrics, actions=result.actions))
 
 
-def beside_expert(result: EvaluationResult, expert: float) -> Headline:
-    """Of a policy that learned from what an expert did: whether it is worse, by more than two standard errors."""
-    mean, std, episodes = (result.metrics[name] for name in ("episode_return_mean", "episode_return_std", "episodes"))
-    told = f"Return {return_text(mean, std, int(episodes), result.actions)}; the expert returned {expert:,.1f}."
-    if not mean + 2 * std / episodes**0.5 >= expert:  # also if it is NaN
-        return Headline("Worse than the expert", told, "warning")
-    if episodes < FEW_EPISODES:
-        return Headline("Not clearly worse than the expert", told, "warning")
-    return Headline("As good as the expert", told, "good")
+def _of_enough(episodes: int) -> Tone:
+    return "warning" if episodes < FEW_EPISODES else "good"
 
 
-@headline_of.register
+def beside_expert(result: EvaluationResult, expert: ExpertResult) -> Headline:
+    """Of a policy that learned from an expert: whether it reaches the expert's target, or else is worse than the expert.
+
+    Worse is what lies below by more than two standard errors of the difference.
+    """
+    mean, std, episodes = _mean(result.metrics)
+    best, best_std, best_episodes = _mean(expert.metrics)
+    told = f"Return {return_text(mean, std, episodes, result.actions)}; the expert returned {best:,.1f}"
+    error = math.sqrt(std**2 / episodes + best_std**2 / best_episodes)
+    target = expert.target_return
+    if target is not None:
+        told += f", its target was {target:,g}"
+    if mean + 2 * error >= best:  # not if it is NaN
+        if episodes < FEW_EPISODES:
+            return Headline("Not clearly worse than the expert", f"{told}.", "warning")
+        return Headline("As good as the expert", f"{told}.", "good")
+    if target is not None and mean >= target:
+        return Headline("Target reached", f"{told}.", _of_enough(episodes))
+    return Headline("Worse than the expert", f"{told}.", "warning")
+
+
+def _mean(metrics: Mapping[str, float]) -> tuple[float, float, int]:
+    """(mean return, its standard deviation, episodes)"""
+    return metrics["episode_return_mean"], metrics["episode_return_std"], int(metrics["episodes"])
+
+
+@stage_headline.register
 def _(result: FineTuneResult) -> Headline:
-    mean = result.metrics["episode_return_mean"]
-    told = f"{return_text(mean, result.metrics['episode_return_std'], int(result.metrics['episodes']), 'greedy')}"
-    if mean > result.start_return:
-        return Headline("Better", f"Return {told}; it began at {result.start_return:,.1f}.", "good")
-    return Headline("Not better", f"Return {told}; it began at {result.start_return:,.1f}.", "warning")
+    mean, std, episodes = _mean(result.metrics)
+    told = f"Return {return_text(mean, std, episodes, 'greedy')}; it began at {result.start_return:,.1f}."
+    if not mean > result.start_return:
+        return Headline("Not better", told, "warning")
+    if not mean - 2 * std / math.sqrt(episodes) > result.start_return:
+        return Headline("Not clearly better", told, "warning")
+    return Headline("Better", told, _of_enough(episodes))
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: RecordingResult) -> Headline:
     returns, episodes = result.statistics.returns, result.statistics.episodes
     told = f"{episodes:,} episodes, return {return_text(returns.mean, returns.std, episodes, result.actions)}"
@@ -86,7 +128,7 @@ def _(result: RecordingResult) -> Headline:
     return Headline("Recorded", f"{told}.", "good")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: ImportResult) -> Headline:
     counts = result.counts
     told = f"{counts.rows:,} rows became {counts.steps:,} steps of {counts.episodes:,} episodes"
@@ -97,7 +139,7 @@ def _(result: ImportResult) -> Headline:
     return Headline("Imported", f"{told}.", "good")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: PruningResult) -> Headline:
     before, after = result.before, result.after
     told = f"{after.episodes:,} of {before.episodes:,} episodes kept"
@@ -105,7 +147,7 @@ def _(result: PruningResult) -> Headline:
     return Headline("Pruned", f"{told}; {means}.", "good" if after.episodes else "warning")
 
 
-@headline_of.register
+@stage_headline.register
 def _(report: QualityReport) -> Headline:
     rules: dict[str, list[str]] = {"pass": [], "warn": [], "fail": [], "not applicable": []}
     for finding in report.findings:
@@ -118,25 +160,35 @@ def _(report: QualityReport) -> Headline:
     return Headline("Gate passed", f"{rest[:1].upper()}{rest[1:]}.", "good")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: OffPolicyResult) -> Headline:
-    name, best = next(reversed(result.estimates.items()))
+    """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
+    name, last = next(reversed(result.estimates.items()))
     recorded = result.recorded.value
-    told = f"{name} estimates {best.value:.4g} ({best.low:.4g} to {best.high:.4g}); what was recorded returned {recorded:.4g}"
-    if best.low > recorded:
-        return Headline("Likely better", f"{told}.", "good")
-    if best.high < recorded:
-        return Headline("Likely worse", f"{told}.", "bad")
-    return Headline("Not told apart", f"{told}.", "neutral")
+    told = f"{name} estimates {last.value:.4g} ({last.low:.4g} to {last.high:.4g}); what was recorded returned {recorded:.4g}"
+    others = ", ".join(f"{other} {each.value:.4g}" for other, each in result.estimates.items() if other != name)
+    is_better, is_worse = last.low > recorded, last.high < recorded
+    if not is_better and not is_worse:
+        return Headline("Not told apart", f"{told}.", "neutral")
+    word = "better" if is_better else "worse"
+    every = [each.low > recorded if is_better else each.high < recorded for each in result.estimates.values()]
+    if not all(every):
+        return Headline(f"Methods disagree on {word}", f"{told}; other methods: {others}.", "warning")
+    if result.unrecorded_share > NOTED_UNRECORDED:
+        share = f"{100 * result.unrecorded_share:.0f} % of the return was not recorded"
+        return Headline(f"Perhaps {word}", f"{told}; {share}.", "warning")
+    if warnings_of(result):
+        return Headline(f"Perhaps {word}", f"{told}; the warnings below say what speaks against it.", "warning")
+    return Headline(f"Likely {word}", f"{told}.", "good" if is_better else "bad")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: SweepResult) -> Headline:
     first = result.settings[0]
     return Headline("Compared", f"{outcome_of(result)}; the best is {first.name}: {result.best}.", "neutral")
 
 
-@headline_of.register
+@stage_headline.register
 def _(result: MixtureResult) -> Headline:
     told = f"{result.dataset.episodes:,} episodes of {len(result.steps):,} sources"
     if not result.is_complete:
@@ -144,4 +196,4 @@ def _(result: MixtureResult) -> Headline:
     return Headline("Mixed", f"{told}.", "good")
 
 
-headline_of.register(PromotionResult, lambda result: Headline("Moved", f"{outcome_of(result)}.", "good"))
+stage_headline.register(PromotionResult, lambda result: Headline("Moved", f"{outcome_of(result)}.", "good"))

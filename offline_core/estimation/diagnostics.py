@@ -27,6 +27,8 @@ ENOUGH_STEPS = 30
 """Effective ones, without which a mean ratio has no standard error to speak of."""
 MOST_UNRECORDED = 0.5
 """Share of an estimate that may be about what was not recorded."""
+MOST_MISSING = 0.5
+"""Share of the recorded return that the Q function may be off by, on average."""
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
 TIMES_A_STEP = 2.0
@@ -154,6 +156,26 @@ def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int 
         f"{left if needed == discounted else f'has not looked {horizon:,} steps ahead'}. Raise fqe.updates or fqe.target_rate "
         f"until their product is {needed:,.0f}, or lower {'gamma' if horizon is None else 'gamma or horizon'}."
     )
+
+
+def about_q(episodes: Trajectories) -> Iterator[str]:
+    """The Q function does not fit what was recorded.
+
+    Of the right one, r + γ V(s') - Q(s, a) is 0 on average after any action, whoever chose it. Discounted and added up over an
+    episode, these are what the recorded actions came to beyond what it said of them.
+    """
+    if episodes.model is None:
+        return
+    missing = np.add.reduceat(episodes.discounts * episodes.model.errors, episodes.starts)
+    error = missing.std() / len(episodes) ** 0.5
+    scale = max(abs(episodes.returns.mean()), float(episodes.returns.std()))
+    if abs(missing.mean()) > max(MOST_MISSING * scale, STANDARD_ERRORS * error):
+        told = "less" if missing.mean() > 0 else "more"
+        yield (
+            f"The Q function expects {abs(missing.mean()):.4g} {told} of an episode than its recorded steps show, on average; "
+            f"the recorded return is {episodes.returns.mean():.4g}. It has not learned how much the returns are: fqe is as "
+            "wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or fqe.target_rate."
+        )
 
 
 def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> Iterator[str]:

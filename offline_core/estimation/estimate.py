@@ -63,7 +63,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     if config.behaviour is not None:
         behaviour_uri, acted = find_policy(config.behaviour)
         config = config.model_copy(update={"behaviour": behaviour_uri})
-    operation = Operation.of("estimate_policy", config, version=4, exclude={*_GATE, "behaviour"})
+    operation = Operation.of("estimate_policy", config, version=5, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
@@ -98,7 +98,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
             *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
             *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
             *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
-            *diagnostics.about_convergence(config, open_episodes, horizon),
+            *([*diagnostics.about_convergence(config, open_episodes, horizon)] or diagnostics.about_q(episodes)),
             *diagnostics.about_size(estimates, config),
         ],
         open_episodes=open_episodes,

@@ -81,7 +81,7 @@ def _decision(found: Contents, name: str, result: DecisionResult) -> dict[str, A
     return {
         "name": name,
         "verdict": result.verdict,
-        "level": LEVELS[result.verdict],
+        "level": "warning" if result.verdict == "promote" and result.warnings else LEVELS[result.verdict],
         "sentence": result.sentence,
         "against": found.name_of(result.against),
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",

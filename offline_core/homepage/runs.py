@@ -54,6 +54,9 @@ def _finished(
         level, status = "neutral", "no target"
     else:
         level, status = ("good", "target reached") if result.reached_target else ("bad", "target not reached")
+    if warnings := result.warnings if isinstance(result, TrainingResult) else []:
+        level = "warning" if level == "good" else level
+        status += f", {len(warnings):,} warning{'s' if len(warnings) > 1 else ''}"
     setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None))
     losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
     return {

@@ -115,6 +115,11 @@ class Learner:
             self._targets_age_updates = age
         self._resumed_age_updates = None
 
+    @property
+    def loaded_steps(self) -> Steps | None:
+        """The steps of the present updates; None: there was none yet."""
+        return self._steps
+
     def _of_all_shards(self, own: float) -> float:
         """Return the sum over learners, each of which has other steps; with a replay buffer all have the same."""
         if self.drawing is not None:

@@ -29,6 +29,12 @@ class TrainingResult(PolicyResult):
         description="Metrics of the algorithm, as means of the last iteration.",
         validation_alias=AliasChoices("training_metrics", "watched"),
     )
+    recorded_return: float | None = Field(
+        None,
+        description="What `q` among these is to be compared with: the mean discounted return from recorded steps on, of scaled "
+        "rewards. None: no Q is learned.",
+    )
+    warnings: list[str] = Field([], description="Why the policy may be worth less than it seems.")
     held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
     seconds: float
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")

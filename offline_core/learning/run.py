@@ -13,7 +13,7 @@ import torch
 
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.datasets.manifest import Operation, Parent, identity_of
-from offline_core.episodes import EpisodeBatch
+from offline_core.episodes import EpisodeBatch, columns
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.bottleneck import bottleneck
@@ -28,6 +28,7 @@ from offline_core.learning.monitor import TrainingMonitor, resubmit
 from offline_core.learning.networks import save_networks
 from offline_core.learning.observed import take_statistics
 from offline_core.learning.planning import Costs
+from offline_core.learning.q_values import q_warnings, recorded_returns
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
@@ -314,6 +315,7 @@ def _result(
         "curve": monitor.curve,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,
+        **_beside_returns(monitor),
         "held_out_losses": monitor.held_out,
         "seconds": time.time() - start,
         "load_seconds": loaded - start,
@@ -326,6 +328,16 @@ def _result(
         ),
     }
     return TrainingResult(**result)
+
+
+def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
+    """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
+    q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
+    gamma = getattr(monitor.learner.algorithm.config, "gamma", None)
+    if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
+        return {}
+    recorded = recorded_returns(steps, gamma)
+    return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded)}
 
 
 def _costs(run: Run, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:

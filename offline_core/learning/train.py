@@ -114,6 +114,8 @@ def _trained(
         States(folder, TrainingState, run=run.identity).clear()
     log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
     log.info(result.bottleneck)
+    for warning in result.warnings:
+        log.warning(warning)
     return result
 
 

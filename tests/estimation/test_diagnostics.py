@@ -19,8 +19,8 @@ from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import Operation, Parent
 from offline_core.episodes import Episode, space_to_json
 from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.diagnostics import about_convergence, about_sampling, about_weights
-from offline_core.estimation.trajectories import Trajectories
+from offline_core.estimation.diagnostics import about_convergence, about_q, about_sampling, about_weights
+from offline_core.estimation.trajectories import Model, Trajectories
 from offline_core.policies import lineage as lineage_module
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
@@ -198,3 +198,16 @@ def test_open_episodes_need_a_q_function_that_looks_far_enough() -> None:
     assert "still has 61 % of what it began with" in warning and "until their product is 4,000" in warning
     assert len(of(fqe={"updates": 3_000})) == len(of(fqe={"target_rate": 0.05})) == 1
     assert of(0, gamma=0.999) == of(gamma=0.999, methods=QUICK, gate_method="wis") == []
+
+
+# What the Q function says.
+
+
+@pytest.mark.parametrize(("start", "says"), [(50.0, "expects 950 less"), (990.0, ""), (2000.0, "expects 1000 more")])
+def test_a_q_function_on_another_scale_than_what_was_recorded_is_told(start: float, says: str) -> None:
+    """Two episodes of one step that is paid 1000, whose Q is what it says of the start."""
+    model = Model(np.full(2, start), np.full(2, 1000.0 - start), np.zeros(2))
+    episodes = Trajectories(np.ones(2, int), np.full(2, 1000.0), np.zeros(2), 0.99, model)
+    told = "".join(about_q(episodes))
+    assert bool(told) == bool(says) and says in told
+    assert not [*about_q(replace(episodes, model=None))]
