@@ -17,7 +17,18 @@ from offline_core.estimation.estimators import per_decision, weighted_per_decisi
 from offline_core.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
-from tests.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, TARGET, played, policy_of, recorded, trajectories
+from tests.estimation.chains import (
+    BEHAVIOUR,
+    GAMMA,
+    REWARDS,
+    SPACES,
+    TARGET,
+    played,
+    policy_of,
+    recorded,
+    trajectories,
+    true_value,
+)
 from tests.learning.datasets import dataset_of
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -74,17 +85,18 @@ def test_its_weighted_one_leaves_out_who_has_ended_and_so_says_the_behaviours_re
     assert abs(weighted_per_decision(paid, once(paid))[0] - paid.returns.mean()) > 0.05
 
 
-def test_its_fitted_q_evaluation_is_within_the_interval_of_ours(tmp_path: Path) -> None:
-    """The same 600 episodes, the same policy; each with networks and training of its own."""
+@pytest.mark.slow
+def test_its_fitted_q_evaluation_comes_to_ours(tmp_path: Path) -> None:
+    """The same 600 episodes, the same policy; each with networks and training of its own. RLlib's ends at a learning rate of
+    0.01, so its value moves by some 7 % from one seed to the next (2.97 and 3.14 where 3.17 is right)."""
     data = played(600, seed=3)
     uri = dataset_of(tmp_path / "log", recorded(data), spaces=SPACES, environment=None)
     save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
     fqe = {"updates": 1_000, "learning_rate": 0.01, "network": {"hidden_sizes": [16]}}
     config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["fqe", "wdr"], "resamples": 200, "fqe": fqe})
     found = estimate_policy(config, policy=str(tmp_path / "target"), dataset=uri).estimates
-    theirs = fitted_by_rllib(data)
-    assert found["wdr"].low < theirs < found["wdr"].high
-    assert theirs == pytest.approx(found["fqe"].value, rel=0.05)
+    assert found["fqe"].value == pytest.approx(true_value(TARGET), rel=0.02)
+    assert fitted_by_rllib(data) == pytest.approx(found["fqe"].value, rel=0.2)
 
 
 def fitted_by_rllib(data: list[tuple[np.ndarray, np.ndarray]]) -> float:
