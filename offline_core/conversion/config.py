@@ -12,7 +12,7 @@ from offline_core.conversion.masked import Spaces, masked_spaces, without_masks
 from offline_core.datasets.data_file import FilesConfig
 from offline_core.datasets.manifest import Format
 from offline_core.episodes import space_from_json
-from offline_core.episodes.mapping import check_mapping
+from offline_core.episodes.mapping import canonical_mapping
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.formats.sources.opening import SourceConfig
 from offline_core.rollouts.environments import spaces_of
@@ -138,9 +138,8 @@ class ImportConfig(Config):
 
     @field_validator("mapping")
     @classmethod
-    def _once_each(cls, mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
-        check_mapping(mapping)
-        return mapping
+    def _canonical(cls, mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+        return canonical_mapping(mapping)
 
     @field_validator("recorded_action_range")
     @classmethod

@@ -23,6 +23,11 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
         quarantined = counts.quarantined_terminations
         of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
         notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode{of_these}.")
+    if counts.final_observations:
+        notes.append(
+            f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
+            "in RLDS. If they are steps, map the column to dones instead."
+        )
     if counts.dropped_last_steps:
         notes.append(
             f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "

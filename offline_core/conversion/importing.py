@@ -50,7 +50,7 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
     opened = Source.of_import(paths, config)
     if opened.files:
         check_for_episodes(config)
-    version = 7 if ACTION_MASK in config.mapping else 6  # which was the name of an extra column before
+    version = 9 if ACTION_MASK in config.mapping else 8  # which was the name of an extra column before
     operation = Operation.of(IMPORT, config, version=version, exclude=_HOW_FAST)
     while config.append:
         base = newest_import(output, config, operation)

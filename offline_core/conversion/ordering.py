@@ -39,6 +39,10 @@ class SourceRows:
     """(N,) int64 or float64; zeros without such a column."""
     terminated: np.ndarray
     truncated: np.ndarray
+    begins: np.ndarray
+    """(N,) bool: the source says that the row is the first of an episode."""
+    final: np.ndarray
+    """(N,) bool: the row is no step, it holds the observation after the last one."""
     file: np.ndarray
     """(N,) the number of the source's file."""
     row: np.ndarray
@@ -58,9 +62,8 @@ class SourceRows:
         """These rows, in this order."""
         if len(rows) == len(self) and (np.diff(rows) == 1).all():
             return self
-        arrays = (
-            array[rows] for array in (self.group, self.t, self.terminated, self.truncated, self.file, self.row, self.lost)
-        )
+        ends = (self.terminated, self.truncated, self.begins, self.final)
+        arrays = (array[rows] for array in (self.group, self.t, *ends, self.file, self.row, self.lost))
         return SourceRows(self.table.take(pa.array(rows)), self.ids, *arrays)
 
     def where(self, number: int, files: Sequence[str]) -> str:
@@ -138,7 +141,7 @@ def _stored(steps: SourceRows) -> Ordered:
 
 def _by_t(steps: SourceRows, files: Sequence[str], refuse: Refuse, max_gap: float | None, *, by_number: bool) -> Ordered:
     if steps.ids is None:  # an episode begins where t does not grow
-        apart = steps.done[:-1] | (np.diff(steps.t) <= 0)
+        apart = steps.done[:-1] | (np.diff(steps.t) <= 0) | steps.begins[1:]
         if (elsewhere := np.diff(steps.file) != 0).any():
             apart |= elsewhere & ~_follows(steps)
         steps = replace(steps, group=_since(apart))
@@ -187,7 +190,7 @@ def _linked(steps: SourceRows, files: Sequence[str]) -> Ordered:
 def _breaks(steps: SourceRows) -> np.ndarray:
     """(N,) bool: the row belongs to another group, comes after an end, or its obs is not the new_obs before it."""
     starts = np.ones(len(steps), bool)
-    starts[1:] = (np.diff(steps.group) != 0) | steps.done[:-1]
+    starts[1:] = (np.diff(steps.group) != 0) | steps.done[:-1] | steps.begins[1:]
     if columns.NEW_OBS in steps.table.column_names:
         starts[1:] |= ~_follows(steps)
     return starts

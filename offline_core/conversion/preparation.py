@@ -17,6 +17,7 @@ from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
 from offline_core.conversion.masked import MASKS, with_masks, without_masks
+from offline_core.conversion.recognised import end_names, recognised, with_ends
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
@@ -36,7 +37,8 @@ from offline_core.conversion.values import (
 from offline_core.episodes import arrow, columns
 from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.arrow import to_arrow
-from offline_core.episodes.mapping import DONES, ColumnMapping, map_columns
+from offline_core.episodes.mapping import ColumnMapping, map_columns
+from offline_core.episodes.names import ENDS, named
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.table import spaces_of
 from offline_core.errors import ConfigError, DataError, SchemaError
@@ -67,6 +69,11 @@ class Preparation:
     """Columns that are made before the mapping."""
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
+
+    is_recognised: bool = False
+    """The mapping has the columns that have a name for ends, first and last rows or next observations."""
+    notes: list[str] = field(default_factory=list)
+    """What was recognised by its name."""
 
     clock: str = ""
     """What column t holds, once that is known."""
@@ -103,6 +110,10 @@ class Preparation:
                 return None, [Unreadable(uri, None, table.num_rows, error)]
             if table.num_rows == 0:
                 return None, bad
+        if not self.is_recognised:
+            found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+            self.mapping, self.notes = found.mapping, found.notes
+        table = self._with_fillers(table)
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
             mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
@@ -111,6 +122,7 @@ class Preparation:
             return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         if not self.templates:
             self.templates = usual_types(convert, table)
+        self.is_recognised = bool(self.templates)
         self.clock = self.clock or _clock(mapped)
         more: list[Unreadable] = []
         parts = good_rows(convert, table, rows, uri, more)
@@ -129,12 +141,14 @@ class Preparation:
         if (
             self.made is not None
             or not self.templates
+            or not self.is_recognised
             or table.num_rows == 0
             or any(map(_is_mixed, table.columns))
             or self._numbers_in_text(table)
         ):
             return None
         try:
+            table = self._with_fillers(table)
             self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
             return self._placed(self._convert(table, numbers={}), rows.file, rows.row)
         except DataError:
@@ -175,13 +189,36 @@ class Preparation:
     def _terminations(self, bad: pa.Table) -> np.ndarray:
         """(N,) bool: the row says that it terminates an episode, whatever else is wrong with it."""
         terminated = np.zeros(bad.num_rows, bool)
-        for name in (columns.TERMINATEDS, *DONES):
+        for name in (columns.TERMINATEDS, columns.DONES, columns.IS_LAST):
             source = self.mapping.get(name, name)
             if isinstance(source, str) and source in bad.column_names:
                 with contextlib.suppress(DataError):
                     there = bad[source].is_valid().to_numpy()
                     terminated[there] |= flags(read_foreign_column(bad.filter(pa.array(there)), source), source)
+                break
         return terminated
+
+    def _with_fillers(self, table: pa.Table) -> pa.Table:
+        """The rows, of which those that are no steps have an action and a reward of another: theirs may be anything."""
+        source = self.mapping.get(columns.IS_LAST)
+        if not isinstance(source, str) or source not in table.column_names:
+            return table
+        try:
+            last = flags(read_foreign_column(table, source), source)
+        except DataError:
+            return table
+        steps = np.flatnonzero(~last)
+        if len(steps) in (0, len(last)):
+            return table
+        rows = np.arange(len(last))
+        rows[last] = steps[np.maximum(np.searchsorted(steps, rows[last]) - 1, 0)]
+        own = {columns.OBS, columns.EPS_ID, columns.T, columns.AGENT_ID, *ENDS, columns.IS_FIRST}
+        sources = [self.mapping.get(name, name) for name in own]
+        kept = {each for source in sources for each in ([source] if isinstance(source, str) else source)}
+        for number, name in enumerate(table.column_names):
+            if name not in kept:
+                table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
+        return table
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
         """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
@@ -217,19 +254,22 @@ class Preparation:
         Raises:
         SchemaError: a column is missing, or the columns differ from those of earlier tables.
         """
-        names = table.column_names
+        names = end_names(table.column_names)
         if SOURCE_FILE in names:
             raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
         if missing := [name for name in _REQUIRED if name not in names]:
+            likely = {name: found[0] for name in missing if (found := named(name, in_source))}
+            line = ", ".join(f"{name}: {source}" for name, source in likely.items())
+            hint = f"mapping: {{{line}}}" if likely else f"mapping, as -s mapping.{missing[0]}=NAME does"
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(in_source)}. Say "
-                f"which it is by mapping, as -s mapping.{missing[0]}=NAME does."
+                f"which it is by {hint}."
             )
         if not self.templates:
             return
         lost, more = (
             set(self.templates) - set(names) - set(_MAPS),
-            _filled(table) - set(self.templates) - set(_MAPS) - {*self._masks},
+            end_names(_filled(table)) - set(self.templates) - set(_MAPS) - {*self._masks},
         )
         if lost or more:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
@@ -250,8 +290,9 @@ class Preparation:
             DataError: some row is not what it has to be.
         """
         table = self._mapped(table, numbers)
-        names = _filled(table) | {*_REQUIRED, *self.templates} & set(table.column_names)
+        names = _filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
+        trees = with_ends(trees)
         if self._masks:
             trees = with_masks(trees, self.spaces[1])
         for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
@@ -290,7 +331,7 @@ class Preparation:
                 if numbers.dtype.kind == "f":
                     return finite(numbers, name)
                 return exact(numbers, np.dtype(np.int64), f"Column {name!r} holds {{}}, which 64 bits cannot hold.")
-            case columns.TERMINATEDS | columns.TRUNCATEDS:
+            case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
                 return flags(tree, name)
             case columns.OBS | columns.NEW_OBS:
                 return conform(finite(tree, name, infinite=True), self._columns_spaces[0], name)

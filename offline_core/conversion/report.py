@@ -71,6 +71,9 @@ class Counts(BaseModel):
     dropped_steps: int = Field(0, description="The steps of those.")
     quarantined_rows: int = Field(0, description="Rows that cannot be read.")
     quarantined_files: int = Field(0, description="Files of which more rows, how many is not known, cannot be read.")
+    final_observations: int = Field(
+        0, description="Rows that are no steps: they hold the observation after the last one, as in RLDS."
+    )
     open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
     gaps: int = Field(0, description="Places within an episode where steps are missing.")
     time_gaps: int = Field(0, description="Places where so much time lies between steps of an id that an episode begins there.")
@@ -105,6 +108,7 @@ class Counts(BaseModel):
             quarantined_terminations=terminations,
         )
         lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
+        lost += whole.final_observations
         if (rows := whole.rows + whole.stored_rows) != whole.steps + lost:
             raise AssertionError(f"{rows - whole.steps - lost} rows are unaccounted for: {whole}")
         return whole

@@ -134,6 +134,11 @@ class RowColumns:
         """The names of columns that are not in the source."""
         return {*self.steps.computed, *(name for other in self.joins for name in other.join.columns)}
 
+    @property
+    def changed(self) -> set[str]:
+        """The names of columns that are made, or are not what they are in the source."""
+        return self._made | {*self.steps.fill, *self.steps.encode, *self.steps.bins, *self.late}
+
     def notes(self, without_partner: Mapping[int, int]) -> list[str]:
         """What the report says of the joins."""
         return [

@@ -37,7 +37,7 @@ from offline_core.conversion.values import empty_arrays
 from offline_core.conversion.writing import Written, write
 from offline_core.datasets.manifest import Imported
 from offline_core.episodes import Episode, columns
-from offline_core.errors import DataError
+from offline_core.errors import ConfigError, DataError
 from offline_core.formats.sources.fingerprint import files_of
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.ray_reads import RayRead
@@ -121,7 +121,11 @@ class StepImport:
             tables.close()  # or what reads for it, Ray's tasks among them, goes on
             job.schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
             job.has_ids = columns.EPS_ID in table.column_names
-            job.order = order_of(config.episodes, table)
+            job.notes += preparation.notes
+            try:
+                job.order = order_of(config.episodes, table)
+            except ConfigError as error:
+                raise ConfigError(" ".join([str(error), *preparation.notes])) from error
             job.may_link = job._has_to_link(config)
             if job.may_link and job.order == "linked":
                 job.order = "stored"

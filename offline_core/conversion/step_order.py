@@ -53,14 +53,22 @@ def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
         raise ConfigError("Column 't' holds times and does not number steps; use order: time.")
     if order == "linked" and columns.NEW_OBS not in names:
         raise ConfigError("Rows cannot be linked without a column new_obs.")
-    if columns.NEW_OBS not in names and rules.last_new_obs is None:
+    if columns.NEW_OBS in names and columns.IS_LAST in names:
+        raise ConfigError(
+            "is_last marks rows that are no steps and hold the observation after the last one; with new_obs there are none. "
+            "Map the column to dones instead."
+        )
+    if order == "single_step" and columns.IS_LAST in names:
+        raise ConfigError("Single steps need new_obs: is_last marks rows that hold the observation after the last step.")
+    if not {columns.NEW_OBS, columns.IS_LAST} & {*names} and rules.last_new_obs is None:
         raise ConfigError(
             "There is no column new_obs, so it is the obs of the next step; say what follows the last one by "
             "episodes.last_new_obs: repeat or drop."
         )
     if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
         raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
-    if not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & set(names) and order != "single_step":
+    said = {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS, columns.IS_FIRST}
+    if not said & set(names) and order != "single_step":
         raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
     return order
 

@@ -89,6 +89,8 @@ class Stored:
 
 def mergeable(order: str, *, has_ids: bool, schema: pa.Schema) -> bool:
     """Whether rows that come later have a place in a stored episode."""
+    if columns.IS_LAST in schema.names:  # stored episodes have no such rows
+        return False
     return has_ids and (order == "t" or (order == "time" and columns.TIME not in schema.names))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.config import EpisodesConfig
 from offline_core.conversion.cuts import Remainder
@@ -130,7 +131,7 @@ def assemble(
     counts.terminations = int(steps.terminated.sum())
     source = steps
     t = steps.t if order == "t" else _from_zero(starts)
-    parts = Parts.of(steps, starts, t, gaps)
+    parts = Parts.of(steps, starts, t, gaps | steps.begins)
     if rules.time_limit_steps is not None:
         steps, counts.time_limits = _with_time_limit(steps, t - parts.per_step(parts.began(t)), rules.time_limit_steps)
     in_id = t if order == "t" else _from_zero(np.append(True, np.diff(steps.group) != 0))
@@ -157,19 +158,19 @@ def _steps(table: pa.Table, rules: EpisodesConfig, files: Sequence[str], lost: S
     if ((np.diff(file) < 0) | (np.diff(file) == 0) & (np.diff(row) < 0)).any():
         rows = np.lexsort((row, file))
         table, file, row = table.take(pa.array(rows)), file[rows], row[rows]
-    terminated, truncated = (
-        table[name].to_numpy() if name in table.column_names else np.zeros(count, bool)
-        for name in (columns.TERMINATEDS, columns.TRUNCATEDS)
+    flags = (columns.TERMINATEDS, columns.TRUNCATEDS, columns.IS_FIRST, columns.IS_LAST)
+    terminated, truncated, begins, final = (
+        pc.fill_null(table[name], False).to_numpy() if name in table.column_names else np.zeros(count, bool) for name in flags
     )
     t = read_column(table, columns.T).reshape(count) if columns.T in table.column_names else np.zeros(count, np.int64)
     ids, group = None, np.zeros(count, np.int64)
     if columns.EPS_ID in table.column_names:
         ids, group = named(table[columns.EPS_ID], file, t, files, rules.ids_per)
-    taken = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, SOURCE_FILE, SOURCE_ROW}
+    taken = {columns.EPS_ID, columns.T, *flags, SOURCE_FILE, SOURCE_ROW}
     empty = {name for name in (columns.INFOS,) if name in table.column_names and table[name].null_count == count}
     rest = table.drop_columns([name for name in table.column_names if name in taken | empty])
     before = np.searchsorted(np.sort([_place(*each) for each in lost]), _place(file, row))
-    return SourceRows(rest, ids, group, t, terminated, truncated, file, row, before)
+    return SourceRows(rest, ids, group, t, terminated, truncated, begins, final, file, row, before)
 
 
 def _place(file: Any, row: Any) -> Any:
@@ -203,7 +204,7 @@ def _numbered(steps: SourceRows, first: int, files: Sequence[str], refuse: Refus
 
 def _with_time_limit(steps: SourceRows, t: np.ndarray, limit: int) -> tuple[SourceRows, int]:
     """(the steps, with ends at the limit made truncations, how many these were)."""
-    at_limit = steps.terminated & (t + 1 >= limit)
+    at_limit = steps.terminated & (t + ~steps.final >= limit)
     return replace(steps, terminated=steps.terminated & ~at_limit, truncated=steps.truncated | at_limit), int(at_limit.sum())
 
 
@@ -253,7 +254,8 @@ def add_next_observations(
 ) -> tuple[SourceRows, np.ndarray]:
     """(the steps with `new_obs`, (N,) bool which of them are kept).
 
-    The last step of a part has no next one: its own obs is repeated. With `drop_last` only terminations are repeated so, whose
+    A last row that is no step gives the one before it its obs and its end. Else the last step of a part has no next one: its
+    own obs is repeated. With `drop_last` only terminations are repeated so, whose
     next observation no value is ever taken of. Other parts lose their last step and end at the one before, as in
     `d4rl.qlearning_dataset`.
 
@@ -268,9 +270,14 @@ def add_next_observations(
     obs = read_column(steps.table, columns.OBS)
     new_obs = to_arrow(nested.map_leaves(lambda array: array[following], obs), columns.NEW_OBS)
     table = steps.table.append_column(pa.field(columns.NEW_OBS, new_obs.type, nullable=False), new_obs)
-    dropped = is_last & ~steps.terminated & kept & drop_last
+    final = steps.final & kept
+    dropped = is_last & ~steps.terminated & kept & ~final & drop_last
+    counts.final_observations = int(final.sum())
     counts.dropped_last_steps = int(dropped.sum())
-    counts.repeated_last_obs = int((is_last & kept & ~dropped).sum())
+    has_final = (final & is_last)[following] & ~is_last
+    counts.repeated_last_obs = int((is_last & kept & ~dropped & ~final).sum())
+    dropped |= final
     counts.dropped_episodes += int((dropped[last] & (np.diff(last, prepend=-1) == 1)).sum())
     truncated = steps.truncated | (dropped & steps.truncated)[following]
-    return replace(steps, table=table, truncated=truncated), kept & ~dropped
+    terminated = steps.terminated | (has_final & steps.terminated[following])
+    return replace(steps, table=table, terminated=terminated, truncated=truncated), kept & ~dropped

@@ -8,27 +8,25 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from offline_core.episodes import columns
 from offline_core.episodes.arrow import read_column, to_arrow
+from offline_core.episodes.names import CANONICAL
 from offline_core.errors import ConfigError, SchemaError
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
 """Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
 are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical."""
 
-DONES = ("dones", "done")
-"""What `terminateds` was called before gymnasium told terminations and truncations apart."""
 
-RENAMED = dict.fromkeys(DONES, columns.TERMINATEDS)
+def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+    """The mapping with canonical names for other ones of ends and next observations: `terminated`, `done`, `next_obs`.
 
-
-def check_mapping(mapping: ColumnMapping) -> None:
-    """Raises:
-    ConfigError: two source columns are to be one canonical column.
+    Raises:
+        ConfigError: two source columns are to be one canonical column.
     """
-    targets = [RENAMED.get(name, name) for name in mapping]
+    targets = [CANONICAL.get(name, name) for name in mapping]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise ConfigError(f"The mapping names several source columns for {', '.join(twice)}; keep one each.")
+    return dict(zip(targets, mapping.values(), strict=True))
 
 
 def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
@@ -48,19 +46,15 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
         result[name] = (field.with_name(name), column)
 
     for name, sources in mapping.items():
-        target = RENAMED.get(name, name)
         if isinstance(sources, str):
-            put(target, table.schema.field(sources), table[sources], source=sources)
+            put(name, table.schema.field(sources), table[sources], source=sources)
         else:
             vector = _joined(table, sources)
-            put(target, pa.field(target, vector.type), vector, source=", ".join(sources))
-    ends = {RENAMED.get(name, name) for name in mapping} | set(table.column_names)
+            put(name, pa.field(name, vector.type), vector, source=", ".join(sources))
     for field in table.schema:
         if field.name in used:
             continue
-        if field.name in DONES and columns.TERMINATEDS in ends:
-            continue  # the older name for what is there under the newer one
-        put(RENAMED.get(field.name, field.name), field, table[field.name], source=field.name)
+        put(field.name, field, table[field.name], source=field.name)
     fields = [field for field, _ in result.values()]
     return pa.Table.from_arrays([column for _, column in result.values()], schema=pa.schema(fields, table.schema.metadata))
 

@@ -108,6 +108,7 @@ def end_of(episode: Episode) -> str:
 
 def balanced(counts: Counts) -> None:
     lost = counts.duplicates + counts.dropped_last_steps + counts.dropped_steps + counts.quarantined_rows
+    lost += counts.final_observations
     assert counts.rows + counts.stored_rows == counts.steps + lost, counts
 
 

@@ -130,7 +130,7 @@ def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> N
     assert "no column actions, rewards and none is mapped to it; there are o_t, a_t, done. Say" in str(bad.error)
     with pytest.raises(SchemaError) as refused:
         refuse(bad, "fail", [])
-    assert str(refused.value).endswith("-s mapping.actions=NAME does.") and refused.value.uri == "there.parquet"
+    assert str(refused.value).endswith("Say which it is by mapping: {actions: a_t}.") and refused.value.uri == "there.parquet"
 
 
 def test_columns_have_to_be_the_same_in_all_tables() -> None:

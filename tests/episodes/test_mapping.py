@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from offline_core.episodes.arrow import read_column
-from offline_core.episodes.mapping import check_mapping, map_columns
+from offline_core.episodes.mapping import canonical_mapping, map_columns
 from offline_core.errors import ConfigError, SchemaError
 
 SEEDS = {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": "o_tp1", "infos": "i_t", "dones": "d_t"}
@@ -20,28 +20,29 @@ def table(*names: str) -> pa.Table:
 
 def test_the_mapping_of_the_seeds() -> None:
     source = table("o_t", "a_t", "r_t", "o_tp1", "i_t", "d_t", "logprobs_t")
-    mapped = map_columns(source, SEEDS)
+    mapped = map_columns(source, canonical_mapping(SEEDS))
     assert {name: column[0].as_py() for name, column in zip(mapped.column_names, mapped.columns, strict=True)} == {
         "obs": 0,
         "actions": 1,
         "rewards": 2,
         "new_obs": 3,
         "infos": 4,
-        "terminateds": 5,
+        "dones": 5,
         "logprobs_t": 6,
     }
 
 
-@pytest.mark.parametrize("name", ["done", "dones", "terminateds"])
-def test_the_end_of_an_episode_by_any_name(name: str) -> None:
-    assert map_columns(table(name, "truncateds"), {}).column_names == ["terminateds", "truncateds"]
-    assert map_columns(table("x", "truncateds"), {name: "x"}).column_names == ["terminateds", "truncateds"]
-
-
-def test_the_older_name_beside_the_newer_one_is_no_extra() -> None:
-    mapped = map_columns(table("dones", "terminateds"), {})
-    assert mapped.to_pydict() == {"terminateds": [1, 1]}
-    assert map_columns(table("dones", "end"), {"terminateds": "end"}).to_pydict() == {"terminateds": [1, 1]}
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        *[(name, "dones") for name in ("done", "dones", "episode_end")],
+        *[(name, "terminateds") for name in ("terminated", "terminal", "terminals", "is_terminal", "next_terminated")],
+        *[(name, "truncateds") for name in ("truncated", "timeout", "timeouts")],
+        *[(name, "new_obs") for name in ("next_obs", "next_observation", "next_observations", "o_tp1")],
+    ],
+)
+def test_a_mapping_may_call_ends_and_next_observations_by_any_name(name: str, canonical: str) -> None:
+    assert canonical_mapping({name: "x"}) == {canonical: "x"}
 
 
 def test_columns_join_to_vectors() -> None:
@@ -68,7 +69,7 @@ def test_a_missing_column() -> None:
     ("names", "mapping", "message"),
     [
         (("o_t", "obs"), {"obs": "o_t"}, "Column 'obs' would be a second 'obs'"),
-        (("done", "dones"), {}, "Column 'dones' would be a second 'terminateds'"),
+        (("x", "dones"), {"dones": "x"}, "Column 'dones' would be a second 'dones'"),
     ],
 )
 def test_two_columns_of_one_name(names: tuple[str, ...], mapping: dict[str, str], message: str) -> None:
@@ -77,9 +78,8 @@ def test_two_columns_of_one_name(names: tuple[str, ...], mapping: dict[str, str]
 
 
 def test_a_mapping_that_contradicts_itself() -> None:
-    check_mapping(SEEDS)
     with pytest.raises(ConfigError, match="several source columns for terminateds"):
-        check_mapping({"dones": "a", "terminateds": "b"})
+        canonical_mapping({"terminated": "a", "terminateds": "b"})
 
 
 @pytest.mark.parametrize("column", [["a", "b"], [[[1.0]], [[2.0]]]])

@@ -15,6 +15,7 @@ from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.episodes import columns
 from offline_core.episodes.arrow import read_column
+from offline_core.episodes.names import ENDS
 from offline_core.errors import DataError
 from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.plans.importing import episodes, values
@@ -32,7 +33,6 @@ CHOOSING = (*SCANNED, "npz", "d4rl", "sample_batch")
 FILE_PATHS = "include_file_paths"
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
-ENDS = (columns.TERMINATEDS, columns.TRUNCATEDS)
 
 
 @dataclass
@@ -108,7 +108,7 @@ def proposed(config: ImportConfig, sample: Sample) -> Proposal:
         )
     if made is None:
         _choose_columns(plan, sample, readers, empty_rows=every - len(rows))
-    if columns.EPS_ID not in roles and not {*ENDS} & roles.keys() and config.episodes.order != "single_step":
+    if columns.EPS_ID not in roles and not {*ENDS, columns.IS_FIRST} & roles.keys() and config.episodes.order != "single_step":
         plan.decisions.append(_ends_to_decide(roles))
         return plan
     readers = _chosen_of(readers, plan)
@@ -157,7 +157,7 @@ def _grows_in_each_file(plan: Proposal, rows: Rows) -> bool:
 def _with_file_ids(plan: Proposal, sample: Sample, rows: Rows) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
-    known = {columns.EPS_ID, *ENDS} & plan.roles.keys()
+    known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
     if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
         return readers
     if not _grows_in_each_file(plan, rows):
@@ -249,7 +249,7 @@ def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
 
 def _complete_episodes(plan: Proposal, sample: Sample, readers: Sequence[FirstRows]) -> None:
     table = prepared(readers, plan.config)
-    has_new_obs = columns.NEW_OBS in plan.roles
+    has_new_obs = bool({columns.NEW_OBS, columns.IS_LAST} & plan.roles.keys())
     if not has_new_obs:
         plan.set("episodes.last_new_obs", "repeat", "")
     clock = None if table is None else episodes.Clock.of(table, readers, sample.numbers)

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.episodes import arrow, columns
 from offline_core.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
-from offline_core.episodes.mapping import DONES, RENAMED
-from offline_core.plans.importing import values
-from offline_core.plans.importing.names import (
+from offline_core.episodes.names import (
     ACTION_WORDS,
+    CANONICAL,
+    ENDS,
     PROBABILITIES,
     REWARD_WORDS,
+    RLDS,
     SYNONYMS,
     VECTORS,
     has_word,
@@ -24,6 +25,7 @@ from offline_core.plans.importing.names import (
     parts_of,
     plain,
 )
+from offline_core.plans.importing import values
 from offline_core.plans.importing.sample import Rows
 
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
@@ -53,7 +55,7 @@ class Role(BaseModel):
         """Not so where the source has it under its canonical name, but for masks, which are none unless they are mapped."""
         if self.name in MASKS:
             return self.source is not None
-        return self.source is not None and self.source not in (self.name, *(DONES if self.name == columns.TERMINATEDS else ()))
+        return self.source is not None and self.source != self.name
 
 
 @dataclass
@@ -85,12 +87,13 @@ def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str,
     """The roles that are given or found, and those of `REQUIRED` that are not, with candidates."""
     guess = Guess(rows)
     for name, source in given.items():
-        target = RENAMED.get(name, name)
+        target = CANONICAL.get(name, name)
         guess.roles[target] = Role(name=target, source=source, reason="given", is_given=True)
     _by_canonical_name(guess)
     for name in SYNONYMS:
-        if name not in guess.roles:
+        if name not in guess.roles and name not in KEPT:
             _by_name(guess, name)
+    _last_rows(guess)
     _inside_structs(guess)
     _time(guess)
     _ids(guess)
@@ -102,7 +105,7 @@ def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str,
 
 def in_order(roles: Mapping[str, Role]) -> list[Role]:
     """Those that each import has first."""
-    order = (columns.EPS_ID, columns.T, *REQUIRED, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS)
+    order = (columns.EPS_ID, columns.T, *REQUIRED, columns.NEW_OBS, *ENDS)
     return sorted(roles.values(), key=lambda role: order.index(role.name) if role.name in order else len(order))
 
 
@@ -113,6 +116,21 @@ def _masks(guess: Guess) -> None:
     for name in found if found < needed else found - needed:
         if not guess.roles[name].is_given:
             del guess.roles[name]
+
+
+def _last_rows(guess: Guess) -> None:
+    """Of RLDS they are no steps; of others they are, and `is_last` says no more than that the episode ends."""
+    role = guess.roles.get(columns.IS_LAST)
+    if role is None or role.is_given:
+        return
+    is_rlds = any(plain(name) in RLDS for name in guess.rows.table.column_names)
+    if is_rlds and columns.NEW_OBS not in guess.roles:
+        reason = "as in RLDS: such a row is no step, and holds the observation after the last one"
+        guess.take(columns.IS_LAST, role.source, reason)
+        return
+    del guess.roles[columns.IS_LAST]
+    if columns.DONES not in guess.roles:
+        guess.take(columns.DONES, role.source, "says where an episode ends")
 
 
 def _by_canonical_name(guess: Guess) -> None:
@@ -173,7 +191,7 @@ def _ids(guess: Guess) -> None:
         if t is not None
         else "comes in runs, none of them twice"
     )
-    ends = {columns.TERMINATEDS, columns.TRUNCATEDS} & guess.roles.keys()
+    ends = {*ENDS} & guess.roles.keys()
     if len(found) == 1 and (t is not None or not ends):
         guess.take(columns.EPS_ID, found[0], why)
     elif found and not ends:
@@ -187,7 +205,7 @@ def _ids(guess: Guess) -> None:
 
 
 def _ends(guess: Guess) -> None:
-    if {columns.TERMINATEDS, columns.TRUNCATEDS} & guess.roles.keys():
+    if {*ENDS} & guess.roles.keys():
         return
     eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
     if eps_id is not None:
@@ -229,7 +247,7 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
             return not pa.types.is_nested(column.type) and not values.is_time(column)
         case columns.T:
             return values.is_time(column) or (not pa.types.is_boolean(column.type) and values.numbers(column) is not None)
-        case columns.TERMINATEDS | columns.TRUNCATEDS:
+        case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
             return values.is_flag(column)
         case columns.REWARDS | columns.ACTION_LOGP:
             return values.numbers(column) is not None or values.is_vector(column)

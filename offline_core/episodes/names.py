@@ -1,4 +1,4 @@
-"""What other people call the columns of steps: RLlib, gymnasium, D4RL, Minari, LeRobot, papers, and logs of machines."""
+"""What others call the columns of steps, for import, plan and refusal: RLlib, gymnasium, D4RL, Minari, LeRobot, RLDS."""
 
 from __future__ import annotations
 
@@ -30,13 +30,20 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     ),
     columns.REWARDS: ("rewards", "reward", "r_t", "rew", "rews", "r", "next_reward"),
     columns.TERMINATEDS: (
-        *("terminateds", "terminated", "terminal", "terminals", "termination", "terminations", "next_terminated", "dones"),
-        *("done", "d_t", "is_terminal", "is_done", "next_done", "d", "episode_end", "is_last", "end_of_episode"),
+        *("terminateds", "terminated", "terminal", "terminals", "termination", "terminations", "next_terminated"),
+        *("is_terminal", "is_terminated", "next_terminal", "episode_terminated", "terminal_flag", "term"),
     ),
     columns.TRUNCATEDS: (
         *("truncateds", "truncated", "truncation", "truncations", "timeouts", "timeout", "next_truncated", "time_limit"),
-        *("is_truncated", "trunc"),
+        *("is_truncated", "is_timeout", "next_timeout", "episode_truncated", "timed_out", "time_limit_reached", "trunc"),
     ),
+    columns.DONES: (
+        *("dones", "done", "d_t", "is_done", "next_done", "d", "episode_end", "end_of_episode", "episode_done", "done_flag"),
+        *("episode_over", "episode_ended", "game_over", "is_end"),
+    ),
+    columns.IS_LAST: ("is_last", "is_last_step", "last_step"),
+    columns.IS_FIRST: ("is_first", "is_first_step", "first_step", "episode_start", "episode_starts", "is_start"),
+    columns.AGENT_ID: ("agent_id", "agent", "agent_index", "agent_name", "agent_nr", "player_id", "player", "player_index"),
     columns.INFOS: ("infos", "info", "i_t", "env_info", "env_infos"),
     columns.ACTION_LOGP: (
         *("action_logp", "logp", "log_prob", "logprob", "log_probs", "logprobs", "logprobs_t", "action_log_prob", "log_pi"),
@@ -46,6 +53,21 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     NEW_ACTION_MASK: ("new_action_mask", "next_action_mask", "next_legal_actions", "next_available_actions"),
 }
 """By canonical name; the likelier ones first. All as `plain` writes them."""
+
+ENDS = (columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES, columns.IS_LAST)
+"""What says where an episode ends."""
+
+UNDERSTOOD = (*ENDS, columns.IS_FIRST, columns.NEW_OBS)
+"""What an import takes by its name, whichever of its names that is, and what a mapping may call by any of them."""
+
+CANONICAL = {name: role for role in UNDERSTOOD for name in SYNONYMS[role] if len(name) > 2}
+"""The canonical name for each of those; one or two letters say too little."""
+
+RLDS = ("is_first", "is_terminal", "discount")
+"""Beside one of these, `is_last` marks a row that is no step: it holds the observation after the last one, and fillers."""
+
+STEP_TYPES = ("step_type",)
+"""What dm_env and TF-Agents have: 0 in the first row, 2 in the last one."""
 
 VECTORS = (columns.NEW_OBS, columns.OBS, columns.ACTIONS)
 """What may lie in a column a number: `next_obs_0`, `obs_0`, `action.valve`."""
