@@ -24,6 +24,8 @@ class Lost:
     """By the number of the join, rows without one."""
     waiting: set[int] = field(default_factory=set)
     """Numbers of the files with such rows."""
+    extras: dict[str, str] = field(default_factory=dict)
+    """Columns of the source that are not mapped and cannot be kept, and why."""
     late: Late = field(default_factory=Late)
     """Nor these: episodes of the version before."""
     cuts: list[FileEntry] = field(default_factory=list)
@@ -36,6 +38,7 @@ class Lost:
         self.clipped_actions += other.clipped_actions
         self.without_partner += other.without_partner
         self.waiting |= other.waiting
+        self.extras |= other.extras
         self.late += other.late
         self.cuts += other.cuts
         self.left_out += other.left_out

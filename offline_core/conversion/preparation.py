@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.episode_ids import SOURCE_FILE
+from offline_core.conversion.extras import ExtraColumns
 from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
 from offline_core.conversion.masked import MASKS, with_masks, without_masks
 from offline_core.conversion.recognised import end_names, recognised, with_ends
@@ -49,6 +50,8 @@ from offline_core.formats.sources.small_files import FilesRows
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
+_CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
+"""Names that mean what they mean without a mapping, too."""
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 
 
@@ -69,6 +72,9 @@ class Preparation:
     """Columns that are made before the mapping."""
     templates: dict[str, Nested] = field(default_factory=dict)
     """Empty arrays of the columns' types, once they are known."""
+
+    extras: ExtraColumns = field(default_factory=ExtraColumns)
+    """Columns that are not mapped, whose values refuse no row."""
 
     is_recognised: bool = False
     """The mapping has the columns that have a name for ends, first and last rows or next observations."""
@@ -130,7 +136,10 @@ class Preparation:
         if not parts:
             return None, bad
         kept = np.concatenate([numbers for _, numbers in parts])
-        return self._placed(pa.concat_tables([part for part, _ in parts]), np.full(len(kept), file), kept), bad
+        if len(kept) < len(rows):
+            table = table.take(pa.array(np.searchsorted(rows, kept)))
+        good = self._with_extras(pa.concat_tables([part for part, _ in parts]), table)
+        return self._placed(good, np.full(len(kept), file), kept), bad
 
     def together(self, rows: FilesRows) -> pa.Table | None:
         """The rows of several files, with `SOURCE_FILE` and `SOURCE_ROW`; None if each has to be looked at by itself.
@@ -150,7 +159,8 @@ class Preparation:
         try:
             table = self._with_fillers(table)
             self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
-            return self._placed(self._convert(table, numbers={}), rows.file, rows.row)
+            good = self._with_extras(self._convert(table, numbers={}), table)
+            return self._placed(good, rows.file, rows.row)
         except DataError:
             return None
 
@@ -177,6 +187,18 @@ class Preparation:
         numbers = np.array([each.row for each in bad], np.int64)
         terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
         return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+
+    def _with_extras(self, good: pa.Table, table: pa.Table) -> pa.Table:
+        """Converted rows with those columns of their source that are not mapped."""
+        for name, array in self.extras.arrays(table, self._extras(table)).items():
+            good = good.append_column(pa.field(name, array.type, nullable=False), array)
+        return good
+
+    def _extras(self, table: pa.Table) -> set[str]:
+        """The columns that nobody mapped, whose name has no meaning, and which no version that is appended to has."""
+        mapped = [source for each in self.mapping.values() for source in ([each] if isinstance(each, str) else each)]
+        late = () if self.made is None else self.made.late
+        return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
 
     def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
         """Converted rows with the place each comes from."""
@@ -269,7 +291,7 @@ class Preparation:
             return
         lost, more = (
             set(self.templates) - set(names) - set(_MAPS),
-            end_names(_filled(table)) - set(self.templates) - set(_MAPS) - {*self._masks},
+            end_names(self._filled(table)) - set(self.templates) - set(_MAPS) - {*self._masks},
         )
         if lost or more:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
@@ -290,7 +312,7 @@ class Preparation:
             DataError: some row is not what it has to be.
         """
         table = self._mapped(table, numbers)
-        names = _filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
+        names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)
         if self._masks:
@@ -314,6 +336,10 @@ class Preparation:
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
         fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+    def _filled(self, table: pa.Table) -> set[str]:
+        """The columns that have a type, and so may hold something, but for extra ones."""
+        return {each.name for each in table.schema if not pa.types.is_null(each.type)} - self._extras(table)
 
     def _column(self, table: pa.Table, name: str) -> Any:
         if name in _MAPS:
@@ -370,8 +396,3 @@ def _clock(table: pa.Table) -> str:
     if not pa.types.is_temporal(kind):
         return "numbers"
     return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"
-
-
-def _filled(table: pa.Table) -> set[str]:
-    """The columns that have a type, and so may hold something."""
-    return {field.name for field in table.schema if not pa.types.is_null(field.type)}

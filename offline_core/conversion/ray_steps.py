@@ -44,6 +44,7 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
             table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
             for each in bad:
                 raise each.located_error
+            preparation.extras.check_alike()
             first_row += batch.num_rows
             if table is not None:
                 yield table

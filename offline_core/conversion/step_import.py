@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.conversion import extras
 from offline_core.conversion.action_range import infer_range, steps_of_table
 from offline_core.conversion.action_units import range_from_json, range_to_json
 from offline_core.conversion.config import IdsPer, ImportConfig
@@ -105,6 +106,7 @@ class StepImport:
         if base is not None:
             preparation.recorded_action_range = range_from_json(base.imported.recorded_action_range)
             preparation.templates = empty_arrays(schema_of(base.imported).empty_table())
+            preparation.extras.templates = {}
             preparation.within = (base.dataset.observation_space, base.dataset.action_space)
         sizes = [sum(size for _, size, _ in files_of(reader, listing)) for reader in readers]
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
@@ -142,6 +144,7 @@ class StepImport:
         """Writes everything, part by part; what cannot be read is added to `lost`."""
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
+        self.notes += extras.note_on(lost.extras)
         if self.preparation.made is not None:
             self.notes += self.preparation.made.notes(lost.without_partner)
         return written
@@ -162,18 +165,17 @@ class StepImport:
         )
 
     def _written(self, lost: Lost) -> list[Written]:
-        everything = range(len(self.readers))
         if not self.has_ids and self.order != "linked":
-            return [write(self.root, "part", self._in_order(lost), self.config)]
+            return [self._written_in_order(lost)]
         if not self.has_ids or self.parts == 1:
-            tables = list(self._prepared_together(everything, lost))
-            return [self._written_of([pa.concat_tables(tables)] if tables else [], "part", lost)]
+            return [self._written_of(self._all_rows(lost), "part", lost)]
         groups = _groups(self.sizes)
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
             for found in map_items(read_with, self._scatter, groups):
                 lost += found
                 bar.update(1)
+        self._leave_out(lost.extras)
         parts = range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
@@ -187,9 +189,13 @@ class StepImport:
     def assembled(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
         """All episodes, put together in this process; of rows with ids, all at once."""
         if not self.has_ids and self.order != "linked":
+            for _ in self._prepared(range(len(self.readers)), first := Lost()):
+                pass
+            self._leave_out(first.extras)
             yield from self._in_order(lost)
-        elif tables := list(self._prepared_together(range(len(self.readers)), lost)):
-            yield self._assemble(pa.concat_tables(tables), lost)
+        else:
+            for table in self._all_rows(lost):
+                yield self._assemble(table, lost)
 
     def _scatter(self, group: range) -> Lost:
         lost, ids_per_file = Lost(), self.config.episodes.ids_per == "file"
@@ -201,7 +207,37 @@ class StepImport:
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[Written, Lost]:
         lost = Lost(places=places)
         tables = (read_part(self.folder, part) for part in parts)
-        return self._written_of((table for table in tables if table is not None), f"part-{parts.start:05d}", lost), lost
+        wanted = (self._without_extras(table) for table in tables if table is not None)
+        return self._written_of(wanted, f"part-{parts.start:05d}", lost), lost
+
+    def _written_in_order(self, lost: Lost) -> Written:
+        """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
+        found = Lost()
+        written = write(self.root, "part", self._in_order(found), self.config)
+        if self.preparation.extras.templates and not found.extras.keys().isdisjoint(self.preparation.extras.templates):
+            for file in written.files:
+                self.root.child(file.path).delete()
+            self._leave_out(found.extras)
+            found = Lost(extras=found.extras)
+            written = write(self.root, "part", self._in_order(found), self.config)
+        lost += found
+        return written
+
+    def _all_rows(self, lost: Lost) -> list[pa.Table]:
+        """All rows in one table; none if there are none."""
+        tables = list(self._prepared_together(range(len(self.readers)), lost))
+        self._leave_out(lost.extras)
+        return [pa.concat_tables(map(self._without_extras, tables))] if tables else []
+
+    def _leave_out(self, names: Iterable[str]) -> None:
+        """Drop extra columns that some rows lack of all of them."""
+        self.preparation.extras.drop(names)
+        dropped = {*names} - self.preparation.templates.keys()
+        self.schema = pa.schema([each for each in self.schema if each.name not in dropped])
+
+    def _without_extras(self, table: pa.Table) -> pa.Table:
+        """Rows that were read before it was known which extra columns are left out."""
+        return table.select([name for name in table.column_names if name in {SOURCE_FILE, SOURCE_ROW, *self.schema.names}])
 
     def _written_of(self, tables: Iterable[pa.Table], prefix: str, lost: Lost) -> Written:
         """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
@@ -271,6 +307,7 @@ class StepImport:
                 lost.places.append((number, reached))
             after = self.preparation.counted()
             lost.count(before, after)
+            lost.extras |= self.preparation.extras.left_out
             lost.waiting |= {number} if after[1] != before[1] else set()
 
     def _prepared_together(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
@@ -279,6 +316,7 @@ class StepImport:
             before = self.preparation.counted()
             if rows is not None and (table := self.preparation.together(rows)) is not None:
                 lost.count(before, self.preparation.counted())
+                lost.extras |= self.preparation.extras.left_out
                 yield table
             else:
                 yield from self._prepared(numbers, lost)

@@ -135,10 +135,12 @@ def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> N
 
 def test_columns_have_to_be_the_same_in_all_tables() -> None:
     prepared = Preparation({})
-    prepare(table(2, logp=[0.5, 0.5]), prepared)
-    good, [bad] = prepare(table(2, other=[1, 1]), prepared)
+    prepare(table(2, action_logp=[0.5, 0.5]), prepared)
+    good, [bad] = prepare(table(2, truncateds=[1, 1]), prepared)
     assert good is None
-    assert "not those of earlier rows: no logp; also other. Choose the common ones by source.columns" in str(bad.error)
+    assert "not those of earlier rows: no action_logp; also truncateds. Choose the common ones by" in str(bad.error)
+        bad.error
+    )
 
 
 def test_infos_may_come_and_go() -> None:
@@ -195,7 +197,7 @@ def test_types_that_fit_earlier_ones(before: Any, now: Any) -> None:
     ],
 )
 def test_types_that_do_not_fit_earlier_ones(before: Any, now: Any) -> None:
-    prepared = Preparation({})
+    prepared = Preparation({"cost": "extra"})
     prepare(table(1, extra=before), prepared)
     good, [bad] = prepare(table(1, extra=now), prepared)
     assert good is None

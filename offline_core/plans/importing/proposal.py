@@ -19,7 +19,6 @@ from offline_core.episodes.names import ENDS
 from offline_core.errors import DataError
 from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.plans.importing import episodes, values
-from offline_core.plans.importing.extras import unusable
 from offline_core.plans.importing.result import Decision
 from offline_core.plans.importing.roles import REQUIRED, Role, guessed_roles
 from offline_core.plans.importing.sample import Rows, Sample, rows_of
@@ -28,8 +27,6 @@ from offline_core.plans.importing.trial import Trial, lengths, made_by, prepared
 from offline_core.runtime.config import parse
 
 SCANNED = ("parquet", "csv", "ndjson", "ipc")
-CHOOSING = (*SCANNED, "npz", "d4rl", "sample_batch")
-"""Formats of which single columns can be read."""
 FILE_PATHS = "include_file_paths"
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
@@ -96,7 +93,7 @@ def proposed(config: ImportConfig, sample: Sample) -> Proposal:
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     plan = Proposal(config, columns_of(seen, rows))
-    every, rows = len(rows), rows.with_values
+    rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping)
     _set_format(plan, sample)
     readers = _with_file_ids(plan, sample, rows)
@@ -106,12 +103,9 @@ def proposed(config: ImportConfig, sample: Sample) -> Proposal:
         plan.config = parse(
             ImportConfig, {each: getattr(plan.config, each) for each in {*plan.config.model_fields_set, "mapping"}}
         )
-    if made is None:
-        _choose_columns(plan, sample, readers, empty_rows=every - len(rows))
     if columns.EPS_ID not in roles and not {*ENDS, columns.IS_FIRST} & roles.keys() and config.episodes.order != "single_step":
         plan.decisions.append(_ends_to_decide(roles))
         return plan
-    readers = _chosen_of(readers, plan)
     stand_ins = _stand_ins(plan)
     if stand_ins is None:
         return plan
@@ -193,35 +187,6 @@ def _with_column(reader: FirstRows, name: str) -> FirstRows:
     return dataclasses.replace(reader, held=tuple(held))
 
 
-def _choose_columns(plan: Proposal, sample: Sample, readers: Sequence[FirstRows], *, empty_rows: int) -> None:
-    """Leaves out by `source.columns` what would cost rows and is no role."""
-    if plan.config.source.columns is not None or sample.format not in CHOOSING:
-        return
-    there = {column.name for column in plan.columns}
-    mapped = [source for role in plan.roles.values() for source in role.sources]
-    used = {source if source in there else source.partition(".")[0] for source in mapped}
-    undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
-    extras = [column for column in plan.columns if column.name not in used | undecided]
-    plan.left_out = unusable(extras, readers, empty_rows)
-    if plan.left_out:
-        names = [column.name for column in plan.columns if column.name not in plan.left_out]
-        names += sorted(used - {*names})
-        plan.set("source.columns", names, f"all but {', '.join(plan.left_out)}, for which rows would be refused")
-
-
-def _chosen_of(readers: Sequence[FirstRows], plan: Proposal) -> list[FirstRows]:
-    """Without the columns that are left out, as the import will read them."""
-
-    def without(each: Any) -> Any:
-        return (
-            each.drop_columns([name for name in plan.left_out if name in each.column_names])
-            if isinstance(each, pa.Table)
-            else each
-        )
-
-    return [dataclasses.replace(reader, held=tuple(map(without, reader.held))) for reader in readers]
-
-
 def _ends_to_decide(roles: dict[str, Role]) -> Decision:
     question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
     return Decision(name="episodes", question=question, candidates=[])
@@ -270,6 +235,8 @@ def _complete_episodes(plan: Proposal, sample: Sample, readers: Sequence[FirstRo
     if not has_new_obs and plan.take("episodes.last_new_obs", episodes.last_new_obs(trial)):
         trial = tried(readers, plan.config)
     _quarantine(plan, trial)
+    undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
+    plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}
     _note_time_limit(plan, trial)
     plan.trial = trial
 

@@ -48,7 +48,7 @@ class ImportPlan(BaseModel):
     first_rows: list[dict[str, str]] = Field(description="As they lie in the first file.")
     columns: list[Column]
     roles: list[Role]
-    left_out: dict[str, str] = Field(description="Columns that are not read, and why.")
+    left_out: dict[str, str] = Field(description="Columns that are not mapped and cannot be kept, and why.")
     chosen: dict[str, str] = Field(description="Parameters that the plan sets, and why.")
     decisions: list[Decision] = Field(description="What is left to decide; empty: ready to import.")
     order: str = Field(description="Which rule puts the steps in order; empty: not known yet.")

@@ -44,6 +44,8 @@ class Trial:
     order: str = ""
     spaces: Spaces = (None, None)
     notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Columns that are not mapped and cannot be kept, and why."""
     error: OfflineError | None = None
     """Why the import stops, whatever is done with rows that cannot be read."""
 
@@ -74,6 +76,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     except OfflineError as error:
         trial.error = error
     trial.counts.clipped_actions = lost.clipped_actions
+    trial.left_out = lost.extras
     return _finished(trial)
 
 
