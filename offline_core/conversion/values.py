@@ -116,12 +116,14 @@ def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
 
 
 def nanoseconds(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """(N, 1) int64, since 1970, out of timestamps and dates; not (N,), for times do not number steps."""
+    """(N, 1) int64, since 1970 out of timestamps and dates, or of durations; not (N,), for times do not number steps."""
     check_no_nulls(column, name)
-    if not pa.types.is_timestamp(column.type) and not pa.types.is_date(column.type):
-        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date.")
+    is_duration = pa.types.is_duration(column.type)
+    if not (is_duration or pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        raise SchemaError(f"Column {name!r} has type {column.type}, neither a timestamp nor a date or duration.")
+    kind = pa.duration("ns") if is_duration else pa.timestamp("ns")
     try:
-        times = column.combine_chunks().cast(pa.timestamp("ns"))
+        times = column.combine_chunks().cast(kind)
     except pa.ArrowInvalid as error:
         raise SchemaError(f"Column {name!r} has times before 1678 or after 2261: {error}.") from error
     return times.cast(pa.int64()).to_numpy()[:, np.newaxis]  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ struct. Everything is non-null, so that reading is a matter of looking at the va
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence, Sized
@@ -52,6 +53,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def without_decimals(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Decimals as float64, or as int64 where their type has no fraction and all fit."""
+    if array.type.scale <= 0:
+        with contextlib.suppress(pa.ArrowInvalid):
+            return array.cast(pa.int64())
+    return array.cast(pa.float64())
+
+
 def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:
     """Raises:
     SchemaError: there is a null.
@@ -90,6 +99,8 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
         return np.asarray(array.to_pylist(), dtype=np.str_)
     if pa.types.is_dictionary(kind):
         return from_arrow(array.dictionary_decode(), what)
+    if pa.types.is_decimal(kind):
+        return from_arrow(without_decimals(array), what)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise SchemaError(f"Column {what!r} has type {kind}, neither numbers nor text.")
     return array.to_numpy(zero_copy_only=False)

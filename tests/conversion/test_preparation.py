@@ -138,7 +138,7 @@ def test_columns_have_to_be_the_same_in_all_tables() -> None:
     prepare(table(2, action_logp=[0.5, 0.5]), prepared)
     good, [bad] = prepare(table(2, truncateds=[1, 1]), prepared)
     assert good is None
-    assert "not those of earlier rows: no action_logp; also truncateds. Choose the common ones by" in str(bad.error)
+    assert "not those of earlier rows: no action_logp; also truncateds. Choose the common ones by source.columns" in str(
         bad.error
     )
 

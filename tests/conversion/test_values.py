@@ -6,6 +6,7 @@ import datetime
 import json
 import pickle
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from tests.datasets.factories import Bomb
         ("t", [np.nan], NonFiniteError, "'t' is NaN"),
         ("t", ["noon"], SchemaError, "'t' has text that is no number: .*'noon'"),
         ("t", ["2024-13-01"], SchemaError, "'t' has text that is no time: .*'2024-13-01'"),
-        ("t", pa.array([1], pa.time32("s")), SchemaError, "'t' has type time32.*neither a timestamp nor a date"),
+        ("t", pa.array([1], pa.time32("s")), SchemaError, "'t' has type time32.*neither a timestamp nor a date or duration"),
         ("t", pa.array([None], pa.timestamp("ms")), SchemaError, "'t' has 1 nulls"),
         ("t", [datetime.date(3000, 1, 1)], SchemaError, "'t' has times before 1678 or after 2261"),
         ("dones", [2], SchemaError, "'dones' holds 2; it has to be true or false"),
@@ -70,6 +71,27 @@ def test_values_that_cannot_be(name: str, values: Any, kind: type[DataError], me
     error = reason(table(1, **{name: values}))
     assert type(error) is kind
     assert re.search(message, str(error)), error
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wanted"),
+    [
+        ("rewards", pa.array([Decimal("-0.792"), Decimal("1.5")], pa.decimal128(10, 3)), [-0.792, 1.5]),
+        ("rewards", pa.array([Decimal(3), Decimal(-4)], pa.decimal128(10, 0)), [3.0, -4.0]),
+        ("rewards", pa.array([Decimal(3), Decimal(-4)], pa.decimal256(60, 0)), [3.0, -4.0]),
+        ("actions", pa.array([Decimal(3), Decimal(0)], pa.decimal128(1, 0)), [3, 0]),
+        ("actions", pa.array([Decimal("0.5"), Decimal("-1.0")]), [0.5, -1.0]),
+        ("obs", pa.array([[Decimal("0.5"), Decimal(2)]] * 2, pa.list_(pa.decimal128(5, 2))), [[0.5, 2.0]] * 2),
+        ("t", pa.array([Decimal(0), Decimal(1)], pa.decimal128(38, 0)), [0, 1]),
+        ("dones", pa.array([Decimal(0), Decimal(1)], pa.decimal128(1, 0)), [False, True]),
+        ("t", pa.array([0, 1500], pa.duration("ms")), [[0], [1_500_000_000]]),
+        ("cost", pa.array([Decimal("0.5"), Decimal(2)]), [0.5, 2.0]),
+    ],
+)
+def test_decimals_are_numbers_and_durations_are_times(name: str, values: pa.Array, wanted: list[Any]) -> None:
+    found = column(table(2, **{name: values}), {"dones": "terminateds"}.get(name, name))
+    assert found.tolist() == wanted
+    assert isinstance(found.ravel()[0].item(), type(np.ravel(wanted)[0].item()))
 
 
 def test_observations_may_be_infinite() -> None:

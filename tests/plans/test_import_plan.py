@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flows.settings import read_values
@@ -88,6 +92,19 @@ def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_kept(tmp_pa
     assert [each.rows for each in plan.refused] == [14] and str(tmp_path) in plan.refused[0].first
     made = import_dataset(plan.config, source=plan.source, output=str(tmp_path / "out"))
     assert made.counts == plan.counts
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_decimals_are_numbers_and_durations_are_shown(is_mapped: bool, tmp_path: Path) -> None:
+    rows = {"episode": [0] * 4 + [1] * 4, "x": [0.5] * 8, "action": [Decimal(i % 2) for i in range(8)]}
+    rows |= {"reward": [Decimal("0.25")] * 8, "elapsed": [timedelta(seconds=i % 4) for i in range(8)]}
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet", mapping={"obs": ["x"], **({"t": "elapsed"} if is_mapped else {})})
+    roles = {role.name: role.source for role in plan.roles}
+    assert (roles["actions"], roles["rewards"]) == ("action", "reward")
+    assert [(each.minimum, each.maximum) for each in plan.columns if each.name == "elapsed"] == [("0:00:00", "0:00:03")]
+    assert plan.order == ("time" if is_mapped else "stored") and plan.counts.episodes == 2
+    check_by_import(plan, tmp_path)
 
 
 def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_path: Path) -> None:

@@ -246,7 +246,11 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
         case columns.EPS_ID:
             return not pa.types.is_nested(column.type) and not values.is_time(column)
         case columns.T:
-            return values.is_time(column) or (not pa.types.is_boolean(column.type) and values.numbers(column) is not None)
+            return (
+                values.is_time(column)
+                or pa.types.is_temporal(column.type)
+                or (not pa.types.is_boolean(column.type) and values.numbers(column) is not None)
+            )
         case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
             return values.is_flag(column)
         case columns.REWARDS | columns.ACTION_LOGP:

@@ -75,10 +75,15 @@ def _values(column: pa.ChunkedArray) -> dict[str, Any]:
         column = column.cast(pa.large_string())
     elif pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or pa.types.is_null(kind) or _is_binary(kind):
         return {}
-    found: dict[str, Any] = {"distinct": pc.count_distinct(column).as_py()}
-    if not pa.types.is_boolean(kind) and len(column) > column.null_count:
-        ends = pc.min_max(column).as_py()
-        found |= {"minimum": shown(ends["min"]), "maximum": shown(ends["max"])}
+    if pa.types.is_duration(kind):  # which Arrow counts as whole numbers only
+        column = column.cast(pa.int64())
+    try:
+        found: dict[str, Any] = {"distinct": pc.count_distinct(column).as_py()}
+        if not pa.types.is_boolean(kind) and len(column) > column.null_count:
+            ends = pc.min_max(column)
+            found |= {name: shown(ends[name[:3]].cast(kind).as_py()) for name in ("minimum", "maximum")}
+    except pa.ArrowNotImplementedError:
+        return {}
     return found
 
 

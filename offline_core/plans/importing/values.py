@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.conversion.texts import has_lists, number_type, parsed
-from offline_core.conversion.values import flags
+from offline_core.conversion.values import flags, nanoseconds
 from offline_core.episodes import arrow
 from offline_core.episodes.arrow import read_column
 from offline_core.errors import DataError
@@ -40,14 +40,19 @@ def numbers(column: pa.ChunkedArray, *, may_be_time: bool = False) -> np.ndarray
             return None
     kind = column.type
     try:
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        if pa.types.is_temporal(kind):
             if not may_be_time:
                 return None
-            column = column.cast(pa.timestamp("ns", getattr(kind, "tz", None))).cast(pa.int64())
+            there = column.is_valid().to_numpy()
+            times = np.full(len(column), np.nan)
+            times[there] = nanoseconds(column.drop_null(), "")[:, 0]
+            return times
+        if pa.types.is_decimal(kind):
+            column = arrow.without_decimals(column)
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             return None
         return column.cast(pa.float64(), safe=False).combine_chunks().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, DataError):
         return None
 
 
@@ -108,7 +113,7 @@ def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> lis
         column = rows.table[name]
         if pa.types.is_floating(column.type) or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
             continue
-        if is_time(column) or column.null_count:
+        if is_time(column) or pa.types.is_temporal(column.type) or column.null_count:
             continue
         same = same_run(column, rows.file)
         changes = inside & ~same
@@ -135,7 +140,7 @@ def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[s
         if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_boolean(kind) or column.null_count:
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        if is_time(column) or codes.max(initial=0) + 1 > len(t) / MIN_RUN:
+        if is_time(column) or pa.types.is_temporal(kind) or codes.max(initial=0) + 1 > len(t) / MIN_RUN:
             continue
         pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:
