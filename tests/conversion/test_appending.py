@@ -303,8 +303,8 @@ def test_what_cannot_be_appended_to(tmp_path: Path) -> None:
 def test_columns_and_spaces_are_those_of_the_version_before(tmp_path: Path) -> None:
     write_rows(tmp_path / "in/1.parquet", steps("a", 4))
     append(tmp_path / "in", tmp_path / "out")
-    write_rows(tmp_path / "in/2.parquet", [row | {"new": 1.0} for row in steps("b", 3)])
-    with pytest.raises(SchemaError, match="also new"):
+    write_rows(tmp_path / "in/2.parquet", [row | {"action_logp": 1.0} for row in steps("b", 3)])
+    with pytest.raises(SchemaError, match="also action_logp"):
         append(tmp_path / "in", tmp_path / "out")
     rows = steps("b", 3)
     rows[1]["actions"] = 7
