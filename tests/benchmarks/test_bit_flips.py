@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bit_flips import outcomes
+from tests.cases import slow_but
 
 
-def test_none_of_some_flips_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("flips", slow_but([27, 120], 27))
+def test_none_of_some_flips_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture, flips: int) -> None:
     caplog.set_level(logging.ERROR)
-    found = outcomes(tmp_path, 120, seed=1)
+    found = outcomes(tmp_path, flips, seed=1)
     assert {kind for kind, outcome in found if outcome == "silent"} == set()
-    assert found.total() == 120 and len({kind for kind, _ in found}) == 9
+    assert found.total() == flips and len({kind for kind, _ in found}) == 9

@@ -26,6 +26,7 @@ from offline_core.datasets.reader import episodes
 from offline_core.datasets.verify import verify
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError, SpaceError
+from tests.cases import slow_but
 from tests.conversion.factories import Row, nonzero, run_import, steps, summary, without, write_rows
 
 
@@ -80,7 +81,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but(range(4), 0))
 def test_day_after_day_is_the_same_as_all_at_once(tmp_path: Path, rules: str, seed: int) -> None:
     config = RULES[rules]
     rows = without(ROWS, "new_obs") if "last_new_obs" in config.get("episodes", {}) else ROWS

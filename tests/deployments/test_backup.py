@@ -52,6 +52,7 @@ def run(first_words: str, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_results_are_restored_verified_and_reused(tmp_path: Path, cartpole_policy: str) -> None:
     config = RecordingConfig(episodes=4, num_recorders=1)
     made = record_episodes(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
@@ -81,6 +82,7 @@ def test_a_version_that_the_backup_names_is_whole_though_another_is_committed_me
         assert all(Path(path).is_file() for path in open_dataset(str(tmp_path / "backup/runs/recording"), version).paths)
 
 
+@pytest.mark.slow
 def test_prefects_sqlite_database_is_copied_and_restored(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -115,6 +117,7 @@ def test_prefects_sqlite_database_is_copied_and_restored(tmp_path: Path) -> None
     restored.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(binary("pg_dump") is None, reason=INSTALL)
 def test_prefects_postgres_database_is_dumped_and_restored(tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()

@@ -22,6 +22,7 @@ from offline_core.experts.train import train_expert
 from offline_core.learning.state import States
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
+from tests.cases import slow_but
 
 PPO: dict[str, Any] = {
     "total_steps": 2_000,
@@ -91,7 +92,7 @@ def test_it_goes_on_from_its_last_state(tmp_path: Path, settings: dict[str, Any]
     assert not (tmp_path / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+@pytest.mark.parametrize("settings", [PPO, pytest.param(SAC, marks=pytest.mark.slow)], ids=["ppo", "sac"])
 def test_the_best_is_that_of_the_state_it_goes_on_from(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +169,7 @@ def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
-@pytest.mark.parametrize("kills", [1, 3])
+@pytest.mark.parametrize("kills", slow_but([1, 3], 3))
 def test_a_replay_has_each_step_once_however_often_it_was_killed(
     tmp_path: Path, settings: dict[str, Any], kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

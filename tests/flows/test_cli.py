@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows import cli
 from flows.cli import app
 from flows.prefect_server import trouble
 from flows.settings import read_values
@@ -36,6 +37,17 @@ def run(*arguments: str) -> tuple[int, str]:
         return 1, f"{type(done.exception).__name__}: {done.exception}"
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command as a shell sees them, though it runs in this process."""
+    monkeypatch.setattr(sys, "argv", ["offline", *arguments])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as done:
+        contextvars.copy_context().run(cli._run_verb)  # which keeps whether --json was asked for
+    code = done.value.code or 0
+    assert isinstance(code, int)
+    return code, *capsys.readouterr()
 
 
 def imported_by(*arguments: str) -> set[str]:
@@ -129,6 +141,7 @@ def test_parameters_and_places_are_checked_before_a_flow_runs(
 
 
 def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
+    """In a process of its own."""
     shown = subprocess.run([*OFFLINE, "inspect", "nowhere"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert shown.returncode == 1 and shown.stderr.startswith("\nDatasetNotFoundError: There is no dataset at")
     assert "Traceback" not in shown.stderr
@@ -171,13 +184,16 @@ def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:
     assert code == 0 and "Box(" in shown and "Discrete(2)" in shown and "60" in shown
 
 
-def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default")
+def test_a_prefect_server_that_does_not_answer_is_named(
+    cartpole_policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = "http://127.0.0.1:9/api"
-    environment = os.environ | {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": url}
-    command = [*OFFLINE, "evaluate", "nowhere"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    [line] = [line for line in done.stderr.splitlines() if line.strip()]
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    with temporary_settings({PREFECT_API_URL: url}):
+        code, _, errors = ended(monkeypatch, capsys, "evaluate", cartpole_policy)
+    assert code == 1
+    [line] = [line for line in errors.splitlines() if line.strip()]
     assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it") and "unset the variable" in line
 
 
@@ -198,11 +214,24 @@ def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.Monk
     assert given["config"].environment.id == "Acrobot-v1" and given["output"] == "out"
 
 
-def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(tmp_path: Path, cartpole_policy: str) -> None:
-    def offline(*arguments: str) -> tuple[int, Any]:
-        done = subprocess.run([*OFFLINE, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
-        return done.returncode, json.loads(done.stdout)
+@pytest.mark.slow
+def test_json_is_all_that_a_process_writes_to_stdout(tmp_path: Path, cartpole_policy: str) -> None:
+    command = [*OFFLINE, "evaluate", cartpole_policy, "-s", "episodes=3", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout)
+    assert result["environment"] == "CartPole-v1" and len(result["returns"]) == 3
 
+
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.filterwarnings("default")
+def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(
+    tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offline(*arguments: str) -> tuple[int, Any]:
+        code, output, _ = ended(monkeypatch, capsys, *arguments)
+        return code, json.loads(output)
+
+    monkeypatch.chdir(tmp_path)
     code, result = offline("evaluate", cartpole_policy, "-s", "episodes=3", "--json")
     assert code == 0 and result["environment"] == "CartPole-v1" and len(result["returns"]) == 3
     (tmp_path / "logs.csv").write_text("obs,actions,rewards,terminateds\n0.5,1,1.0,1\n")
@@ -212,12 +241,15 @@ def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(tmp_path:
     assert code == 1 and result["error"]["type"] == "CheckpointError" and "nowhere" in result["error"]["message"]
 
 
-def test_shells_complete_verbs_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_complete_verbs_and_parameters() -> None:
     def completed(*words: str) -> list[str]:
-        environment = os.environ | {"_OFFLINE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["offline", *words])}
-        environment["COMP_CWORD"] = str(len(words))
-        done = subprocess.run(OFFLINE, env=environment, capture_output=True, text=True, check=True)
-        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+        asked = {
+            "_OFFLINE_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["offline", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        done = CliRunner().invoke(app, [], env=asked, prog_name="offline")
+        return [line.partition(",")[2] for line in done.output.splitlines()]
 
     assert completed("evalu") == ["evaluate"]
     assert completed("train", "-s", "optimizer.max_e") == ["optimizer.max_epochs="]

@@ -105,6 +105,7 @@ def shared_database(home: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
     environment = os.environ | {"PREFECT_HOME": str(tmp_path)}
     command = [sys.executable, "-c", STARTED]
@@ -124,6 +125,7 @@ def test_what_is_wrong_is_refused_and_no_server_is_started(
         evaluate_policy(policy=policy, config={"episodes": episodes})
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_so_at_once(cartpole_policy: str, tmp_path: Path) -> None:
     broken = "from flows import embedded_server; embedded_server.APPLICATION = ['nowhere:app']\n" + ONE_RUN
     done = python(broken, cartpole_policy, home=tmp_path)
@@ -131,6 +133,7 @@ def test_a_server_that_cannot_start_says_so_at_once(cartpole_policy: str, tmp_pa
     assert "ServerStartError: The Prefect server that this run brings with it did not start: its process ended" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_empty_database_is_the_one_that_prefect_makes(tmp_path: Path) -> None:
     """Otherwise replace the file by what `sqlite3.Connection.iterdump` gives of a database that Prefect has made."""
     tables, release = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL", "SELECT * FROM alembic_version"

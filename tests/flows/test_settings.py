@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+@pytest.mark.slow
 def test_prefect_sees_the_settings_of_pyproject_and_does_not_phone_home() -> None:
     """In a fresh process, because this one's were set by the tests. What a server answers is asked in tests/e2e."""
     code = """

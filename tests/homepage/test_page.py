@@ -16,6 +16,7 @@ from offline_core.datasets.result_cache import store_result
 from offline_core.runtime.provenance import made_in_run
 from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult, SweptRun, SweptSetting
+from tests.cases import slow_but
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.datasets.factories import episode, write_dataset
 from tests.decisions.made_up import SENTENCES, made_up
@@ -71,7 +72,7 @@ def setting(name: str, checkpoint: str, parameters: dict[str, int]) -> SweptSett
     return SweptSetting(name=name, parameters=parameters, algorithm=name, folder="", runs=[run], curve=[], **numbers)
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=slow_but(["light", "dark"], "light"))
 def page(request: pytest.FixtureRequest, browser: Browser, file: str) -> Iterator[Page]:
     """A page that fails at the end if it asked for anything, wrote to the console, or ran what it shows."""
     asked: list[str] = []
@@ -104,6 +105,7 @@ def test_each_part_is_drawn(page: Page, request: pytest.FixtureRequest) -> None:
     assert HOSTILE in page.locator("main").inner_text()
 
 
+@pytest.mark.slow
 def test_a_version_links_the_run_that_made_it(page: Page) -> None:
     shown(page, "dataset/0")
     link = page.get_by_role("region", name="versions").get_by_role("link")
@@ -111,6 +113,7 @@ def test_a_version_links_the_run_that_made_it(page: Page) -> None:
     assert page.get_by_role("link", name="Runs of flows").get_attribute("href") == RUNS
 
 
+@pytest.mark.slow
 def test_the_table_sorts_filters_and_pages(page: Page) -> None:
     shown(page, "dataset/0")
     table = page.get_by_role("region", name="episodes")
@@ -129,6 +132,7 @@ def test_the_table_sorts_filters_and_pages(page: Page) -> None:
     assert steps() == [27]
 
 
+@pytest.mark.slow
 def test_an_episode_opens_and_is_scrubbed_by_keys(page: Page) -> None:
     shown(page, "dataset/0")
     page.get_by_role("link", name="episode-07").click()
@@ -143,6 +147,7 @@ def test_an_episode_opens_and_is_scrubbed_by_keys(page: Page) -> None:
     assert f"obs[0] = {float(f'{wanted:.4g}'):g}" in value
 
 
+@pytest.mark.slow
 def test_curves_are_chosen_in_the_table(page: Page) -> None:
     shown(page, "experiments")
     page.get_by_role("combobox").select_option("loss")
@@ -153,6 +158,7 @@ def test_curves_are_chosen_in_the_table(page: Page) -> None:
     assert page.locator("main figure .legend li").all_inner_texts() == ["first", "second"]
 
 
+@pytest.mark.slow
 def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
     page.set_viewport_size({"width": 700, "height": 900})
     shown(page, "experiments")
@@ -167,11 +173,13 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
     page.get_by_role("heading", name="sweep/bc/best").wait_for()
 
 
+@pytest.mark.slow
 def test_lines_of_one_colour_have_different_dashes(page: Page) -> None:
     looks = page.evaluate("[...Array(24).keys()].map(i => color(i) + dash(i))")
     assert len({*looks}) == 24
 
 
+@pytest.mark.slow
 def test_decisions_are_shown_where_their_policies_are_elsewhere(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "decision").mkdir()
     store_result(Location.of(str(tmp_path / "decision/result.json")), "", made_up("promote"), fingerprints={})
@@ -181,6 +189,7 @@ def test_decisions_are_shown_where_their_policies_are_elsewhere(browser: Browser
     assert "There is no policy." in said and SENTENCES["promote"] in said and "2, without a bound" in said
 
 
+@pytest.mark.slow
 def test_no_part_is_wider_than_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     for part in PARTS:
@@ -188,6 +197,7 @@ def test_no_part_is_wider_than_a_phone(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
 
 
+@pytest.mark.slow
 def test_light_and_dark_differ_and_follow_the_reader(page: Page, request: pytest.FixtureRequest) -> None:
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     dark = max(int(part) for part in colour[4:-1].split(",")[:3]) < 64

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +17,7 @@ KINDS = {"expressions": 200, "links": 45, "settings": 60, "checkpoints": 80, "pa
 """At least so many; payloads last, as they are made in much memory, and the most ever used is what can be seen."""
 
 
+@pytest.mark.slow
 def test_hostile_inputs(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.hostile.watched", str(tmp_path), *KINDS],

@@ -24,6 +24,7 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from offline_core.storage.json_files import with_checksum, without_checksum
+from tests.cases import slow_but
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 SETTINGS = {
@@ -127,7 +128,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(CASES, "played", "streamed", "buffer", "by epoch", "target network", "sequences"))
 def test_a_run_that_ends_half_way_twice_ends_with_the_same_bits(tmp_path: Path, dataset: str, case: str) -> None:
     settings = CASES[case]
     whole = train(dataset, tmp_path / "whole", settings)

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -142,6 +143,21 @@ class PlaceContract:
             file.create(b"second")
         assert file.read() == b"first"
 
+    def test_exactly_one_of_those_at_the_same_time_creates(self, place: str) -> None:
+        def created(who: int) -> bool:
+            try:
+                file.create(str(who).encode())
+                return True
+            except VersionExistsError:
+                return False
+
+        with ThreadPoolExecutor(3) as pool:
+            for number in range(4):
+                file = Location.of(f"{place}/{number:06d}.json")
+                won = [*pool.map(created, range(3))]
+                assert sum(won) == 1 and file.read() == str(won.index(True)).encode()
+
+    @pytest.mark.slow
     def test_exactly_one_of_two_processes_creates(self, place: str) -> None:
         wins = [0, 0]
         with talking(_RACER, (0,), (1,)) as racers:
@@ -161,6 +177,7 @@ class PlaceContract:
             with root.locked(), pytest.raises(BusyError, match="Another run is writing to"), root.locked():
                 pass
 
+    @pytest.mark.slow
     def test_a_dead_holder_is_followed(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
         script = f"""
 import os

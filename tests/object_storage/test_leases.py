@@ -56,20 +56,29 @@ def holder(folder: Location) -> Iterator[Talker]:
         yield process
 
 
-def test_others_are_told(folder: Location, holder: Talker) -> None:
-    with pytest.raises(BusyError, match=rf"Another run is writing to {folder.uri}. Wait until it is done"), folder.locked():
+def test_others_are_told_and_follow_when_it_is_given_back(folder: Location) -> None:
+    busy = rf"Another run is writing to {folder.uri}. Wait until it is done"
+    with folder.locked(), pytest.raises(BusyError, match=busy), folder.locked():
         pass
-    assert holder.ask() == "given back"
     with folder.locked():
-        pass
+        assert folder.files(recursive=False) == [".lock-000002"]
 
 
+def test_a_note_of_the_dead_holds_no_longer_than_a_lease(folder: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)
+    folder.child(".lock-000005").write(b"somebody 17")
+    with folder.locked():
+        assert ".lock-000006" in folder.files(recursive=False)
+
+
+@pytest.mark.slow
 def test_a_killed_holder_loses_the_lease(folder: Location, holder: Talker) -> None:
     holder.process.kill()
     with folder.locked():
         pass
 
 
+@pytest.mark.slow
 def test_a_stopped_holder_learns_that_it_lost_the_lease(folder: Location, holder: Talker) -> None:
     holder.process.send_signal(signal.SIGSTOP)
     with folder.locked():
@@ -83,6 +92,7 @@ def is_told_of_loss(told: str, folder: Location) -> bool:
     return told.startswith(f"Lease lost: another run may have taken {folder.uri},") and told.endswith("run again.")
 
 
+@pytest.mark.slow
 def test_of_many_at_once_one_holds_it(folder: Location) -> None:
     with talking(HOLDER, *[(folder.uri,)] * 4) as holders:
         for turn in range(3):

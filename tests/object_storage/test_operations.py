@@ -24,6 +24,7 @@ from offline_core.quality.check import check_dataset, last_report
 from offline_core.quality.config import QualityConfig
 from offline_core.storage.location import Location
 from tests.object_storage.contract import write_dataset
+from tests.policies.test_export import written_at_once  # noqa: F401
 
 OPERATIONS: dict[str, Callable[[str, str], Any]] = {
     "prune": lambda data, out: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=data, output=out),
@@ -56,6 +57,7 @@ def test_a_check_is_kept_beside_the_data(bucket: str) -> None:
     assert last_report(open_dataset(f"{bucket}/data")) == report
 
 
+@pytest.mark.usefixtures("written_at_once")
 def test_policies_are_exported_and_loaded(bucket: str, cartpole_policy: str) -> None:
     config = PolicyExportConfig(formats=["onnx"], latency_calls=3)
     policy = Location.of(f"{bucket}/policy")

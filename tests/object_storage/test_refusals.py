@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from offline_core.errors import ConfigError, OfflineError, StorageError, Storage
 from offline_core.storage import s3
 from offline_core.storage.location import Location
 from tests.datasets.factories import episode
+from tests.flows.test_cli import ended
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.faults import Answer, Proxy, refusal
 
@@ -250,10 +249,11 @@ def test_a_flow_fails_with_the_reason(bucket: str, proxied: Proxy) -> None:
     assert Location.of(f"{bucket}/pruned").files() == []
 
 
-def test_the_command_line_says_the_reason_alone(bucket: str, proxied: Proxy, tmp_path: Path) -> None:
+def test_the_command_line_says_the_reason_alone(
+    bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     proxied.plan = lambda request: None if request.method == "HEAD" else CASES["wrong secret"].answer
-    command = [sys.executable, "-c", "from flows.cli import main; main()", "inspect", f"{bucket}/raw"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "the secret key does not match the access key: check AWS_SECRET_ACCESS_KEY" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
+    code, output, errors = ended(monkeypatch, capsys, "inspect", f"{bucket}/raw")
+    assert code == 1
+    assert "the secret key does not match the access key: check AWS_SECRET_ACCESS_KEY" in " ".join(errors.split())
+    assert "Traceback" not in errors and SETTINGS["AWS_SECRET_ACCESS_KEY"] not in output + errors

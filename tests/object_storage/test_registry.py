@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import offline_core as offline
-from offline_core.errors import CheckpointError, StorageError
+from offline_core.errors import CheckpointError, PromotionError, StorageError
 from offline_core.policies.manifest import read_policy_manifest
+from offline_core.promotion import promote
 from tests.object_storage.processes import answers, talking
 from tests.promotion.decisions import decision_at, policy_at
 
-ROUNDS = 5
 PROMOTERS = 3
 
 PROMOTER = """
 import sys
-import offline_core as offline
-from offline_core.errors import PromotionError
 from offline_core.promotion import promote
+from tests.object_storage.test_registry import promoted, waiting
 
-chosen = promote.commit_move
-def commit(history, move):  # all have read the history before any writes
+def wait():  # all have read the history before any writes
     print("read", flush=True)
     sys.stdin.readline()
-    return chosen(history, move)
-promote.commit_move = commit
+promote.commit_move = waiting(wait)
 print("ready", flush=True)
 for line in sys.stdin:
-    registry, policy = line.split()
+    print(promoted(*line.split(), who=sys.argv[1]), flush=True)
+"""
+
+
+def waiting(wait: Callable[[], object]) -> Callable[..., Any]:
+    """What commits a move, after a wait."""
+    chosen = promote.commit_move
+
+    def commit(history: Any, move: Any) -> Any:
+        wait()
+        return chosen(history, move)
+
+    return commit
+
+
+def promoted(registry: str, policy: str, *, who: str) -> str:
+    """What a promoter says of its turn."""
     try:
-        made = offline.promote(f"{policy}-{sys.argv[1]}", registry=registry, override="a race", moved_by=sys.argv[1])
-        print("won", made.move.number, flush=True)
+        made = offline.promote(f"{policy}-{who}", registry=registry, override="a race", moved_by=who)
+        return f"won {made.move.number}"
     except PromotionError as error:
         told = " ".join(str(error).split())
-        assert "moved meanwhile" in told and "offline registry " + registry in told, told
-        print("lost to", told.partition(", by ")[2].partition(")")[0], flush=True)
-"""
+        assert "moved meanwhile" in told and f"offline registry {registry}" in told, told
+        return f"lost to {told.partition(', by ')[2].partition(')')[0]}"
 
 
 @pytest.fixture(params=["bucket", "disk"])
@@ -45,19 +61,39 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("bucket")) if request.param == "bucket" else str(tmp_path)
 
 
-def test_of_promoters_at_the_same_time_one_wins(root: str) -> None:
+def race(root: str, rounds: int, turn: Callable[[str, str, int], list[str]]) -> None:
+    """Rounds in which all promote a policy of their own, by `turn`, with its registry, the policies' place and its number."""
     registry = f"{root}/registry/hvac"
-    policies = [[policy_at(f"{root}/{n}-{who}", 10 * n + who) for who in range(PROMOTERS)] for n in range(1, ROUNDS + 1)]
+    for number in range(1, rounds + 1):
+        made = [policy_at(f"{root}/{number}-{who}", 10 * number + who) for who in range(PROMOTERS)]
+        told = turn(registry, f"{root}/{number}", number)
+        [winner] = [who for who, said in enumerate(told) if said == f"won {number}"]
+        assert [said for said in told if said != f"won {number}"] == [f"lost to {winner}"] * (PROMOTERS - 1)
+        [history] = offline.read_registry(registry)
+        champion = history.aliases["champion"]
+        assert champion.fingerprint == read_policy_manifest(made[winner]).fingerprint
+        assert (len(history.moves), champion.moved_by) == (number, str(winner))
+
+
+def test_of_promoters_at_the_same_time_one_wins(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promote, "commit_move", waiting(threading.Barrier(PROMOTERS).wait))
+    with ThreadPoolExecutor(PROMOTERS) as pool:
+
+        def turn(registry: str, place: str, number: int) -> list[str]:
+            return [*pool.map(lambda who: promoted(registry, place, who=str(who)), range(PROMOTERS))]
+
+        race(root, 2, turn)
+
+
+@pytest.mark.slow
+def test_of_processes_that_promote_at_the_same_time_one_wins(root: str) -> None:
     with talking(PROMOTER, *((who,) for who in range(PROMOTERS))) as promoters:
-        for number, made in enumerate(policies, 1):
-            assert answers(promoters, f"{registry} {root}/{number}") == ["read"] * PROMOTERS
-            told = answers(promoters, first=number)
-            [winner] = [who for who, said in enumerate(told) if said == f"won {number}"]
-            assert [said for said in told if said != f"won {number}"] == [f"lost to {winner}"] * (PROMOTERS - 1)
-            [history] = offline.read_registry(registry)
-            champion = history.aliases["champion"]
-            assert champion.fingerprint == read_policy_manifest(made[winner]).fingerprint
-            assert (len(history.moves), champion.moved_by) == (number, str(winner))
+
+        def turn(registry: str, place: str, number: int) -> list[str]:
+            assert answers(promoters, f"{registry} {place}") == ["read"] * PROMOTERS
+            return answers(promoters, first=number)
+
+        race(root, 5, turn)
 
 
 def test_promoted_loaded_and_rolled_back_in_a_bucket(bucket: str) -> None:

@@ -99,13 +99,24 @@ def run_torch(folder: Path, observations: dict[str, np.ndarray]) -> tuple[np.nda
     ("observation_space", "action_space", "network"),
     [
         (VECTOR, spaces.Discrete(3, start=2), {}),
-        (COMPOSITE, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [-2, 0]]), {}),
-        (VECTOR, spaces.MultiBinary(3), {"activation": "gelu", "normalize_observations": False}),
-        (COMPOSITE, spaces.Box(np.array([-2.0, -np.inf]), np.array([3.0, 0.5]), dtype=np.float64), {}),
-        (spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16), {}),
+        pytest.param(COMPOSITE, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [-2, 0]]), {}, marks=pytest.mark.slow),
+        pytest.param(
+            VECTOR, spaces.MultiBinary(3), {"activation": "gelu", "normalize_observations": False}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            COMPOSITE, spaces.Box(np.array([-2.0, -np.inf]), np.array([3.0, 0.5]), dtype=np.float64), {}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16), {}, marks=pytest.mark.slow
+        ),
         (COMPOSITE, spaces.Box(-2, 5, (2,)), {"frames": 3, "squash": True}),
-        (VECTOR, spaces.Discrete(4), {"imitation_threshold": 0.9}),
-        (spaces.Box(0, 255, (16, 20, 3), np.uint8), spaces.Discrete(4), {"frames": 2, "normalize_observations": False}),
+        pytest.param(VECTOR, spaces.Discrete(4), {"imitation_threshold": 0.9}, marks=pytest.mark.slow),
+        pytest.param(
+            spaces.Box(0, 255, (16, 20, 3), np.uint8),
+            spaces.Discrete(4),
+            {"frames": 2, "normalize_observations": False},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["discrete", "multi-discrete", "multi-binary", "box", "half", "frames", "imitator", "images"],
 )

@@ -28,6 +28,7 @@ from offline_core.policies.onnx_nodes import ML, Nodes, Value
 from offline_core.policies.onnx_rows import feeds, with_rows
 from offline_core.policies.policy import Policy
 from offline_core.policies.sample_rows import rows_like
+from tests.cases import slow_but
 
 STEPS = RowSteps(
     columns={"tin": "number", "tout": "number", "mode": "text", "floor": "number", "busy": "flag", "power": "number"},
@@ -63,7 +64,7 @@ def exported(made: Policy, folder: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(folder / "out" / "policy_rows.onnx"))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", slow_but([np.float32, np.float64], np.float32))
 def test_the_same_observations_and_actions(tmp_path: Path, dtype: Any) -> None:
     made = policy(dtype=dtype)
     session = exported(made, tmp_path)

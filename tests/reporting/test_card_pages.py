@@ -27,7 +27,7 @@ from tests.decisions.made_up import CALIBRATED, made_up
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.slow]
 __all__ = ["browser"]
 
 METRICS = {
