@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# tests/conftest.py says what belongs to one worker. Three on two cores: many tests wait for processes.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+# tests/conftest.py says what belongs to one worker, and what begins first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 PACKAGES := -c constraints.txt -e '.[dev,interop]'
 # Where uv finds Torch: beside pip's other wheels, else where builds without CUDA are for a machine without a GPU.
 FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEND=auto)
@@ -37,7 +37,7 @@ check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check ## check, and all tests but the slow ones; this is what CI runs
+test: check ## check, and the quick tests, in five minutes on two cores; this is what CI runs
 	$(PYTEST) -m "not slow"
 
 test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser

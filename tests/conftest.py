@@ -40,18 +40,31 @@ def rllib_recordings() -> Path:
 _shared_ray = contextlib.ExitStack()
 
 
+SERVICES = {"ray_up": "shared Ray", "prefect_server": "shared Ray", "s3_endpoint": "S3"}
+"""Fixtures that take seconds to start, and the group of the tests that use them: one worker starts each of them."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one worker, where its tests share fixtures, and all tests with the shared Ray to the first one.
+    """Give each file to one worker, where its tests share fixtures, and all tests of a service to one.
 
-    These begin at once, for they take longest; the others are seen starting and ending a Ray of their own.
+    These begin at once, for they take longest: first those with the shared Ray, as others are seen starting and ending one
+    of their own; then those with a Prefect server, on the same worker, for some need both; then those with S3.
     """
     for item in items:
         if "ray_up" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_ray)
-        group = "shared Ray" if item.get_closest_marker("shared_ray") else item.path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("shared_ray") is None)
+        service = _service_of(item)
+        item.add_marker(pytest.mark.xdist_group(SERVICES[service] if service else item.path.as_posix()))
+    turns = [*SERVICES, None]
+    items.sort(key=lambda item: turns.index(_service_of(item)))
+
+
+def _service_of(item: pytest.Item) -> str | None:
+    """The first of the services that a test needs."""
+    if item.get_closest_marker("shared_ray"):
+        return "ray_up"
+    return next((name for name in SERVICES if name in getattr(item, "fixturenames", ())), None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

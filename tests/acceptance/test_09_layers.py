@@ -48,6 +48,7 @@ def sizes(data: DataLoader, epoch: int = 0) -> list[int]:
     return [len(steps) for steps in data.windows(epoch)]
 
 
+@pytest.mark.slow
 def test_09_read_tasks_and_a_pool_of_prelearners_with_options_of_ray(
     recording: str, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_09_a_replay_buffer_between_the_prelearner_and_the_learner(
     assert (result.updates, result.steps) == (2 * reads, 2 * reads * 64)
 
 
+@pytest.mark.slow
 def test_09_a_replay_buffer_behind_a_pool_of_prelearners(recording: str) -> None:
     """What it holds does not depend on who reads."""
     pools = [loader(recording, streamed=True, prelearners=pool, cpus_per_prelearner=0.2, buffer=BUFFER) for pool in (0, 2)]

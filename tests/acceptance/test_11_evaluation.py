@@ -32,6 +32,7 @@ def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path
     assert result.metrics["episode_return_mean"] == max(mean for _, mean in result.curve)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_11_in_parallel_to_training_with_an_interval_and_actors_of_its_own(recording: str, tmp_path: Path) -> None:
     """Checkpoints come each iteration, evaluations every second one and at the end, by two actors."""
@@ -81,7 +82,7 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
 
 def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
-    config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=100))
+    config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=30))
     own = estimate_policy(config, policy=cartpole_policy, dataset=own_recording)
     assert own.estimates.keys() == {"is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"}
     returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(own_recording).values()]

@@ -93,6 +93,7 @@ def test_13_lambdas_and_classes_of_the_script_as_filters_rules_and_metrics(
     assert evaluated.metrics["steps_played"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_13_lambdas_and_classes_of_the_script_as_connectors_and_prelearners(recording: str, tmp_path: Path) -> None:
     """In this process, and in actors, to which they are sent."""

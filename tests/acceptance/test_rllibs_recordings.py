@@ -23,6 +23,7 @@ from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, metrics, run_import, train
+from tests.cases import slow_but
 
 PENDULUM = {"environment": {"id": "Pendulum-v1"}}
 CARTPOLE = {"environment": {"id": "CartPole-v1"}}
@@ -78,7 +79,7 @@ def test_07_the_best_episodes_are_kept(cartpole: str, tmp_path: Path) -> None:
     assert sorted((each.return_ for each in by_id(str(tmp_path)).values()), reverse=True) == returns[:10]
 
 
-@pytest.mark.parametrize("algorithm", ["bc", "marwil", "dqn"])
+@pytest.mark.parametrize("algorithm", slow_but(["bc", "marwil", "dqn"], "bc"))
 def test_08_learning_from_discrete_actions(cartpole: str, tmp_path: Path, algorithm: str) -> None:
     """A clone pushes the way that RLlib's policy did."""
     trained = train(cartpole, tmp_path, algorithm=algorithm, optimizer=QUICK, evaluation=NO_PLAY)
@@ -95,7 +96,7 @@ def agreement(checkpoint: str, recorded: dict[str, Episode]) -> float:
     return float(np.concatenate(same).mean())
 
 
-@pytest.mark.parametrize("algorithm", ["bc", "marwil", "cql", "iql"])
+@pytest.mark.parametrize("algorithm", slow_but(["bc", "marwil", "cql", "iql"], "iql"))
 def test_08_learning_from_continuous_actions(pendulum: str, tmp_path: Path, algorithm: str) -> None:
     network = {"squash": algorithm == "cql"}
     trained = train(pendulum, tmp_path, algorithm=algorithm, network=network, optimizer=QUICK, evaluation=NO_PLAY)

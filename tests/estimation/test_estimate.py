@@ -26,6 +26,7 @@ from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec, parse
+from tests.cases import slow_but
 from tests.estimation.chains import (
     BEHAVIOUR,
     GAMMA,
@@ -62,7 +63,7 @@ def estimate(policy: str, dataset: str, **config: Any) -> OffPolicyResult:
 # What comes out.
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_every_method_has_an_interval_around_the_value(tmp_path: Path, format: str) -> None:
     dataset, policy = chain(tmp_path, 3_000, format=format), saved(policy_of(TARGET), tmp_path / "policy")
     table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
@@ -110,6 +111,7 @@ def balancing(k: float) -> Policy:
     return policy.eval()
 
 
+@pytest.mark.slow
 def test_a_better_policy_from_an_exploring_ones_recording(tmp_path: Path) -> None:
     """CartPole: what it comes to when it is played is in the intervals, and what was recorded is not."""
 
@@ -196,7 +198,7 @@ def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path) 
     assert within.estimates["fqe"].value == pytest.approx(in_two_steps, abs=0.2)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "frames"])
+@pytest.mark.parametrize("kind", slow_but(["lstm", "gru", "frames"], "lstm", "frames"))
 def test_policies_that_remember(tmp_path: Path, kind: str) -> None:
     """Recorded by one of them, with what it remembered; the estimate of it is the mean return."""
     network = NetworkConfig(hidden_sizes=[8], frames=3) if kind == "frames" else NetworkConfig(hidden_sizes=[8], recurrent=kind)

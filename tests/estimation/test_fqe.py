@@ -21,6 +21,7 @@ from offline_core.estimation.logged import LOG_RATIOS, read_logged
 from offline_core.estimation.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from tests.cases import slow_but
 from tests.estimation.chains import (
     BEHAVIOUR,
     GAMMA,
@@ -64,7 +65,7 @@ def fitted(
     return model, of
 
 
-@pytest.mark.parametrize("explore", [True, False])
+@pytest.mark.parametrize("explore", slow_but([True, False], True))
 def test_it_finds_the_values_of_a_table(tmp_path: Path, explore: bool) -> None:
     """Those of the process as the data has it; the behaviour's own values are others."""
     data = played(3_000, seed=6)

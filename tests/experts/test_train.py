@@ -83,6 +83,7 @@ def test_steps_that_are_not_used_up_change_nothing(tmp_path: Path) -> None:
     assert len(sha) == 1
 
 
+@pytest.mark.slow
 def test_the_default_masters_cartpole(tmp_path: Path) -> None:
     result = train_expert(ExpertConfig(), output=str(tmp_path))
     assert result.reached_target and result.metrics["episode_return_mean"] >= 475

@@ -66,7 +66,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
         root=str(tmp_path),
         seed=3,
         expert=ExpertConfig(total_steps=8_000, num_envs=16, target_return=30, evaluation_episodes=5),
-        recording=RecordingConfig(episodes=60, cpus_per_recorder=0.5),
+        recording=RecordingConfig(episodes=60, num_recorders=1, cpus_per_recorder=0.5),
         pruning=PruningConfig(where="return >= 1", keep_top_fraction=0.9),
         training=parse(TrainingConfig, {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 5}}),
         evaluation=EvaluationConfig(episodes=10),

@@ -18,6 +18,7 @@ from offline_core.datasets.dataset import Dataset, open_dataset
 from offline_core.datasets.reader import episodes
 from offline_core.datasets.row_groups import tables
 from offline_core.episodes import columns
+from tests.cases import slow_but
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
@@ -34,7 +35,7 @@ def imported(source: Path, output: Path, format: str) -> Dataset:
     return open_dataset(result.dataset.uri, result.dataset.version)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", slow_but(FOLDERS, "cartpole_episodes", "pendulum_table"))
 def test_rllib_reads_imported_episodes(rllib_recordings: Path, tmp_path: Path, name: str) -> None:
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 

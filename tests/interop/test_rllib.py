@@ -24,6 +24,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
+from tests.cases import slow_but
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)
@@ -114,7 +115,7 @@ def test_rllibs_bc_trains_on_a_dataset_written_here(tmp_path: Path, cartpole_pol
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_rllib_reads_observations_with_masks_of_actions(tmp_path: Path, format: Format) -> None:
     environment = EnvironmentSpec(id="tests.rollouts.games:Strict-v0", action_mask=True)
     policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[8]))

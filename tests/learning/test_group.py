@@ -254,6 +254,7 @@ def test_the_batches_are_the_same_for_any_number_of_learners(
         assert batches_of(run, world, monkeypatch) == alone
 
 
+@pytest.mark.slow
 def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) -> None:
     nan = balancing_episodes(1)[0].observations.copy()
     nan[7] = np.nan

@@ -37,6 +37,7 @@ from offline_core.learning.user_data import UserData
 from offline_core.plans.training import plan_training
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.runtime.config import parse
+from tests.cases import slow_but
 from tests.learning.datasets import SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -113,11 +114,11 @@ def test_rows_that_a_data_class_reads_cannot_be_kept() -> None:
         parse(DataConfig, {"data_class": own("Numbers"), "resident_bytes": "rows"})
 
 
-def test_rows_of_another_reader_than_rays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pool", slow_but([{}, POOL], {}), ids=["here", "pool"])
+def test_rows_of_another_reader_than_rays(tmp_path: Path, pool: dict[str, Any]) -> None:
     (tmp_path / "rows.csv").write_text("text\n" + "\n".join(LINES) + "\n")
-    for pool in ({}, POOL):
-        config = lines(source={"format": "csv"}, **pool)
-        assert read(RawRows.of(str(tmp_path), config), config) == OBSERVED
+    config = lines(source={"format": "csv"}, **pool)
+    assert read(RawRows.of(str(tmp_path), config), config) == OBSERVED
 
 
 def test_a_data_class_gives_its_batches(tmp_path: Path) -> None:
@@ -193,12 +194,12 @@ def test_what_cannot_be_read_is_told(text: str, tmp_path: Path, data: dict, erro
     assert not (tmp_path / "out" / "best").exists()
 
 
-def test_bad_rows_are_told_from_a_pool_as_from_here(text: str) -> None:
+@pytest.mark.parametrize("pool", slow_but([{}, POOL], {}), ids=["here", "pool"])
+def test_bad_rows_are_told_from_a_pool_as_from_here(text: str, pool: dict[str, Any]) -> None:
     Path(text, "1.txt").write_text("six 5\n")
-    for pool in ({}, POOL):
-        config = lines(**pool)
-        with pytest.raises(DataError, match=r"The prelearner .*own:Lines failed on [12] rows: .*could not convert"):
-            read(RawRows.of(text, config), config)
+    config = lines(**pool)
+    with pytest.raises(DataError, match=r"The prelearner .*own:Lines failed on [12] rows: .*could not convert"):
+        read(RawRows.of(text, config), config)
 
 
 @pytest.mark.parametrize(

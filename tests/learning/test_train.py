@@ -34,6 +34,7 @@ from offline_core.policies.manifest import read_policy_manifest
 from offline_core.rollouts import rollouts
 from offline_core.rollouts.environments import make_vector_env, spaces_of
 from offline_core.runtime.config import EnvironmentSpec, parse
+from tests.cases import slow_but
 from tests.conversion.factories import run_import, scattered, steps, without
 from tests.learning.datasets import CARTPOLE, SPACES, dataset_of
 
@@ -71,7 +72,7 @@ def balancing_episodes(count: int = 20, steps: int = 100, *, seed: int = 0) -> l
     return episodes
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(60, 200), format=format)
     wanted = config(
@@ -120,6 +121,7 @@ def test_same_seed_same_weights_and_losses(tmp_path: Path) -> None:
     assert first.updates == 16 and first.steps == 2 * 2000 and first.epochs == 2.0
 
 
+@pytest.mark.slow
 def test_a_stream_is_the_same_whoever_reads_it(tmp_path: Path) -> None:
     """So a run that was killed here goes on elsewhere, where more actors read."""
     data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, format="table")
@@ -149,7 +151,10 @@ def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(
 
 @pytest.mark.parametrize(
     ("algorithm", "network"),
-    [("iql", {}), ("marwil", {"recurrent": "lstm", "recurrent_units": 8}), ("dqn", {"frames": 2})],
+    slow_but(
+        [("iql", {}), ("marwil", {"recurrent": "lstm", "recurrent_units": 8}), ("dqn", {"frames": 2})],
+        ("iql", {}),
+    ),
 )
 def test_every_algorithm_learns_the_same_from_either_format(tmp_path: Path, algorithm: str, network: dict) -> None:
     results = []

@@ -47,6 +47,7 @@ def test_a_run_whose_worker_dies_goes_on(tmp_path: Path, data: str) -> None:
     assert weights(result) == weights(sweep(data, tmp_path / "whole", grid={"algorithm": [dying]}))
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_dies_too_often_fails_and_may_pass(tmp_path: Path, data: str) -> None:
     dying = DYING | {"arguments": {"folder": str(tmp_path / "nowhere")}}  # without a mark it dies each time
     compute = {"compute": {"max_failures": 0}}
