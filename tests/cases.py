@@ -9,5 +9,9 @@ import pytest
 
 
 def slow_but(cases: Iterable[Any], *quick: object) -> list[Any]:
-    """All cases, of which those that are not named are slow."""
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    """All cases, of which those that are not named are slow; a tuple is one case of several parameters."""
+    return [case if case in quick else _slow(*case) if isinstance(case, tuple) else _slow(case) for case in cases]
+
+
+def _slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)

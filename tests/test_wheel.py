@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +24,7 @@ def wheel_of(checkout: Path, folder: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
 
+@pytest.mark.slow
 def test_a_module_that_was_deleted_since_the_last_build_is_not_in_the_wheel(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in PACKAGES:

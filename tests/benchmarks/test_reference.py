@@ -96,6 +96,7 @@ def test_a_single_file_reads_transitions(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["td3_bc", "iql", "rebrac", "cql"])
 def test_a_single_file_learns_better_actions_than_the_average_one(algorithm: str) -> None:
     torch.manual_seed(0)
@@ -115,6 +116,7 @@ def test_a_single_file_learns_better_actions_than_the_average_one(algorithm: str
     assert policy(torch.randn(100, 2)).mean() > 0.3
 
 
+@pytest.mark.slow
 def test_a_single_file_clones_a_rule_and_plays_without_offline_core(tmp_path: Path) -> None:
     env = gym.make("CartPole-v1")
     with h5py.File(tmp_path / "data.hdf5", "w") as file:

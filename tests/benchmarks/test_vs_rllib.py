@@ -287,6 +287,7 @@ def test_played_returns_are_of_whole_episodes() -> None:
     assert 100 < found["return"] <= 500
 
 
+@pytest.mark.slow
 def test_the_table_in_the_readme_is_what_the_command_prints() -> None:
     shown = re.search(r"<!-- vs_rllib -->\n(.*?)\n<!-- /vs_rllib -->", (ROOT / "README.md").read_text(), re.DOTALL)
     results = sorted((ROOT / "benchmarks" / "results").glob("*-vs_rllib.json"))

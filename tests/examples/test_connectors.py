@@ -98,6 +98,7 @@ def test_marwils_sequence_weighs_by_gae(balancing: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["new_obs"][:3], rows["obs"][1:4])
 
 
+@pytest.mark.slow
 def test_marwils_sequence_trains_as_its_file_says(balancing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marwil = {"algorithm": "marwil", "optimizer": {"max_epochs": 3}, "evaluation": {"episodes": 5}}
     monkeypatch.chdir(tmp_path)

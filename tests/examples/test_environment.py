@@ -23,6 +23,7 @@ def test_it_is_an_environment_as_gymnasium_has_them() -> None:
         assert sum(reward for _, reward, *_ in steps) == 1 - len(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_an_expert_learns_it_and_workers_of_ray_play_it(tmp_path: Path) -> None:
     expert = offline.train_expert("examples.environment:Corridor-v0", output=tmp_path / "expert")

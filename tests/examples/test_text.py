@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from examples.text import VOCABULARY, StackedTextPreLearner, TextPreLearner, main
 from offline_core.episodes import EpisodeBatch
@@ -28,6 +29,7 @@ def test_stacked_tokens_are_those_of_the_same_sentence() -> None:
     assert steps["obs"].tolist() == [nothing + nothing + a, nothing + a + b, nothing + nothing + c]
 
 
+@pytest.mark.slow
 def test_three_tokens_foretell_what_one_does_not(ray_up: None, tmp_path: Path) -> None:
     found = main(str(tmp_path))
     assert found["TextPreLearner"] < 0.7

@@ -78,6 +78,7 @@ def without_server() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_runs_have_a_server_with_a_database_of_its_own_and_both_are_gone_afterwards(
     cartpole_policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
