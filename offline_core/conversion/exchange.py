@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.episodes import columns
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
 
@@ -92,5 +93,7 @@ def read_part(folder: Location, part: int) -> pa.Table | None:
     for name in place.files():
         file = place.child(name)
         with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as stream:
-            tables.append(pa.ipc.open_file(stream.read_buffer()).read_all())
+            rows = pa.ipc.open_file(stream.read_buffer())
+            refuse_extension_types(rows.schema, file.uri)
+            tables.append(rows.read_all())
     return pa.concat_tables(tables) if tables else None

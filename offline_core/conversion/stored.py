@@ -19,6 +19,7 @@ from offline_core.datasets.episode_index import places_of_ids
 from offline_core.datasets.manifest import Imported
 from offline_core.datasets.replacing import chosen_episodes
 from offline_core.episodes import Episode, columns, episodes_to_table
+from offline_core.episodes.extension_types import refuse_extension_types
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def mergeable(order: str, *, has_ids: bool, schema: pa.Schema) -> bool:
 
 def schema_of(imported: Imported) -> pa.Schema:
     """Of the rows, under canonical names."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(imported.arrow_schema)))
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(imported.arrow_schema)))
+    refuse_extension_types(schema, "the dataset's manifest")
+    return schema
 
 
 def _rows_of(

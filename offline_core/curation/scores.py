@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from offline_core.datasets.dataset import Dataset
 from offline_core.episodes import columns
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.storage.location import Location
 
@@ -79,6 +80,7 @@ def scores_of(uri: str | None, dataset: Dataset) -> Scores | None:
     data = place.read()
     try:
         table = pq.read_table(io.BytesIO(data))
+        refuse_extension_types(table.schema, place.uri)
         found = pl.DataFrame(table.select([columns.EPS_ID, *SCORE_COLUMNS]))
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptFileError(f"{place.uri} cannot be read: {error}. Make it again with 'offline outliers'.") from error

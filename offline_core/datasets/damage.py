@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 
 from offline_core.datasets.dataset import VERSIONS, Dataset, size_and_hash
 from offline_core.datasets.manifest import FileEntry
-from offline_core.errors import CorruptFileError, StorageError
+from offline_core.errors import CorruptFileError, DataError, StorageError
 from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.location import Location
-from offline_core.storage.parquet_files import read_footer
+from offline_core.storage.parquet_files import open_parquet, read_footer
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,18 @@ def _wrong(dataset: Dataset, look: Callable[[Dataset, FileEntry], str | None]) -
 
 def _wrong_content(dataset: Dataset, file: FileEntry) -> str | None:
     _, sha256 = size_and_hash(dataset.location.child(file.path))
-    return None if sha256 == file.sha256 else "is damaged: its SHA-256 differs from the manifest"
+    if sha256 != file.sha256:
+        return "is damaged: its SHA-256 differs from the manifest"
+    return _unreadable(dataset.location.child(file.path))
+
+
+def _unreadable(place: Location) -> str | None:
+    """Why a file that is as the manifest says is not read."""
+    try:
+        open_parquet(place).close()
+    except DataError as error:
+        return f"is not read: {error}"
+    return None
 
 
 def _wrong_footer(dataset: Dataset, file: FileEntry) -> str | None:

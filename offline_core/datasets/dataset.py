@@ -237,7 +237,8 @@ def open_version(location: Location, version: int) -> Dataset:
         LocationError: it, or a file that it names, is outside the dataset.
     """
     place = location.inside(f"{VERSIONS}/{version:06d}.json")
-    data = without_checksum(place.read(), place.uri)
+    stored = place.read()
+    data = without_checksum(stored, place.uri)
     try:
         with collection_paused():  # a manifest of many files is a million objects, none of them garbage
             manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
@@ -246,6 +247,8 @@ def open_version(location: Location, version: int) -> Dataset:
         raise CorruptFileError(
             f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
         ) from error
+    if data is stored and manifest.manifest_version != 1:  # which no version of this package wrote
+        without_checksum(stored, place.uri, is_required=True)
     location.check_names(file.path for file in manifest.all_files)
     return Dataset(location, manifest)
 

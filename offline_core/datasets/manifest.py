@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from offline_core.datasets.statistics import ColumnStatistics, merge_columns
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.user_code import code_digests
+from offline_core.secrets import masked
 
 Format = Literal["episodes", "table"]
 
@@ -198,6 +199,12 @@ class Operation(_Record):
     code: dict[str, str] = Field({}, exclude_if=lambda code: not code)
     """Digests of user code by import path; see `code_digests`."""
 
+    @field_validator("config")
+    @classmethod
+    def _without_secrets(cls, config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Of a new operation; what is stored keeps its identity."""
+        return config if info.mode == "json" else masked(config)
+
     @classmethod
     def of(
         cls, name: str, config: BaseModel, *, version: int = 1, exclude: AbstractSet[str] = frozenset(), **more: Any
@@ -219,8 +226,8 @@ class Forgotten(_Record):
     """Replaced and deleted; one that still exists is left of a killed run."""
 
 
-READS: Literal[1] = 1
-"""The manifest format that this version reads and writes."""
+READS: Literal[2] = 2
+"""The newest manifest format that this version reads, and the one it writes. Format 1 had no checksum at first."""
 
 
 class Manifest(_Record):
@@ -230,7 +237,7 @@ class Manifest(_Record):
     when no manifest of the dataset has it in `all_files`.
     """
 
-    manifest_version: Literal[1] = READS
+    manifest_version: Literal[1, 2] = READS
     version: int
     format: Format
     operation: Operation

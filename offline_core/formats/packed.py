@@ -1,4 +1,4 @@
-"""Read columns that RLlib packed as base64(lz4(pickle)), and the tensor and pickle types of Ray Data."""
+"""Read columns that RLlib packed as base64(lz4(pickle)), and the tensors of Ray Data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.episodes import nested
-from offline_core.episodes.arrow import check_no_nulls, is_text, read_column
+from offline_core.episodes.arrow import is_text, read_column
 from offline_core.episodes.nested import Nested
 from offline_core.episodes.unpickle import load_alike, load_array, load_nested, load_plain
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError, within
@@ -20,8 +20,6 @@ from offline_core.formats.packed_alike import Pattern
 
 PACKED = "BCJNG"
 """Prefix of an lz4 frame in base64; what follows differs for values above 64 KiB."""
-_PICKLED = "ray.data.arrow_pickled_object"
-"""Ray's type for values without an Arrow type, such as observations of Tuple spaces."""
 MAX_VALUE_BYTES = 256 * 2**20
 """One packed value that unpacks to more is refused."""
 MAX_VALUES_EXPANSION = 32
@@ -32,19 +30,14 @@ MAX_PATTERNS = 8
 
 
 def read_foreign_column(table: pa.Table, name: str) -> Nested:
-    """The nested arrays in a column, unpacked if RLlib or Ray packed its values one by one.
+    """The nested arrays in a column, unpacked if RLlib packed its values one by one.
 
     Raises:
         DataError: a value is missing, differs in shape from the others, or cannot be unpacked.
     """
-    column, field = table[name], table.schema.field(name)
-    if is_text(field.type) and len(column) and str(column[0]).startswith(PACKED):
+    column = table[name]
+    if is_text(column.type) and len(column) and str(column[0]).startswith(PACKED):
         return unpack_values(column, name)
-    extension = getattr(field.type, "extension_name", (field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
-    if extension == _PICKLED:
-        check_no_nulls(column, name)
-        with within(column=name):
-            return nested.stack([load_nested(item) for item in column.cast(pa.binary()).to_pylist()], name)
     return read_column(table, name)
 
 

@@ -13,6 +13,7 @@ from offline_core.curation.scores import REASON, SCORE
 from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.episode_index import episode_index, indexed_row_groups
 from offline_core.episodes import columns
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.config import ReportConfig
 from offline_core.homepage.signals import signals_of
@@ -95,5 +96,8 @@ def read_scores(place: Location) -> pl.DataFrame:
 
     Raises:
         StorageError: there are none.
+        UnsafeDataError: reading a column could run code.
     """
-    return pl.read_parquet(io.BytesIO(place.read()), columns=[SCORE, REASON])
+    scores = pl.read_parquet(io.BytesIO(place.read()), columns=[SCORE, REASON])
+    refuse_extension_types(scores.clear().to_arrow().schema, place.uri)
+    return scores

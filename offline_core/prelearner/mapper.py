@@ -15,6 +15,7 @@ import pyarrow as pa
 from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
 from offline_core.episodes import EpisodeBatch
 from offline_core.episodes.batch import run_starts
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, SchemaError, within
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.prelearner.prelearner import PreLearner, Rows
@@ -83,6 +84,7 @@ class Mapper:
 
     def _mapped(self, rows: pa.Table) -> EpisodeBatch:
         with within(self._given["where"]):
+            refuse_extension_types(rows.schema, "the rows")
             prelearner = self._prelearner
             if self._user_code is None:
                 return self._pipeline(prelearner.batch(rows))

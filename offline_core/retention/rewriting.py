@@ -9,7 +9,7 @@ from typing import Any
 from offline_core.conversion.late_files import imported_without
 from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import FileEntry, Forgotten, Manifest, Statistics
+from offline_core.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Statistics
 from offline_core.datasets.replacing import statistics_of_episodes
 from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import statistics_of
@@ -58,7 +58,7 @@ def manifest_without(
         fingerprint=before.fingerprint,
         files=[entry.path for entry in before.all_files if entry.path not in {each.path for each in after.all_files}],
     )
-    return after.model_copy(update={"forgotten": [*before.forgotten, tombstone]})
+    return after.model_copy(update={"manifest_version": READS, "forgotten": [*before.forgotten, tombstone]})
 
 
 def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:

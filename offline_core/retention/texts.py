@@ -135,7 +135,9 @@ def _blocks(stream: Any, overlap_bytes: int) -> Iterator[bytes]:
 def _texts(column: pa.Array) -> Iterator[bytes]:
     """The texts in a column, however deep they lie in lists and structs."""
     kind = column.type
-    if pa.types.is_dictionary(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _texts(column.storage)
+    elif pa.types.is_dictionary(kind):
         yield from _texts(column.dictionary)
     elif pa.types.is_struct(kind):
         for child in column.flatten():

@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import CorruptFileError
 from offline_core.storage.cloud_errors import as_os_error
 from offline_core.storage.location import Location
@@ -55,15 +56,25 @@ def open_parquet(location: Location, footer: pq.FileMetaData | None = None) -> p
 
     Arguments:
         footer: from `read_footer`; None: read it.
+
+    Raises:
+        CorruptFileError: the file is truncated, or is not Parquet.
+        UnsafeDataError: reading a column could run code, see `refuse_extension_types`.
     """
     with parquet_errors(location.uri):
-        return pq.ParquetFile(
+        file = pq.ParquetFile(
             location.path,
             filesystem=location.filesystem,
             metadata=footer,
             pre_buffer=not location.is_local,  # one request for adjacent columns
             page_checksum_verification=True,
         )
+    try:
+        refuse_extension_types(file.schema_arrow, location.uri)
+    except BaseException:
+        file.close(force=True)
+        raise
+    return file
 
 
 def footer_of(file: _Seekable, size: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import pickle
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -268,20 +267,6 @@ def test_dicts_and_tuples() -> None:
     np.testing.assert_array_equal(found["a"][0], [0, 1, 2])
     assert found["a"][1].dtype == np.int8
     np.testing.assert_array_equal(found["b"], np.array([[0, 1], [0.5, 1], [1, 1]], np.float32), strict=True)
-
-
-def test_tuples_that_ray_pickled(tmp_path: Path) -> None:
-    """Through the restricted unpickler: what is more than arrays is a bad row, and nothing runs."""
-    marker = tmp_path / "exploded"
-    tuples = [(np.float32([i, i]), np.int64(i)) for i in range(3)]
-    pickles = [*(pickle.dumps(value) for value in tuples), pickle.dumps(Bomb(marker)), None]
-    good, bad = prepare(with_metadata(pa.array(pickles, pa.large_binary()), "ray.data.arrow_pickled_object"))
-    assert [(each.row, type(each.error)) for each in bad] == [(103, UnsafeDataError), (104, SchemaError)]
-    assert not marker.exists()
-    assert good is not None
-    first, second = read_column(good, "obs")
-    np.testing.assert_array_equal(first, np.float32([[0, 0], [1, 1], [2, 2]]), strict=True)
-    np.testing.assert_array_equal(second, [0, 1, 2])
 
 
 def test_packed_observations(tmp_path: Path) -> None:

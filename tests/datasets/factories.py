@@ -24,6 +24,7 @@ from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.manifest import Format, Operation
 from offline_core.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.episodes import Episode
+from offline_core.storage.json_files import with_checksum
 
 FORMATS: tuple[Format, ...] = ("episodes", "table")
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -91,9 +92,9 @@ def garble(path: str | Path, start: int, stop: int) -> None:
 
 
 def edit_json(path: Path, **fields: Any) -> None:
-    """As somebody who edits a file of ours on purpose: without its checksum, as in files of earlier versions."""
+    """As a program that knows how checksums are made."""
     values = {name: value for name, value in json.loads(path.read_text()).items() if name != "checksum"}
-    path.write_text(json.dumps(values | fields))
+    path.write_bytes(with_checksum(json.dumps(values | fields)))
 
 
 def replace_file(dataset: Dataset, table: pa.Table) -> None:

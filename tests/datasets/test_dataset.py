@@ -30,6 +30,7 @@ from offline_core.errors import (
     VersionNotFoundError,
 )
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.storage.json_files import with_checksum, without_checksum
 from tests.datasets.factories import (
     FORMATS,
     copy_tree,
@@ -214,8 +215,8 @@ def test_a_corrupt_manifest(tmp_path: Path, content: bytes) -> None:
 
 def test_a_manifest_of_a_newer_version_of_this_package(tmp_path: Path) -> None:
     write_dataset(tmp_path, EPISODES)
-    edit_json(manifest_file(tmp_path), manifest_version=2)
-    with pytest.raises(CorruptFileError, match=r"newer version of this package \(format 2; this one reads 1\): upgrade"):
+    edit_json(manifest_file(tmp_path), manifest_version=3)
+    with pytest.raises(CorruptFileError, match=r"newer version of this package \(format 3; this one reads 2\): upgrade"):
         open_dataset(str(tmp_path))
 
 
@@ -260,7 +261,7 @@ def test_a_dataset_from_before_numbers_were_marked(tmp_path: Path) -> None:
 def test_a_manifest_that_says_more_than_we_know(tmp_path: Path) -> None:
     """As a newer version of this program would write: more keys, at every level."""
     committed = write_dataset(tmp_path, EPISODES)
-    data = json.loads(manifest_file(tmp_path).read_text())
+    data = json.loads(without_checksum(manifest_file(tmp_path).read_bytes(), ""))
     data["environment"] = {"id": "CartPole-v1", "kwargs": {"a": 1}}
     parent = {"kind": "dataset", "uri": "/x", "version": 1, "fingerprint": "0"}
     data["parents"] = [parent]
@@ -273,7 +274,7 @@ def test_a_manifest_that_says_more_than_we_know(tmp_path: Path) -> None:
         return {key: more(item) for key, item in value.items()} | {"from_the_future": {"a": [1]}}
 
     known = {key: data[key] for key in ("observation_space", "action_space", "provenance")}
-    manifest_file(tmp_path).write_text(json.dumps(more(data) | known))
+    manifest_file(tmp_path).write_bytes(with_checksum(json.dumps(more(data) | known)))
     opened = open_dataset(str(tmp_path))
     assert list(episodes(opened)) == EPISODES
     assert opened.manifest.environment == EnvironmentSpec(id="CartPole-v1", kwargs={"a": 1, "from_the_future": {"a": [1]}})

@@ -9,6 +9,7 @@ and custom data become attributes of the episode. `sources/minari.py` reads all 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from offline_core.formats.exports.folder import FolderSink, check_whole
 from offline_core.formats.exports.info_arrays import check_names, info_arrays
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.extras import require_extra
+from offline_core.secrets import masked, masked_text
 from offline_core.storage.location import Location
 
 MAX_ATTRIBUTE_BYTES = 60_000
@@ -128,8 +130,11 @@ def _gymnasium_spec(environment: EnvironmentSpec) -> Any:
     except (gym.error.Error, ImportError) as error:
         raise EnvironmentNotFoundError(f"Environment {environment.id!r} cannot be named in the dataset: {error}") from error
     except Exception as error:  # the environment's code may raise any class
-        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error!r}") from error
-    return env.spec
+        told = masked_text(repr(error), environment.kwargs)
+        raise ConfigError(
+            f"Environment {environment.id!r} cannot be made with {masked(environment.kwargs, arguments=True)}: {told}"
+        ) from error
+    return dataclasses.replace(env.spec, kwargs=masked(env.spec.kwargs, arguments=True))
 
 
 def _buffer(episode: Episode) -> Any:

@@ -11,12 +11,14 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, first_line
 from offline_core.formats.published.iceberg import latest_metadata
 from offline_core.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.formats.sources.located_reader import BATCH_BYTES
 from offline_core.formats.sources.scans import SOURCE_ROW, condition_on, frame_bytes
 from offline_core.runtime.extras import require_extra
+from offline_core.secrets import masked_text
 from offline_core.storage.location import Location
 
 _MEASURED_ROWS = 1000
@@ -95,10 +97,12 @@ class LakeTable:
         except (OfflineError, MemoryError):
             raise
         except TypeError as error:
-            raise ConfigError(f"The format {self.format} does not take these arguments: {first_line(error)}.") from error
+            told = masked_text(first_line(error), self.arguments)
+            raise ConfigError(f"The format {self.format} does not take these arguments: {told}.") from error
         except Exception as error:  # each library has errors of its own
             raise_if_out_of_reach(error, self.uri)
-            raise CorruptFileError(f"{self.uri} cannot be read as {self.format}: {first_line(error)}.", uri=self.uri) from error
+            told = masked_text(first_line(error), self.arguments)
+            raise CorruptFileError(f"{self.uri} cannot be read as {self.format}: {told}.", uri=self.uri) from error
 
     def _batches(self) -> Iterator[pa.Table]:
         rows = _SCANS[self.format](self.location, self.arguments)
@@ -110,6 +114,7 @@ class LakeTable:
             rows = rows.filter(condition_on(self.where, schema, self.uri))
         rows = rows.select(wanted)
         measured = rows.head(_MEASURED_ROWS).collect()
+        refuse_extension_types(measured.clear().to_arrow().schema, self.uri)
         width = max(1, frame_bytes(measured) // max(1, measured.height))
         read = 0
         for batch in rows.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):

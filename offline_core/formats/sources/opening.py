@@ -25,6 +25,7 @@ from offline_core.formats.sources.step_reader import StepReader
 from offline_core.runtime.config import Config
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.user_code import import_object, texts
+from offline_core.secrets import masked_text
 from offline_core.storage.location import Location, refuse_credentials
 from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.storage_errors import storage_errors
@@ -199,7 +200,8 @@ def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterato
         try:
             yield make(place, **arguments), values
         except TypeError as error:
-            raise ConfigError(f"The format {format} does not take these arguments: {error}.") from error
+            told = masked_text(str(error), own)
+            raise ConfigError(f"The format {format} does not take these arguments: {told}.") from error
 
 
 @functools.cache
@@ -226,7 +228,8 @@ def _custom(config: SourceConfig, path: str) -> StepReader:
     except OfflineError:
         raise
     except Exception as error:  # user code may raise any class
-        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {error!r}") from error
+        told = masked_text(repr(error), config.arguments)
+        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {told}") from error
     if not isinstance(made, StepReader):
         raise ConfigError(f"{config.format} gives {type(made).__name__}, which has no uri and batches().")
     refuse_credentials(made.uri)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
 from offline_core.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.formats.sources.locations import located
 from offline_core.formats.sources.ray_filter import FILTER, read_filtered
+from offline_core.secrets import masked_text
 from offline_core.storage.filesystems import schemes
 from offline_core.storage.location import Location
 from offline_core.storage.pickled_filesystem import pickled_filesystem
@@ -57,7 +59,9 @@ class RayRead:
         try:
             inspect.signature(self._function).bind(**arguments)
         except TypeError as error:
-            raise ConfigError(f"ray.data.{self.method} does not take these arguments: {error}.") from error
+            raise ConfigError(
+                f"ray.data.{self.method} does not take these arguments: {masked_text(str(error), self.arguments)}."
+            ) from error
         if self.method == "read_parquet" and arguments.get(FILTER) is not None:
             return read_filtered(self._function, arguments)
         return self._function(**arguments)
@@ -91,6 +95,7 @@ class RayRead:
         try:
             with in_order():
                 for batch in self.dataset().iter_batches(batch_size=None, batch_format="pyarrow"):
+                    refuse_extension_types(batch.schema, self.uri)
                     self._check_columns(batch)
                     yield batch
         except OfflineError:
@@ -98,8 +103,8 @@ class RayRead:
         except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError, ValueError) as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # without Ray's own traceback
             raise_if_out_of_reach(cause, self.uri)
-            reason = str(cause).strip().partition("\n")[0].rstrip(".")
-            if "allow_pickle" in reason:
+            reason = masked_text(str(cause).strip().partition("\n")[0].rstrip("."), self.arguments)
+            if "allow_pickle" in reason or "unpickl" in reason:  # of NumPy, of Ray
                 raise UnsafeDataError(f"ray.data.{self.method} finds pickles in {self.uri}: {_NO_PICKLES}") from error
             if isinstance(cause, TypeError):  # some functions check their arguments only while reading
                 raise ConfigError(f"ray.data.{self.method} does not take these arguments: {reason}.") from error

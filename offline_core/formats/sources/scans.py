@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_text
 from offline_core.formats.sources.local_copy import local_file
@@ -23,6 +24,7 @@ from offline_core.formats.sources.partitions import Values
 from offline_core.formats.sources.step_reader import Unreadable
 from offline_core.formats.sources.text_lines import BadLine, copy_rows
 from offline_core.runtime.sql import shown, sql_condition
+from offline_core.secrets import masked_text
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
 
@@ -140,6 +142,7 @@ class ScannedFile(LocatedReader):
             if missing := sorted(set(wanted) - set(present)):
                 raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
             measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
+            refuse_extension_types(measured.clear().to_arrow().schema, self.uri)
             if self.format not in _TEXT:
                 expansion.add(frame_bytes(measured))
             small = measured.height < _MEASURED_ROWS and frame_bytes(measured) <= BATCH_BYTES
@@ -177,7 +180,7 @@ class ScannedFile(LocatedReader):
         try:
             return SCANS[self.format](path, **arguments)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {first_line(error)}.") from error
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {self._told(error)}.") from error
 
     def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
         """(number of rows copied to `into`, the lines that are not rows)."""
@@ -195,7 +198,11 @@ class ScannedFile(LocatedReader):
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 with storage_errors("read", self.uri):  # storage fails; other OSErrors come from the decompressor
                     raise
-            raise self._corrupt(first_line(error)) from error
+            raise self._corrupt(self._told(error)) from error
+
+    def _told(self, error: BaseException) -> str:
+        """The first line of an error of Polars, which may repeat arguments."""
+        return masked_text(first_line(error), self.arguments)
 
     def _corrupt(self, what: str) -> CorruptFileError:
         return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.")

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import OfflineError
 from offline_core.formats.sources.expansion import COLUMNAR, FLOOR_BYTES, Expansion, check_footer
 from offline_core.formats.sources.local_copy import local_files
@@ -92,5 +93,7 @@ def _read(files: Sequence[ScannedFile], numbers: np.ndarray) -> FilesRows | None
         frame = (rows if files[0].columns is None else rows.select(*files[0].columns)).collect()
     if SOURCE_ROW in frame.columns or frame.height != lengths.sum() or frame_bytes(frame) > FLOOR_BYTES:
         return None
+    table = frame.to_arrow()
+    refuse_extension_types(table.schema, files[0].uri)
     row = np.arange(frame.height) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return FilesRows(frame.to_arrow(), np.repeat(numbers, lengths), row)
+    return FilesRows(table, np.repeat(numbers, lengths), row)
