@@ -10,6 +10,7 @@ from prefect.settings import get_current_settings
 
 from flows.prefect_server import trouble
 from offline_core.errors import OfflineError, first_line
+from offline_core.secrets import masked_text
 
 
 @contextmanager
@@ -19,8 +20,10 @@ def readable_errors() -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         raise SystemExit(
-            f"The Prefect server at {get_current_settings().api.url} does not answer ({first_line(error)}). Start it with "
-            "'prefect server start', or set PREFECT_API_URL to where it is."
+            masked_text(
+                f"The Prefect server at {get_current_settings().api.url} does not answer ({first_line(error)}). Start it with "
+                "'prefect server start', or set PREFECT_API_URL to where it is."
+            )
         ) from None
     except httpx.HTTPStatusError as error:
         if (message := trouble(error)) is None:

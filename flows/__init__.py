@@ -3,8 +3,10 @@
 import logging
 import os
 import sys
+from typing import Any
 
 from offline_core.errors import OfflineError
+from offline_core.secrets import masked_text
 
 # What pyproject.toml sets for runs inside the repository, for runs anywhere else. Nothing phones home.
 for _variable, _value in {
@@ -30,6 +32,21 @@ def _without_traceback(record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
     return True
 
+
+def _without_secrets(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    """Passwords stand in URLs that Prefect's client logs, and in what other people's code raises."""
+    record = _make_record(*args, **kwargs)
+    try:
+        text = record.getMessage()
+    except (TypeError, ValueError, KeyError):  # as `logging` says itself when the line is written
+        return record
+    if (told := masked_text(text)) != text:
+        record.msg, record.args = told, None
+    return record
+
+
+_make_record = logging.getLogRecordFactory()
+logging.setLogRecordFactory(_without_secrets)
 
 for _name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"):
     logging.getLogger(_name).addFilter(_without_traceback)

@@ -11,7 +11,9 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable
+from types import TracebackType
 from typing import Any
 
 import click
@@ -278,6 +280,7 @@ def main() -> None:
     """
     from flows.stopping import Stopping
 
+    sys.excepthook = _show
     gc.set_threshold(OBJECTS_UNTIL_GC)
     atexit.register(gc.freeze)  # at the end nothing needs to be collected any more
     if sys.stderr.isatty():  # before Prefect sets its logging up
@@ -290,6 +293,13 @@ def main() -> None:
         if stopping.signal is None:
             raise
         _fail(stopping.sentence, code=stopping.code)
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The traceback of a bug, which may repeat what was given."""
+    from offline_core.secrets import masked_text
+
+    sys.stderr.write(masked_text("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _run_verb() -> None:
@@ -311,6 +321,9 @@ def _run_verb() -> None:
 
 
 def _fail(message: str, code: int = 1) -> None:
+    from offline_core.secrets import masked_text
+
+    message = masked_text(message)
     if as_json():
         kind, colon, rest = message.partition(": ")
         named = (kind, rest) if colon and kind.isidentifier() else ("Error", message)

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flows.stopping import end_at_once
+from offline_core.secrets import masked_text
 
 GONE_SECONDS = 8.0
 """A server that refuses connections for so long is gone. Prefect's client would ask it for minutes."""
@@ -99,5 +100,6 @@ def _no_server() -> str:
     name = "PREFECT_API_URL"
     variable = "unset the variable" if name in os.environ else f"unset {name} where 'prefect config view' says that it is set"
     return (
-        f"No Prefect server answers at {url} ({name}). Start it ('prefect server start'), or {variable} to do without; {AGAIN}"
+        f"No Prefect server answers at {masked_text(url)} ({name}). Start it ('prefect server start'), or {variable} to do "
+        f"without; {AGAIN}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +29,17 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
         try:
             loaded = load_yaml(Location.of(config_file).read())
         except ValueError as error:
-            raise ConfigError(f"{config_file} is no YAML that can be read: {error}.") from error
+            raise ConfigError(f"{config_file} is no YAML that can be read: {error}.") from None
         if not isinstance(loaded, dict):
             raise ConfigError(f"{config_file} has to hold names and values, found {type(loaded).__name__}.")
         values = loaded
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
-            raise ConfigError(f"The setting {setting!r} is not NAME=VALUE, such as optimizer.batch_size=2048.")
+            words = re.match(r"[\w.]*", setting)  # what follows may be a secret
+            raise ConfigError(
+                f"The setting that begins with {words and words[0]!r} is not NAME=VALUE, such as optimizer.batch_size=2048."
+            )
         *groups, last = name.strip().split(".")
         place = values
         for group in groups:
@@ -43,7 +47,7 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
                 place[group] = {}
             place = place[group]
             if not isinstance(place, dict):
-                raise ConfigError(f"The setting {setting!r} goes into {group!r}, which is a value and no group.")
+                raise ConfigError(f"The setting {name.strip()!r} goes into {group!r}, which is a value and no group.")
         try:
             place[last] = load_yaml(text)
         except ValueError:

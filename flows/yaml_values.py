@@ -7,12 +7,17 @@ from typing import Any
 
 import yaml
 
+from offline_core.errors import first_line
+from offline_core.secrets import masked_text
+
 MAX_BYTES = 2**20
 MAX_VALUES = 100_000
 """With every alias written out."""
 
 
 _BOOL = "tag:yaml.org,2002:bool"
+_WORDS = re.compile(r"'[^'<]{2,}'")
+"""Of the file itself; kinds of words are '<in brackets>'."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -42,10 +47,19 @@ def load_yaml(text: str | bytes) -> Any:
         if _values(node, {}) > MAX_VALUES:
             raise ValueError(f"it stands for more than {MAX_VALUES:,} values; write it without aliases")
         return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(_told(error)) from None
     except (yaml.YAMLError, OverflowError, AttributeError) as error:  # the last two of dates and numbers that are none
-        raise ValueError(str(error)) from error
+        raise ValueError(masked_text(first_line(error))) from None
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+
+
+def _told(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong, and where, without the line or words of it: these may be a secret."""
+    problem = _WORDS.sub("…", error.problem or error.context or "it cannot be read")
+    mark = error.problem_mark or error.context_mark
+    return problem if mark is None else f"{problem} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _values(node: yaml.Node, counted: dict[int, int]) -> int:

@@ -38,6 +38,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from offline_core.secrets import masked_text
+
 
 class OfflineError(Exception):
     """Base of all errors of this package: catch it to catch them all."""
@@ -66,8 +68,9 @@ class OfflineError(Exception):
         column: str | None = None,
         step: int | None = None,
     ) -> None:
-        super().__init__(message)
-        self.uri, self.column, self.step = uri, column, step  # in __dict__, which pickle keeps beside the message
+        super().__init__(masked_text(message) if isinstance(message, str) else message)
+        # In __dict__, which pickle keeps beside the message.
+        self.uri, self.column, self.step = uri and masked_text(uri), column, step
         self.episode = None if episode is None else str(episode)
 
     def within(self, where: str, **fields: Any) -> OfflineError:

@@ -23,7 +23,7 @@ _NUMBERS_TOO = ("password", "passwd", "passphrase", "pwd")
 _ARGUMENTS = re.compile(r"(.*_)?(arguments|args|kwargs|options|headers|properties)", re.IGNORECASE)
 """Fields that hold arguments of other people's code; the names in other fields, such as columns', are data."""
 _OF_STORAGE = re.compile(r"(storage|client|filesystem).*", re.IGNORECASE)
-"""Here a `key` is one, too."""
+_SECRET_IN_STORAGE = frozenset({"key", "session"})
 _IN_QUERIES = frozenset({"key", "code"})
 _CLOUDS = ("x-amz-", "x-goog-", "x-ms-")
 
@@ -36,11 +36,20 @@ _LINE = re.compile(r"^([ \t]*(?:- )?)([\w.-]+)(:[ \t]+)(\S[^\n]*)", re.MULTILINE
 _HEADER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
 
 
-def is_secret(name: str) -> bool:
-    """Whether an argument of this name is a secret: `password`, `aws_secret_access_key`, `hfToken`, `a.b.api-key`."""
+def is_secret(name: str, *, of_storage: bool = False) -> bool:
+    """Whether an argument of this name is a secret: `password`, `aws_secret_access_key`, `hfToken`, `a.b.api-key`.
+
+    Arguments:
+        of_storage: it is one of a filesystem, where a `key` or a `session` is one, too.
+    """
     words = [word.lower() for word in _WORD.findall(name.rpartition(".")[2])]
     joined = "".join(words)
-    return not _SECRET_WORDS.isdisjoint(words) or joined.endswith(_SECRET_ENDS) or any(part in joined for part in _SECRET_PARTS)
+    return (
+        (of_storage and not _SECRET_IN_STORAGE.isdisjoint(words))
+        or not _SECRET_WORDS.isdisjoint(words)
+        or joined.endswith(_SECRET_ENDS)
+        or any(part in joined for part in _SECRET_PARTS)
+    )
 
 
 def masked(value: Any, *, arguments: bool = False) -> Any:
@@ -102,7 +111,7 @@ def _hides(name: str, value: Any, of_storage: bool) -> bool:
         return False
     if isinstance(value, int | float):
         return any(part in name.lower() for part in _NUMBERS_TOO)
-    return is_secret(name) or (of_storage and name.lower() == "key")
+    return is_secret(name, of_storage=of_storage)
 
 
 def _secrets(arguments: Any, *, of_storage: bool = False) -> Iterator[str]:

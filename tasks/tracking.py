@@ -21,6 +21,7 @@ from offline_core.promotion.result import PromotionResult
 from offline_core.reporting.card import Card
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.provenance import provenance
+from offline_core.secrets import masked, masked_text
 from offline_core.storage.location import Location
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
@@ -36,7 +37,6 @@ _DEFAULTS = {
 _MOST_PARAMETERS = 100
 _MOST_METRICS = 500
 _MOST_CHARACTERS = 500
-_PASSWORD = re.compile(r"//[^/@\s]*@")
 _NO_NAME = re.compile(r"[^\w./ -]")
 
 
@@ -58,7 +58,7 @@ def track(result: BaseModel, config: BaseModel, card: Card, *, operation: str) -
             raise
         client.set_terminated(run.info.run_id)
     except Exception as error:
-        told = _PASSWORD.sub("//", str(error))[:500]
+        told = masked_text(str(error))[:500]
         log.warning("The work is done, but MLflow does not have it: %s: %s", type(error).__name__, told)
 
 
@@ -75,10 +75,10 @@ def _client() -> Any:
 def _report(client: Any, run: str, result: BaseModel, config: BaseModel, card: Card) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    values = dict(_flat(result.model_dump(mode="python")))
+    values = dict(_flat(masked(result.model_dump(mode="python"))))
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     words = {name: value for name, value in values.items() if isinstance(value, str)}
-    changed = _flat(config.model_dump(mode="json", exclude_defaults=True))
+    changed = _flat(masked(config.model_dump(mode="json", exclude_defaults=True)))
     client.log_batch(
         run,
         metrics=[Metric(name, value, 0, 0) for name, value in numbers.items() if math.isfinite(value)][:_MOST_METRICS],

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from offline_core.errors import ConfigError
+from deployments.server import readable_errors
+from flows.prefect_server import trouble
+from offline_core.conversion.config import ImportConfig
+from offline_core.datasets.dataset import open_dataset
+from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.errors import ConfigError, OfflineError
+from offline_core.formats.sources.opening import SourceConfig, open_source
+from offline_core.recording.config import RecordingConfig
+from offline_core.reporting.card import Card, Headline, Ran
+from offline_core.retention.rewriting import replace_manifest
+from offline_core.rollouts.environments import make_vector_env
+from offline_core.runtime import config
+from offline_core.runtime.code_permission import recorded_environment
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.secrets import MASK, has_masked, is_secret, masked, masked_text
+from offline_core.storage.json_files import without_secrets
+from tests.datasets.factories import episode, write_dataset
 
 SECRET = "hunter2-Xq9"
 
@@ -120,3 +140,103 @@ def test_secrets_that_another_program_repeats_without_their_names() -> None:
     arguments = {"storage_options": {"key": "AKIAIOSFODNN7"}, "password": SECRET, "separator": "long text"}
     told = masked_text(f"cannot open {SECRET!r} as AKIAIOSFODNN7 with 'long text'", arguments)
     assert told == f"cannot open '{MASK}' as {MASK} with 'long text'"
+
+
+# Where secrets would stand.
+
+
+def environment(**more: Any) -> EnvironmentSpec:
+    return EnvironmentSpec(id="CartPole-v1", kwargs={"password": SECRET, "url": f"https://me:{SECRET}@host", **more})
+
+
+def test_an_operation_does_not_depend_on_secrets_and_does_not_have_them() -> None:
+    first, other, longer = (
+        Operation.of("record_episodes", RecordingConfig(environment=each))
+        for each in (
+            environment(),
+            EnvironmentSpec(id="CartPole-v1", kwargs={"password": "renewed", "url": "https://you:renewed@host"}),
+            environment(max_episode_steps=9),
+        )
+    )
+    assert SECRET not in first.model_dump_json()
+    assert identity_of(first, []) == identity_of(other, []) != identity_of(longer, [])
+
+
+def test_a_version_does_not_have_secrets_and_keeps_its_identity(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", [episode(0)])
+    source = SourceConfig(format="csv", arguments={"storage_options": {"secret": SECRET}, "separator": ";"})
+    made = dataset.manifest.model_copy(
+        update={
+            "operation": Operation.of("import_dataset", ImportConfig(source=source)),
+            "environment": environment(),
+            "parents": [Parent(kind="files", uri=f"https://host/a?sig={SECRET}", fingerprint="0")],
+        }
+    )
+    replace_manifest(dataset, made)
+    assert all(SECRET.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    read = open_dataset(str(tmp_path / "data")).manifest
+    assert (read.fingerprint, read.identity) == (made.fingerprint, made.identity)
+    assert read.operation.config["source"]["arguments"] == {"storage_options": {"secret": MASK}, "separator": ";"}
+    assert read.parents[0].uri == f"https://host/a?sig={MASK}"
+
+
+def test_a_recorded_environment_gets_the_secrets_of_this_process_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = EnvironmentSpec(id="CartPole-v1", kwargs={"password": SECRET, "goal": [1, 2]})
+    stored = without_secrets(given.model_dump_json())
+    assert SECRET not in stored
+    assert recorded_environment(EnvironmentSpec.model_validate_json(stored), file="runs/a") == given
+    monkeypatch.setattr(config, "_GIVEN", {})
+    with pytest.raises(ConfigError, match=r"runs/a names the environment 'CartPole-v1' without the secrets"):
+        recorded_environment(EnvironmentSpec.model_validate_json(stored), file="runs/a")
+
+
+def test_a_wrong_parameter_is_named_without_secrets() -> None:
+    for values in ({"password": SECRET}, {"arguments": {"password": SECRET}, "where": 3}, {"arguments": [{"token": SECRET}]}):
+        with pytest.raises(ConfigError) as error:
+            config.parse(SourceConfig, values)
+        assert "wrong parameter" in str(error.value)
+        assert SECRET not in "".join(traceback.format_exception(error.value))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"storage_options": {"password": SECRET}, "separator": "two"},
+        {"password": SECRET},
+        {"separator": ",", "null_values": {"password": SECRET}, "no_such": f"https://me:{SECRET}@host"},
+    ],
+)
+def test_wrong_arguments_of_a_reader_are_told_without_secrets(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    [reader] = open_source([str(tmp_path)], SourceConfig.model_construct(format="csv", arguments=arguments))
+    with pytest.raises(OfflineError) as error:
+        list(reader.batches())
+    assert SECRET not in str(error.value)
+
+
+def test_an_environment_that_cannot_be_made_is_told_without_secrets() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be made with .*'password': '\*\*\*'") as error:
+        make_vector_env(EnvironmentSpec(id="MountainCar-v0", kwargs={"password": SECRET}), 1)
+    assert SECRET not in str(error.value)
+
+
+def test_a_card_has_no_secrets() -> None:
+    ran = Ran("import_dataset", parameters={"source": {"arguments": {"storage_options": {"key": SECRET, "user": "me"}}}})
+    uri = f"https://host/a.csv?sig={SECRET}"
+    card = Card(f"Import of {uri}", {"From": uri}, ran=ran, headline=Headline("Imported", f"5 steps of {uri}.", "good"))
+    shown = b"".join(card.files("card").values()).decode()
+    assert SECRET not in shown and "user: me" in shown
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    with temporary_settings({PREFECT_API_URL: f"http://me:{SECRET}@127.0.0.1:1/api"}):
+        told = trouble(RuntimeError("Failed to reach API at …"))
+        with pytest.raises(SystemExit) as error, readable_errors():
+            raise httpx.ConnectError(f"at http://me:{SECRET}@127.0.0.1:1/api")
+    assert told is not None and f"http://{MASK}@127.0.0.1:1/api" in told
+    assert SECRET not in str(error.value)
+
+
+def test_what_prefect_logs_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("prefect.client").warning("Cannot reach %s", f"http://me:{SECRET}@host:4200/api")
+    assert caplog.messages == [f"Cannot reach http://{MASK}@host:4200/api"]

@@ -34,6 +34,7 @@ from offline_core.policies.sample_rows import rows_like
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import torch_threads
+from offline_core.storage.json_files import without_secrets
 from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         seconds=time.perf_counter() - start,
     )
     files = {FILES[format]: data for format, data in written.items()}
-    files[EXPORT_FILE] = described.model_dump_json(indent=2).encode()
+    files[EXPORT_FILE] = without_secrets(described.model_dump_json(indent=2)).encode()
     with location.make_folder().locked():
         if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
             return found  # another run made it meanwhile

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from offline_core.reporting.html import html_of
 from offline_core.reporting.values import text_of
+from offline_core.secrets import masked
 
 Tone = Literal["good", "bad", "warning", "neutral"]
 """good: what was asked for. bad: not that. warning: done, and worth a look. neutral: nothing was asked for."""
@@ -31,7 +32,7 @@ class Ran:
         """The operation and its parameters, as in a file of parameters."""
         import yaml
 
-        text: str = yaml.safe_dump({self.operation: dict(self.parameters)}, sort_keys=False, allow_unicode=True)
+        text: str = yaml.safe_dump({self.operation: masked(self.parameters)}, sort_keys=False, allow_unicode=True)
         return text if self.parameters else f"{self.operation}:  # all parameters at their defaults\n"
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from offline_core.secrets import masked_text
+
 FEW_EPISODES = 20
 """Below this, a mean return says little."""
 
 
 def text_of(value: object) -> str:
-    """A value as one line of text; numbers with three digits or thousands."""
+    """A value as one line of text, without secrets; numbers with three digits or thousands."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return _number(value)
-    return " ".join(str(value).split())
+    return masked_text(" ".join(str(value).split()))
 
 
 def return_text(mean: float, std: float, episodes: int, actions: str) -> str:

@@ -18,6 +18,7 @@ from offline_core.errors import ConfigError, EnvironmentNotFoundError
 from offline_core.rollouts.masked_env import MaskedEnv
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.user_code import import_module
+from offline_core.secrets import masked, masked_text
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
@@ -120,7 +121,10 @@ def _make(environment: EnvironmentSpec, num_envs: int, mode: gym.VectorizeMode, 
             f"Environment {environment.id!r} needs a package that is not installed: {error}. Install it{extra}."
         ) from error
     except Exception as error:  # the environment's code may raise anything
-        raise ConfigError(f"Environment {environment.id!r} cannot be made with {environment.kwargs}: {error!r}") from error
+        told = masked_text(repr(error), environment.kwargs)
+        raise ConfigError(
+            f"Environment {environment.id!r} cannot be made with {masked(environment.kwargs, arguments=True)}: {told}"
+        ) from error
 
 
 def _is_mujoco(environment: EnvironmentSpec) -> bool:

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from offline_core.errors import UnsafeDataError
+from offline_core.errors import ConfigError, UnsafeDataError
 from offline_core.runtime.allowed_imports import is_in, listed
 from offline_core.runtime.code_files import file_of
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.user_code import texts
+from offline_core.secrets import has_masked
 
 ALLOW_CODE = "OFFLINE_ALLOW_CODE"
 
@@ -65,10 +66,16 @@ def recorded_environment(environment: EnvironmentSpec | None, *, file: str) -> E
     """Check and return the environment that a file names.
 
     Raises:
+        ConfigError: it needs secrets, which are not in the file, and this process was not given them.
         UnsafeDataError: it is code of a module that nothing allows.
     """
     if environment is not None:
         check_code(environment.id, environment.kwargs, file=file, instead="name it by the parameter environment.id")
+        if has_masked(environment.kwargs):
+            raise ConfigError(
+                f"{file} names the environment {environment.id!r} without the secrets among its arguments, which are never "
+                "stored. Set environment.id and environment.kwargs again."
+            )
     return environment
 
 

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
+from offline_core.secrets import MASK, has_masked, is_secret, masked
 
 MAX_PROBLEMS = 5
 KINDS = {
@@ -91,6 +92,10 @@ class Config(BaseModel):
         return {}
 
 
+_GIVEN: dict[str, dict[str, Any]] = {}
+"""Arguments of environments with secrets in them that this process was given, by what records have of them."""
+
+
 class EnvironmentSpec(Config):
     """A gymnasium environment by name."""
 
@@ -121,6 +126,15 @@ class EnvironmentSpec(Config):
             ) from error
         return kwargs
 
+    @model_validator(mode="after")
+    def _with_secrets(self) -> EnvironmentSpec:
+        """One that a file names gets the secrets that this process was given for it: files have none."""
+        if (told := masked(self.kwargs, arguments=True)) != self.kwargs:
+            _GIVEN[f"{self.id} {told}"] = self.kwargs
+        elif has_masked(self.kwargs):
+            object.__setattr__(self, "kwargs", _GIVEN.get(f"{self.id} {self.kwargs}", self.kwargs))
+        return self
+
     @property
     def user_code(self) -> dict[str, Any]:
         return {self.id: self.kwargs} if ":" in self.id else {}
@@ -136,8 +150,8 @@ def problems(error: ValidationError) -> str:
     return "; ".join(told) + (f"; and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else "")
 
 
-def _shortened(value: Any) -> str:
-    text = repr(value)
+def _shortened(name: str, value: Any) -> str:
+    text = repr(MASK if is_secret(name) else masked(value, arguments=True))
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 
@@ -156,10 +170,12 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
             messages, _ = found.setdefault(name or model.__name__, ([], each["input"]))
             messages.append(_unknown(str(each["loc"][-1]), known) if each["type"] == "extra_forbidden" else each["msg"])
         lines = [
-            f"  {name}: {', or: '.join(dict.fromkeys(messages)).replace('Value error, ', '')} (got {_shortened(value)})"
+            f"  {name}: {', or: '.join(dict.fromkeys(messages)).replace('Value error, ', '')} (got {_shortened(name, value)})"
             for name, (messages, value) in found.items()
         ]
-        raise ConfigError("\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])) from error
+        raise ConfigError(
+            "\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])
+        ) from None  # pydantic repeats all values
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

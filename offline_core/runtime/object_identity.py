@@ -19,9 +19,7 @@ from pyarrow import fs
 
 from offline_core.errors import ConfigError
 from offline_core.runtime.code_files import module_digest
-
-_SECRETS = ("key", "secret", "token", "password", "credential", "sas", "session")
-"""Parts of names of a filesystem's arguments that do not count: credentials do not change the data."""
+from offline_core.secrets import is_secret
 
 _NO_STATE = ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__")
 """Attributes of a class that do not affect its behaviour."""
@@ -215,8 +213,8 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _without_secrets(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the secret arguments."""
-    return {name: value for name, value in arguments.items() if not any(secret in name for secret in _SECRETS)}
+    """Drop the secret arguments: credentials do not change the data."""
+    return {name: value for name, value in arguments.items() if not is_secret(name, of_storage=True)}
 
 
 def _kind(value: Any) -> str:

@@ -1,22 +1,32 @@
-"""JSON files of this package: each ends with a checksum of the bytes before it, verified when the file is read."""
+"""JSON files of this package: without secrets, and each ends with a checksum of the bytes before it, verified at each read."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 from pydantic import ValidationError
 
 from offline_core.errors import CorruptFileError
 from offline_core.runtime.config import problems
+from offline_core.secrets import masked
 
 _CHECKSUM = re.compile(rb',\s*"checksum":\s*"([^"]*)"\s*\}\s*$')
 
 
 def with_checksum(text: str) -> bytes:
-    """Append the SHA-256 of the text to a JSON object, as its last field `checksum`."""
+    """Append the SHA-256 of the text to a JSON object, as its last field `checksum`; secrets in it are masked."""
+    text = without_secrets(text)
     body = text.rstrip().removesuffix("}").rstrip().encode()
     return body + b',\n  "checksum": "' + _digest(body) + b'"\n}'
+
+
+def without_secrets(text: str) -> str:
+    """The same JSON with secrets masked; text without any stays as it is, to the last blank."""
+    values = json.loads(text)
+    told = masked(values)
+    return text if told == values else json.dumps(told, indent=2)
 
 
 def without_checksum(data: bytes, where: str, *, is_required: bool = False) -> bytes:

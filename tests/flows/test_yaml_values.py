@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,39 @@ def test_a_hostile_config_file_is_one_message(tmp_path: Path, text: str, told: s
     with pytest.raises(ConfigError, match=rf"(?s)c\.yaml is no YAML that can be read: .*{told}"):
         read_values([], str(tmp_path / "c.yaml"))
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password: hunter2: more",
+        "password: 'hunter2",
+        "password: *hunter2",
+        "password: !hunter2 x",
+        "password: @hunter2",
+        "password: %hunter2",
+        "password: [hunter2",
+        "password: {hunter2",
+        "password: &hunter2 &hunter2 x",
+        'password: "\\hunter2"',
+        "\tpassword: hunter2",
+        "hunter2",
+    ],
+)
+def test_a_broken_line_is_named_and_not_repeated(tmp_path: Path, line: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"seed: 1\n{line}\n")
+    with pytest.raises(ConfigError) as error:
+        read_values([], str(tmp_path / "c.yaml"))
+    told = "".join(traceback.format_exception(error.value))
+    assert "hunter2" not in told and re.search(r"c\.yaml is no YAML that can be read: .* in line \d, column \d", told)
+
+
+def test_a_setting_that_is_none_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=r"begins with 'environment\.kwargs\.password' is not NAME=VALUE"):
+        read_values(["environment.kwargs.password: hunter2"], None)
+    with pytest.raises(ConfigError) as error:
+        read_values(["a=1", "a.password=hunter2"], None)
+    assert "hunter2" not in str(error.value)
 
 
 def test_aliases_and_merges_of_moderate_size_are_read(tmp_path: Path) -> None:

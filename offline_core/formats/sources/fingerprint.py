@@ -12,6 +12,7 @@ from offline_core.formats.sources.locations import located
 from offline_core.formats.sources.partitions import PartitionedReader
 from offline_core.formats.sources.ray_reads import RayRead
 from offline_core.formats.sources.step_reader import StepReader
+from offline_core.secrets import masked
 from offline_core.storage.location import Location
 
 FileFacts = tuple[str, int, int | None]
@@ -42,8 +43,8 @@ def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> 
 
 
 def fingerprint(readers: Sequence[StepReader | Location], listing: Listing) -> str:
-    """16 hex digits that change with the files."""
-    return digest([(reader.uri, files_of(reader, listing)) for reader in readers])
+    """16 hex digits that change with the files, not with a token in a URL."""
+    return digest([(masked(reader.uri), files_of(reader, listing)) for reader in readers])
 
 
 def facts(uri: str, listing: Listing) -> list[FileFacts]:
