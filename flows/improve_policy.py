@@ -67,7 +67,7 @@ def improve_policy(
     importing: ImportConfig = ImportConfig(),
     conversion: ConversionConfig = ConversionConfig(),
     quality: QualityConfig = QualityConfig(),
-    split: SplitConfig = SplitConfig(held_out_fraction=0.5, equal_episodes="apart"),
+    split: SplitConfig = SplitConfig(held_out_fraction=0.5),
     pruning: PruningConfig = PruningConfig(),
     sweep: SweepConfig = SweepConfig(grid={"algorithm": ["bc", "marwil", "iql"]}, seeds=1),
     decision: DecisionConfig = DecisionConfig(),
@@ -179,7 +179,7 @@ def _scored(
     sides = stages.run(
         "hold out to compare",
         split_dataset,
-        SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed, equal_episodes="apart"),
+        SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed),
         **reading(learned_from),
         output=place.child(f"scoring/{learned_from.fingerprint}").uri,  # a sweep reads the latest version
     )

@@ -90,21 +90,26 @@ class SplitConfig(Config):
     """Which share of a dataset is held out."""
 
     held_out_fraction: float = Field(
-        0.1, gt=0.0, lt=1.0, title="Held-out share", description="Share of the episodes that training does not see."
+        0.1,
+        gt=0.0,
+        lt=1.0,
+        title="Held-out share",
+        description="Share of the episodes that training does not see; as near to it as episodes that stay together allow.",
     )
     by: str = Field(
         "episodes",
         min_length=1,
         exclude_if=lambda by: by == "episodes",
         description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. id: by a hash of the "
-        "id, so an episode never changes sides, and its parts are together; equal episodes of other ids may part, without "
-        "strata. Any other word is a column, such as the number of a building: equal values stay on one side.",
+        "id, so an episode never changes sides, and its parts are together; without strata, and equal_episodes has no "
+        "effect. Any other word is a column, such as the number of a building: equal values stay on one side.",
     )
     equal_episodes: Literal["together", "apart"] = Field(
-        "together",
-        exclude_if=lambda kind: kind == "together",
-        description="together: episodes with the same content go to one side, so that none that is learned from is held out. "
-        "apart: only those that also have the same id; so both sides are like the whole, as estimates need it.",
+        "apart",
+        exclude_if=lambda kind: kind == "apart",
+        description="apart: episodes with the same content may go to both sides, unless they also have the same id; so both "
+        "sides are samples of one log, as of a bandit, whose episodes are equal by chance. together: they go to one side, for "
+        "recordings that were written twice under other ids.",
     )
     strata: int = Field(
         10, ge=1, le=100_000, description="Episodes are sorted by return and cut into this many parts; each gives its share."

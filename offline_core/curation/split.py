@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
 BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
+ROUNDING = 1e-9
+"""Of a share of all episodes, which is a number of them."""
 
 
 class SplitResult(Result):
@@ -37,7 +40,7 @@ class SplitResult(Result):
     held_out: DatasetRef
     source: DatasetRef
     before: Statistics
-    duplicates: int = Field(description="Copies and parts of earlier episodes; they go to the side of the first.")
+    duplicates: int = Field(description="Episodes that go to the side of an earlier one: its copies and parts.")
 
 
 def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
@@ -53,7 +56,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     """
     source = open_committed(dataset, version)
     places = [Location.of(output).child(side).uri for side in SIDES]
-    operations = [Operation.of("split_dataset", config, version=2, side=side) for side in SIDES]
+    operations = [Operation.of("split_dataset", config, version=3, side=side) for side in SIDES]
     parents = [source.parent_entry]
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:
@@ -65,9 +68,10 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
     held_out = chosen_to_hold_out(index, config, groups)
     if held_out.all() or not held_out.any():
+        units = len(np.unique(_units(index, config, groups)))
         raise EmptyDatasetError(
             f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
-            f"{len(np.unique(tied(index))):,} of its {len(index):,} are neither copies nor parts of others. "
+            f"{units:,} of its {len(index):,} may be parted from all before them. "
             "Choose another held_out_fraction, or record more episodes."
         )
     with contextlib.ExitStack() as stack:
@@ -77,7 +81,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
             for root in roots
         )
         copy_episodes(source, index, held_out.astype(int), [train, test], what="split")
-    report = {"duplicates": len(index) - len(np.unique(tied(index)))}
+    report = {"duplicates": len(index) - len(np.unique(_units(index, config)))}
     first, second = (
         commit_copy(place, writer.written, [source], operation=operation, report=report)
         for place, writer, operation in zip(places, (train, test), operations, strict=True)
@@ -98,37 +102,57 @@ def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool 
 
 
 def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
-    """(episodes,) booleans: `round(held_out_fraction · N)` of the N episodes, as many of each stratum as its share.
+    """(episodes,) booleans: as many as the share to hold out, and as many of each stratum as its share.
 
-    N counts episodes with the same content, parts of one episode, and a group, once: they go to the same side. Which of a
-    stratum are chosen depends on the seed and on their content, not on their order. By time, the last ones are.
+    Units are parts of one episode, a group, and copies: they go to the same side, so the share is met as nearly as they allow.
+    Which of a stratum are chosen depends on the seed and on their content, not on their order or ids. By time, the last ones
+    are.
 
     Arguments:
         groups: (episodes,) a value of each; equal ones stay together, and strata do not count.
     """
-    unit = tied(index, groups, by_content=config.equal_episodes == "together")
-    heads = np.unique(unit)
+    unit = _units(index, config, groups)
+    heads, number, sizes = np.unique(unit, return_inverse=True, return_counts=True)
+    held_out = np.zeros(len(heads), bool)
     if config.by == BY_TIME:
-        held_out = np.zeros(len(index), bool)
-        held_out[heads[len(heads) - int(len(heads) * config.held_out_fraction + 0.5) :]] = True
-        return np.asarray(held_out[unit])
-    names = [columns.CONTENT] if config.equal_episodes == "together" else [columns.CONTENT, columns.EPS_ID]
-    drawn_by = index.select(pl.concat_str(names, separator="/")).to_series().to_numpy()[heads]
+        from_here = np.cumsum(sizes[::-1])[::-1]
+        held_out[from_here - sizes / 2 <= config.held_out_fraction * len(index) + ROUNDING] = True
+        return np.asarray(held_out[number])
+    content = index.select(columns.CONTENT)[heads]
+    earlier = pl.int_range(pl.len()).over(columns.CONTENT)  # equal episodes are drawn each for itself, whatever their ids
+    drawn_by = content.select(
+        pl.when(earlier == 0).then(columns.CONTENT).otherwise(pl.concat_str(columns.CONTENT, pl.lit("/"), earlier))
+    )
     returns = index[columns.RETURN].to_numpy()[heads]
     # Equal returns are ordered by other lots than those that choose: else the strata's edges would decide which are chosen.
-    ties, lots = (_lots(drawn_by, f"{config.seed}{suffix}") for suffix in ("/ties", ""))
+    ties, lots = (_lots(drawn_by.to_series().to_list(), f"{config.seed}{suffix}") for suffix in ("/ties", ""))
     by_return = np.lexsort((ties, returns))
     strata = config.strata if groups is None else 1
     quota = np.floor(np.linspace(0, 1, 1 + strata) * len(heads) + 0.5).astype(int)
-    until = np.floor(quota * config.held_out_fraction + 0.5).astype(int)  # held out up to each stratum's end
-    held_out = np.zeros(len(index), bool)
-    for start, stop, count in zip(quota[:-1], quota[1:], np.diff(until), strict=True):
+    until = np.concatenate([[0], np.cumsum(sizes[by_return])])[quota] * config.held_out_fraction
+    for start, stop, wanted in zip(quota[:-1], quota[1:], until[1:], strict=True):
         stratum = by_return[start:stop]
-        held_out[heads[stratum[np.argsort(lots[stratum])[:count]]]] = True
-    return np.asarray(held_out[unit])
+        held_out[_as_many(stratum[np.argsort(lots[stratum])], sizes, wanted - sizes[held_out].sum())] = True
+    return np.asarray(held_out[number])
 
 
-def _lots(drawn_by: np.ndarray, seed: str) -> np.ndarray:
+def _as_many(order: np.ndarray, sizes: np.ndarray, wanted: float) -> np.ndarray:
+    """Units in this order whose episodes come to the number wanted: all that fit, and one more where that is nearer."""
+    taken = [order[:0]]
+    while (fits := sizes[order] <= wanted + ROUNDING).any():
+        first = order[fits]
+        first = first[np.cumsum(sizes[first]) <= wanted + ROUNDING]
+        taken.append(first)
+        wanted -= sizes[first].sum()
+        order = order[~np.isin(order, first)]
+    return np.concatenate([*taken, order[sizes[order] <= 2 * wanted + ROUNDING][:1]])
+
+
+def _units(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
+    return tied(index, groups, by_content=config.equal_episodes == "together")
+
+
+def _lots(drawn_by: Sequence[str], seed: str) -> np.ndarray:
     """(episodes,) bytes whose order is by chance, and the same for the same texts and seed."""
     return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in drawn_by], "S8")
 

@@ -84,7 +84,7 @@ def _decided(
     folder: Location,
     start: float,
 ) -> DecisionResult:
-    halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed, equal_episodes="apart")
+    halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
     split = Operation.of("decide", halves, source=source.manifest.fingerprint)
     parts = folder.child(f"{SIDES}/{identity_of(split, [])}").uri
     parted = split_dataset(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)

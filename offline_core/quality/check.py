@@ -57,7 +57,7 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation.of("check_dataset", config, version=4, exclude={"held_out"})
+    operation = Operation.of("check_dataset", config, version=5, exclude={"held_out"})
     identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
     before = last_report(opened) if identity else None
     if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
@@ -132,8 +132,7 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, max
         DuplicateContents(config.max_duplicate_fraction),
     ]
     if held_out is not None:
-        contents = (content for steps in step_batches(held_out) for content in steps.contents)
-        rules.append(HeldOutOverlap(held_out.location.uri, frozenset(contents)))
+        rules.append(HeldOutOverlap(held_out.location.uri, step_batches(held_out)))
     return rules
 
 

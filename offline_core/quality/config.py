@@ -18,13 +18,18 @@ class QualityConfig(Config):
         "fail", description="Stop when a rule fails, already when one warns, or never: then the report alone says so."
     )
     held_out: Annotated[str | None, IS_URI] = Field(
-        None, title="Held-out dataset", description="Another dataset, for evaluation, that may share no episode with this one."
+        None,
+        title="Held-out dataset",
+        description="Another dataset, for evaluation, that may share no episode with this one but by chance.",
     )
     max_saturated_fraction: float = Field(
         0.5, ge=0, le=1, description="Warn when more than this share of the values of one action dimension are at its bounds."
     )
     max_duplicate_fraction: float = Field(
-        0.01, ge=0, le=1, description="Warn when more than this share of the episodes repeat another one step by step."
+        0.01,
+        ge=0,
+        le=1,
+        description="Warn when more than this share of the episodes repeat another one step by step, and not by chance.",
     )
     max_time_limit_fraction: float = Field(
         0.05,

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import gymnasium as gym
 import numpy as np
 
 from offline_core.datasets.statistics import ColumnStatistics
+from offline_core.episodes import columns
 from offline_core.quality.result import Finding
 from offline_core.quality.rule import CountingRule, Tally
 from offline_core.quality.steps import StepBatch, Types
+
+SHORT = 32
+"""Steps, above which episodes are not equal by chance."""
+MOST_STARTS = 0.9
+"""Different first observations for each different episode, above which equal episodes are copies."""
+MOST_ALIKE = 0.9
+"""Share of the contents that come as often as each other, or more than once, above which equal episodes are copies."""
 
 
 class DuplicateIds(CountingRule):
@@ -24,43 +33,104 @@ class DuplicateIds(CountingRule):
         self.tally.pieces(steps, steps.is_repeated)
 
 
+class EqualEpisodes:
+    """How often each content came, and whether that is chance: of a bandit, or of another world with few states.
+
+    By chance, short episodes are equal; many that are not begin alike; and some contents come more often than others, or
+    most come once. Copies of a recording come as often as each other, and begin alike with each other only.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lengths: dict[str, int] = {}
+        self._starts: set[int] = set()
+
+    def add(self, steps: StepBatch) -> None:
+        self._counts.update(steps.contents)
+        self._lengths |= dict(zip(steps.contents, steps.lengths.tolist(), strict=True))
+        leaves = [leaf for name, leaf in steps.columns.items() if name.partition("/")[0] == columns.OBS and leaf.size]
+        first = steps.offsets[:-1][steps.lengths > 0]
+        if len(first) and leaves:
+            rows = [np.ascontiguousarray(leaf[first]).reshape(len(first), -1).view(np.uint8) for leaf in leaves]
+            self._starts.update(hash(row.tobytes()) for row in np.concatenate(rows, axis=1))
+
+    def __contains__(self, content: str) -> bool:
+        return content in self._counts
+
+    @property
+    def are_by_chance(self) -> bool:
+        times = Counter(self._counts.values())
+        contents, once = len(self._counts), times.pop(1, 0)
+        if contents == once or len(self._starts) > MOST_STARTS * contents:
+            return False
+        lengths = np.array([self._lengths[content] for content, count in self._counts.items() if count > 1])
+        alike = max(times.values()) / (contents - once)
+        return bool(np.median(lengths) <= SHORT) and (alike < MOST_ALIKE or once > (1 - MOST_ALIKE) * contents)
+
+
 class DuplicateContents(CountingRule):
-    """Episodes that repeat another one step by step under another id."""
+    """Episodes that repeat another one step by step under another id, where that is no chance."""
 
     name = "duplicate_contents"
     verdict = "warn"
     message = "episodes repeat an earlier one step by step"
-    advice = "Drop duplicates by pruning; if they were recorded so, check the seeds of the environments."
+    advice = (
+        "If a recording was written twice, drop duplicates by pruning; if they were recorded so, check the seeds of the "
+        "environments. If each was observed by itself, keep them, and set max_duplicate_fraction to 1."
+    )
 
     def __init__(self, max_fraction: float) -> None:
         self._max_fraction = max_fraction
         super().__init__()
-        self._seen: set[str] = set()
+        self._seen = EqualEpisodes()
 
     def look(self, steps: StepBatch) -> None:
         wrong = np.zeros(len(steps.eps_ids), bool)
+        before: set[str] = set()
         for i, content in enumerate(steps.contents):
-            wrong[i] = content in self._seen and not steps.is_repeated[i]
-            self._seen.add(content)
+            wrong[i] = (content in before or content in self._seen) and not steps.is_repeated[i]
+            before.add(content)
+        self._seen.add(steps)
         self.tally.pieces(steps, wrong)
 
     def is_broken(self) -> bool:
-        return self.tally.count > self._max_fraction * self.tally.of
+        return self.tally.count > self._max_fraction * self.tally.of and not self._seen.are_by_chance
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        by_chance = self.tally.count > 0 and self._seen.are_by_chance
+        self.message = f"{type(self).message}{', as chance has it where few differ: each counts' if by_chance else ''}"
+        return super().finding(statistics)
 
 
 class HeldOutOverlap(CountingRule):
-    """Episodes that are in the held-out dataset as well, whatever they are called there."""
+    """Episodes that are in the held-out dataset as well, whatever they are called there.
+
+    Where equal episodes come by chance, those are meant that have one id in both.
+    """
 
     name = "held_out_overlap"
     advice = "Split the dataset anew: an evaluation on episodes that were trained on says nothing."
 
-    def __init__(self, held_out: str, contents: Set[str]) -> None:
-        self._contents = contents
+    def __init__(self, held_out: str, batches: Iterable[StepBatch]) -> None:
+        self._equal, self._pairs, self._contents = EqualEpisodes(), set[tuple[str, str]](), set[str]()
+        for steps in batches:
+            self._equal.add(steps)
+            self._pairs.update(zip(steps.eps_ids, steps.contents, strict=True))
+            self._contents.update(steps.contents)
         super().__init__()
+        self._same = Tally()
         self.message = f"episodes are in the held-out dataset {held_out} too"
 
     def look(self, steps: StepBatch) -> None:
+        self._equal.add(steps)
+        pairs = zip(steps.eps_ids, steps.contents, strict=True)
+        self._same.pieces(steps, np.array([pair in self._pairs for pair in pairs], bool))
         self.tally.pieces(steps, np.array([content in self._contents for content in steps.contents], bool))
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        if self._equal.are_by_chance:
+            self.tally = self._same
+        return super().finding(statistics)
 
 
 class MixedTypes:

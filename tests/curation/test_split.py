@@ -83,11 +83,11 @@ def test_what_belongs_together_stays_together(tmp_path: Path) -> None:
     parts = [piece for e in some[10:15] for piece in (e.slice(0, 3), replace(e.slice(5, 8), eps_id=f"{e.eps_id}@5"))]
     same_id = [piece for e in some[15:] for piece in (e.slice(0, 4), e.slice(4, 8))]
     write_dataset(tmp_path / "in", [*some[:10], *copies, *parts, *same_id])
-    result = split(tmp_path, held_out_fraction=0.5, strata=1)
+    result = split(tmp_path, held_out_fraction=0.5, strata=1, equal_episodes="together")
     train, held_out = sides(result)
     whole = [{e.eps_id.removeprefix("again-").partition("@")[0] for e in side} for side in (train, held_out)]
     assert not whole[0] & whole[1]
-    assert [len(side) for side in whole] == [10, 10], "counted once"
+    assert [len(side) for side in (train, held_out)] == [20, 20]
     assert len(train) + len(held_out) == 40
     assert result.duplicates == 20
 
@@ -119,8 +119,13 @@ def test_what_comes_under_one_id() -> None:
     st.floats(0.01, 0.99),
     st.integers(1, 50),
     st.integers(0, 5),
+    st.booleans(),
+    st.booleans(),
 )
-def test_counts_are_exact(rows: list[tuple[int, float]], fraction: float, strata: int, seed: int) -> None:
+def test_the_share_is_as_asked(
+    rows: list[tuple[int, float]], fraction: float, strata: int, seed: int, together: bool, by_time: bool
+) -> None:
+    """To within half of what cannot be parted: one episode, or the copies of one."""
     returns = dict(rows)
     index = pl.DataFrame(
         {
@@ -131,10 +136,14 @@ def test_counts_are_exact(rows: list[tuple[int, float]], fraction: float, strata
             columns.RETURN: [returns[content] for content, _ in rows],
         }
     )
-    held_out = chosen_to_hold_out(index, SplitConfig(held_out_fraction=fraction, strata=strata, seed=seed))
+    values: dict[str, Any] = {"by": "time" if by_time else "episodes", "equal_episodes": "together" if together else "apart"}
+    held_out = chosen_to_hold_out(index, SplitConfig(held_out_fraction=fraction, strata=strata, seed=seed, **values))
     chosen, left = (set(index[columns.CONTENT].filter(mask)) for mask in (held_out, ~held_out))
-    assert not chosen & left
-    assert abs(len(chosen) - fraction * len(returns)) <= 0.5 + 1e-9
+    largest = max(Counter(index[columns.CONTENT]).values()) if together else 1
+    assert not (together and chosen & left)
+    assert abs(held_out.sum() - fraction * len(rows)) <= largest / 2 + 1e-9
+    if by_time and not together:
+        assert held_out.tolist() == sorted(held_out)
 
 
 def test_a_side_without_episodes(tmp_path: Path) -> None:
@@ -183,8 +192,46 @@ def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path, values: Seque
 def test_equal_episodes_may_be_on_both_sides_where_they_have_other_ids(tmp_path: Path) -> None:
     same = [replace(episode(i % 3, 1), eps_id=str(i)) for i in range(90)]
     write_dataset(tmp_path / "in", same)
-    apart = sides(split(tmp_path, held_out_fraction=0.5, equal_episodes="apart"))
-    counts = [Counter(content_of(e) for e in side) for side in apart]
+    apart = split(tmp_path, held_out_fraction=0.5)
+    counts = [Counter(content_of(e) for e in side) for side in sides(apart)]
     assert all(7 <= counts[0][kind] <= 23 and counts[0][kind] + counts[1][kind] == 30 for kind in counts[0])
-    together = [{content_of(e) for e in side} for side in sides(split(tmp_path, "together", held_out_fraction=0.5))]
+    result = split(tmp_path, "together", held_out_fraction=0.5, equal_episodes="together")
+    together = [{content_of(e) for e in side} for side in sides(result)]
     assert not together[0] & together[1]
+    assert (apart.duplicates, result.duplicates) == (0, 87)
+
+
+@pytest.mark.parametrize("by", ["episodes", "time", "id", "day"])
+def test_both_sides_of_a_bandits_log_are_samples_of_it(tmp_path: Path, by: str) -> None:
+    """A few different episodes of one step, each many times: mean returns and shares are those of the log."""
+    rng = np.random.default_rng(31)
+    context, action = rng.integers(0, 4, 1_000), rng.integers(0, 3, 1_000)
+    rewards = (rng.random(1_000) < 0.05 + 0.1 * action + 0.02 * context).astype(float)
+    kinds = {key: episode(key, 1, rewards=np.array([key % 2.0])) for key in range(24)}
+    log = [
+        replace(kinds[int(6 * c + 2 * a + r)], eps_id=f"{number:08x}", extras={"day": np.array([number // 20])})
+        for number, (c, a, r) in enumerate(zip(context, action, rewards, strict=True))
+    ]
+    write_dataset(tmp_path / "in", log, "table")
+    held_out = split(tmp_path, held_out_fraction=0.3, by=by).held_out
+    assert held_out.episodes == pytest.approx(300, abs=45 if by == "id" else 0)
+    mean = open_dataset(held_out.uri).manifest.statistics.returns.mean
+    assert mean == pytest.approx(rewards.mean(), abs=3 * rewards.std() / held_out.episodes**0.5)
+
+
+def test_a_column_with_uneven_values_gives_the_share_of_episodes(tmp_path: Path) -> None:
+    """One of 21 customers has half of the log."""
+    customers = np.array(["large"] * 100 + [f"small {i // 5}" for i in range(100)])
+    index = pl.DataFrame(
+        {
+            columns.EPS_ID: [str(i) for i in range(200)],
+            columns.T_STARTED: 0,
+            columns.TERMINATED: True,
+            columns.CONTENT: [str(i) for i in range(200)],
+            columns.RETURN: 0.0,
+        }
+    )
+    for seed in range(20):
+        held_out = chosen_to_hold_out(index, SplitConfig(held_out_fraction=0.3, by="customer", seed=seed), customers)
+        assert not {*customers[held_out]} & {*customers[~held_out]}
+        assert held_out.sum() == 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from offline_core.datasets.manifest import Format
 from offline_core.episodes import Episode
 from offline_core.quality.check import check_dataset
 from offline_core.quality.config import QualityConfig
+from offline_core.quality.result import Finding
 from tests.conversion.factories import run_import, steps, without, write_rows
 from tests.datasets.factories import FORMATS, edit_json, write_dataset
 from tests.quality.datasets import (
@@ -243,6 +244,72 @@ def test_duplicate_contents(tmp_path: Path, format: Format) -> None:
     assert (finding.verdict, finding.count, finding.of) == ("warn", 2, 22)
     assert places(finding) == [("other", 0), ("third", 0)]
     assert check_dataset(QualityConfig(max_duplicate_fraction=0.1), dataset=str(tmp_path)).verdict == "pass"
+
+
+def repeated(kinds: Sequence[tuple[int, int, int]], steps: int = 1) -> list[Episode]:
+    """An episode for each (context, action, reward), under ids of their own."""
+    return [
+        Episode(
+            eps_id=f"{number:08x}",
+            observations=np.full((steps + 1, 2), kind[0], np.float32),
+            actions=np.full(steps, kind[1]),
+            rewards=np.linspace(0, kind[2], steps + 1)[1:],
+            terminated=True,
+        )
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def bandit(episodes: int, contexts: int = 4, arms: int = 3, seed: int = 0) -> list[tuple[int, int, int]]:
+    rng = np.random.default_rng(seed)
+    clicks = (rng.random(episodes) < 0.2).astype(int)
+    return [*zip(rng.integers(contexts, size=episodes), rng.integers(arms, size=episodes), clicks, strict=True)]
+
+
+EQUAL_BY_CHANCE = {
+    "few kinds": (bandit(300), 1),
+    "no contexts": (bandit(200, contexts=1), 1),
+    "many kinds, and few twice": (bandit(400, contexts=40, arms=30), 1),
+    "one kind in most": ([(0, 0, 0)] * 150 + bandit(60), 1),
+    "several steps": (bandit(300, contexts=2), 5),
+}
+RECORDED_TWICE = {
+    "a bandit's log": ([(i % 50, i % 6, int(i % 7 == 0)) for i in range(150)] * 2, 1),
+    "contexts that never come again": ([(i, i % 3, 0) for i in [*range(100), *range(50)]], 1),
+    "three times and twice": ([(i, i % 3, 0) for i in [*range(60), *range(60), *range(30), *range(90)]], 1),
+    "equal seeds": ([(i // 8, i // 8 % 3, 0) for i in range(400)], 5),
+    "long ones": (bandit(300), 50),
+}
+
+
+def checked(folder: Path, some: list[Episode], rule: str, held_out: list[Episode] | None = None) -> Finding:
+    if held_out is not None:
+        write_dataset(folder / "held_out", held_out)
+    given = {} if held_out is None else {"held_out": str(folder / "held_out")}
+    return next(finding for finding in check(folder / "log", some, **given).findings if finding.rule == rule)
+
+
+@pytest.mark.parametrize("kinds", EQUAL_BY_CHANCE.values(), ids=EQUAL_BY_CHANCE)
+def test_episodes_that_are_equal_by_chance_are_no_duplicates(tmp_path: Path, kinds: tuple[Any, int]) -> None:
+    some = repeated(*kinds)
+    finding = checked(tmp_path / "alone", some, "duplicate_contents")
+    assert (finding.verdict, finding.advice) == ("pass", "")
+    assert "as chance has it" in finding.message
+    others = [replace(e, eps_id=f"x{e.eps_id}") for e in some[::3]]
+    assert checked(tmp_path / "others", some, "held_out_overlap", others).verdict == "pass"
+    shared = checked(tmp_path / "shared", some, "held_out_overlap", some[::3])
+    assert (shared.verdict, shared.count) == ("fail", len(some[::3]))
+
+
+@pytest.mark.parametrize("kinds", RECORDED_TWICE.values(), ids=RECORDED_TWICE)
+def test_recordings_that_were_written_twice_are_duplicates(tmp_path: Path, kinds: tuple[Any, int]) -> None:
+    some = repeated(*kinds)
+    finding = checked(tmp_path / "alone", some, "duplicate_contents")
+    assert finding.verdict == "warn"
+    assert "written twice" in finding.advice
+    assert "chance" not in finding.message
+    others = [replace(e, eps_id=f"x{e.eps_id}") for e in some[::3]]
+    assert checked(tmp_path / "others", some, "held_out_overlap", others).verdict == "fail"
 
 
 @both_formats
