@@ -31,7 +31,12 @@ def print_vacuumed(result: VacuumResult) -> None:
             for each, fate in rows
         ),
     )
-    _listed({"Files of no version": [f"{uri} ({size:,} bytes)" for uri, size in result.leftovers.items()]})
+    _listed(
+        {
+            "Files of no version": [f"{uri} ({size:,} bytes)" for uri, size in result.leftovers.items()],
+            "Datasets that other runs are writing, of which nothing went; do it again when they are done": result.busy,
+        }
+    )
 
 
 def print_forgotten(result: ForgetResult) -> None:

@@ -300,6 +300,7 @@ def _vacuum_datasets(result: VacuumResult, config: object, *, root: str) -> Page
         "Deleted" if result.deleted else "Would be deleted": f"{len(result.removed):,} versions, {freed}",
         "Files of no version": f"{len(result.leftovers):,}",
         "Kept": f"{len(result.kept):,} versions",
+        **({"Left alone, as other runs write there": ", ".join(result.busy)} if result.busy else {}),
         **{f"{each.uri} version {each.version}": each.reason for each in result.removed[:MOST_LISTED]},
     }
     return Page(Card("Vacuum", rows), (result.root, None), [Location.of(root).child("_cards/vacuum")])

@@ -82,8 +82,10 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
     seen = source.seen(base.manifest.imported, hashed=True)
     if not seen.to_read:
         return _nothing_new(base, seen, None)
-    stored, fresh = Stored.of(base, config.episodes), source.only(seen.to_read)
+    fresh = source.only(seen.to_read)
     with prepared(output) as root:
+        next_version(base.location, base)  # it may have been rewritten before the dataset was held
+        stored = Stored.of(base, config.episodes)
         found = read(fresh, config, root, seen, base=stored)
         if found.input_columns and base.manifest.input_columns:
             common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, found.input_columns)])

@@ -82,24 +82,24 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
-    examples = [part.episode for part in found.written if part.episode is not None]
-    spaces = inferred_spaces(found.declared, examples, found.statistics)
-    notes = found.notes(source)
-    dataset = commit(
-        output,
-        found.files,
-        format=config.format,
-        operation=operation,
-        statistics=found.statistics,
-        parents=parents,
-        input_columns=found.input_columns,
-        environment=config.environment,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        report=found.report(notes),
-        imported=found.imported,
-        version=next_version(Location.of(output), None) if config.append else None,
-    )
+        examples = [part.episode for part in found.written if part.episode is not None]
+        spaces = inferred_spaces(found.declared, examples, found.statistics)
+        notes = found.notes(source)
+        dataset = commit(
+            output,
+            found.files,
+            format=config.format,
+            operation=operation,
+            statistics=found.statistics,
+            parents=parents,
+            input_columns=found.input_columns,
+            environment=config.environment,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            report=found.report(notes),
+            imported=found.imported,
+            version=next_version(Location.of(output), None) if config.append else None,
+        )
     log.info("Imported %s: %s", dataset.ref, found.counts)
     for note in notes:
         log.warning(note)

@@ -76,16 +76,17 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
         )
     with contextlib.ExitStack() as stack:
         roots = [stack.enter_context(prepared(place)) for place in places]
-        train, test = (
-            stack.enter_context(EpisodeWriter(root, "part", format=source.manifest.format, config=config.files))
-            for root in roots
+        with contextlib.ExitStack() as opened:
+            writers = [
+                opened.enter_context(EpisodeWriter(root, "part", format=source.manifest.format, config=config.files))
+                for root in roots
+            ]
+            copy_episodes(source, index, held_out.astype(int), writers, what="split")
+        report = {"duplicates": len(index) - len(np.unique(_units(index, config)))}
+        first, second = (
+            commit_copy(place, writer.written, [source], operation=operation, report=report)
+            for place, writer, operation in zip(places, writers, operations, strict=True)
         )
-        copy_episodes(source, index, held_out.astype(int), [train, test], what="split")
-    report = {"duplicates": len(index) - len(np.unique(_units(index, config)))}
-    first, second = (
-        commit_copy(place, writer.written, [source], operation=operation, report=report)
-        for place, writer, operation in zip(places, (train, test), operations, strict=True)
-    )
     log.info("Split into %s and %s", first.ref, second.ref)
     return _result(first, second, source)
 

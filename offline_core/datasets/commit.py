@@ -13,13 +13,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from offline_core.datasets.damage import unusable_files
+from offline_core.datasets.damage import missing_files, unusable_files
 from offline_core.datasets.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
 from offline_core.datasets.manifest import FileEntry, Format, Imported, Manifest, Operation, Parent, Statistics, identity_of
 from offline_core.episodes import space_to_json
 from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
 from offline_core.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.storage.holds import writing
 from offline_core.storage.json_files import with_checksum
 from offline_core.storage.location import Location
 from offline_core.storage.partial_files import remove_partial_files
@@ -69,6 +70,7 @@ def commit(
 
     Raises:
         EmptyDatasetError: there is nothing to commit.
+        StorageError: a file is missing: it was deleted, or this run slept so long that others took it for dead.
         VersionExistsError: another writer committed that `version` first; nothing of either is lost.
     """
     if not files:
@@ -88,6 +90,22 @@ def commit(
         report=dict(report),
         imported=imported,
     )
+    with writing(location.child(VERSIONS)):
+        _check_files(Dataset(location, manifest))
+        return _numbered(location, manifest, version)
+
+
+def _check_files(dataset: Dataset) -> None:
+    missing = [path for path in missing_files(dataset) if not dataset.location.child(path).is_file()]  # listings may lag
+    if missing:
+        raise StorageError(
+            f"{len(missing)} of the {len(dataset.manifest.all_files)} files for the next version of {dataset.location.uri} are "
+            f"not there, first {missing[0]}: another run deleted them. No version was committed. Run this again."
+        )
+
+
+def _numbered(location: Location, manifest: Manifest, version: int | None) -> Dataset:
+    """Creates the manifest under that number, or the next one."""
     fingerprint = manifest.fingerprint
     seen = 0
     while True:
@@ -100,7 +118,7 @@ def commit(
         seen = max(known[-1:] + marked[-1:], default=0)
         if version is not None and version <= seen and version not in known:
             raise VersionExistsError(
-                f"{uri} has had versions up to {seen}, so version {version} cannot be committed. Commit the next version."
+                f"{location.uri} has had versions up to {seen}, so version {version} cannot be committed. Commit the next one."
             )
         manifest = manifest.model_copy(update={"version": version or seen + 1})
         try:
@@ -108,7 +126,9 @@ def commit(
         except VersionExistsError:
             if version is not None:
                 raise
-            log.info("Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, uri)
+            log.info(
+                "Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, location.uri
+            )
             continue
         mark_used(location, manifest.version, marked)
         return made

@@ -50,8 +50,8 @@ def derive_by_file(
     """
     if found := find_version(output, operation, [source.parent_entry]):
         return found, True
-    earlier = _made_before(output, operation, source)
     with prepared(output) as root:
+        earlier = _made_before(output, operation, source)
         if earlier is None:
             written = write(root, source)
         else:
@@ -71,8 +71,7 @@ def derive_by_file(
                 source.ref.uri,
                 made.manifest.version,
             )
-        said = report(written)
-    dataset = commit_copy(output, written, [source], operation=operation, report=said)
+        dataset = commit_copy(output, written, [source], operation=operation, report=report(written))
     log.info("%s: %s", operation.name, dataset.ref)
     return dataset, False
 
@@ -115,6 +114,6 @@ def derive(
         return found, True
     with prepared(output) as root:
         written, report = write(root)
-    made = commit_copy(output, written, sources, operation=operation, report=report)
+        made = commit_copy(output, written, sources, operation=operation, report=report)
     log.info("%s: %s", operation.name, made.ref)
     return made, False

@@ -1,4 +1,4 @@
-"""Hold the folder of a dataset while it is written."""
+"""Hold the folder of a dataset while it is written: every operation that writes a version does it in here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from offline_core.datasets.commit import prepare_dataset
 from offline_core.datasets.dataset import VERSIONS
 from offline_core.errors import OfflineError
+from offline_core.storage.holds import writing
 from offline_core.storage.location import Location
 
 
@@ -15,7 +16,8 @@ from offline_core.storage.location import Location
 def prepared(uri: str) -> Iterator[Location]:
     """The folder of a dataset, see `prepare_dataset`, while a version is written and committed.
 
-    On failure, the folders that were created for it are removed if they are empty.
+    Others may write versions meanwhile; vacuum and forget leave the dataset alone, or are waited for. On failure, the folders
+    that were created for it are removed if they are empty.
 
     Raises:
         StorageError: no permission, no space, or a file is in the way.
@@ -23,7 +25,9 @@ def prepared(uri: str) -> Iterator[Location]:
     location = Location.of(uri)
     created = _missing(location.child(VERSIONS))
     try:
-        yield prepare_dataset(uri)
+        prepare_dataset(uri)
+        with writing(location.child(VERSIONS)):
+            yield location
     except BaseException:
         for folder in created:
             try:

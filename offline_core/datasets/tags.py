@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 
 from offline_core.errors import ConfigError, CorruptFileError, VersionNotFoundError
+from offline_core.storage.holds import writing
 from offline_core.storage.location import Location
 
-FOLDER = "_versions/tags"
+_VERSIONS = "_versions"
+FOLDER = f"{_VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
@@ -31,8 +33,13 @@ def write_tag(location: Location, name: str, version: int) -> None:
 
     Raises:
         ConfigError: the name is none.
+        VersionNotFoundError: the version is not there any more.
     """
-    location.child(f"{FOLDER}/{checked(name)}").write(f"{version}\n".encode())
+    tag = location.child(f"{FOLDER}/{checked(name)}")
+    with writing(location.child(_VERSIONS)):
+        if not location.child(f"{_VERSIONS}/{version:06d}.json").is_file():
+            raise VersionNotFoundError(f"Dataset {location.uri} has no version {version}, so {name!r} cannot stand for it.")
+        tag.write(f"{version}\n".encode())
 
 
 def remove_tag(location: Location, name: str) -> None:

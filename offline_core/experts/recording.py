@@ -12,7 +12,6 @@ from torch import Tensor
 from offline_core.datasets.commit import commit
 from offline_core.datasets.dataset import DatasetRef
 from offline_core.datasets.manifest import FileEntry, Operation, Parent, Statistics
-from offline_core.datasets.prepare import prepared
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.experts.config import ExpertConfig, ExpertRecording
 from offline_core.experts.replay import ReplayRecorder
@@ -75,33 +74,33 @@ class TrainingRecorder:
 
 @contextlib.contextmanager
 def recorder_of(
-    policy: Policy, env: VectorEnv, config: ExpertConfig, output: Location, identity: str
+    policy: Policy, env: VectorEnv, config: ExpertConfig, root: Location | None, identity: str
 ) -> Iterator[TrainingRecorder | ReplayRecorder | None]:
-    """Record while the block runs, if `config` asks for it, into a folder below the expert's.
+    """Record while the block runs, if `config` asks for it.
 
     A training that is shorter than `every_rollouts` records its last policy.
 
     Arguments:
         env: what `policy` plays in; tapped, for `replay`.
+        root: of the recording's dataset.
         identity: of the training.
 
     Raises:
         StorageError: it cannot be written.
     """
-    if (recording := config.recording) is None:
+    if (recording := config.recording) is None or root is None:
         yield None
         return
-    with prepared(output.child(RECORDING).uri) as root:
-        if recording.replay:
-            assert isinstance(env, TappedEnv)
-            replay = ReplayRecorder(env, recording, root, identity=identity)
-            yield replay
-            replay.close()
-            return
-        recorder = TrainingRecorder(policy, config, recording, root)
-        yield recorder
-        if not recorder.files:
-            recorder.record(0)
+    if recording.replay:
+        assert isinstance(env, TappedEnv)
+        replay = ReplayRecorder(env, recording, root, identity=identity)
+        yield replay
+        replay.close()
+        return
+    recorder = TrainingRecorder(policy, config, recording, root)
+    yield recorder
+    if not recorder.files:
+        recorder.record(0)
 
 
 def commit_recorded(

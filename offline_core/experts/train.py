@@ -7,6 +7,7 @@ import logging
 
 from offline_core.datasets.dataset import open_dataset
 from offline_core.datasets.manifest import Operation, identity_of
+from offline_core.datasets.prepare import prepared
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.datasets.writer import WrittenFiles
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
@@ -68,7 +69,9 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         if found := _found(place, identity):
             return found  # another run made it meanwhile
         invalidate_result(place)
-        with recorder_of(learner.policy, env, config, location, identity) as recorder:
+        place_of_recording = location.child(RECORDING).uri
+        root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
+        with recorder_of(learner.policy, env, config, root, identity) as recorder:
             run = ExpertRun(
                 config,
                 learner,
@@ -84,7 +87,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         recording = None
         if recorder is not None and recorder.files and config.recording is not None:
             written = WrittenFiles(config.recording.format, recorder.files, recorder.statistics)
-            recording = commit_recorded(written, location.child(RECORDING).uri, config, operation, parents)
+            recording = commit_recorded(written, place_of_recording, config, operation, parents)
         best = location.child(BEST).uri
         result = ExpertResult(
             checkpoint=best,

@@ -88,19 +88,19 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
                 writer.write([episode for _, episode in batch])
         if spaces is None:
             raise ConfigError(f"The sources {sorted(streams)} hold no episode.")
-    dataset = commit(
-        output,
-        writer.files,
-        format=config.format,
-        operation=operation,
-        statistics=writer.statistics,
-        parents=parents,
-        environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        input_columns=inputs,
-        report={"steps": steps},
-    )
+        dataset = commit(
+            output,
+            writer.files,
+            format=config.format,
+            operation=operation,
+            statistics=writer.statistics,
+            parents=parents,
+            environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            input_columns=inputs,
+            report={"steps": steps},
+        )
     log.info("Mixed %s", dataset.ref)
     return _result(dataset, config)
 

@@ -84,18 +84,18 @@ def record_episodes(
     player.check_spaces(environment.id, spaces)
     with prepared(output):
         written, shares = _play_all(config, player, manifest.fingerprint, Location.of(output).uri)
-    dataset = commit(
-        output,
-        [file for part in written for file in part.files],
-        format=config.format,
-        operation=operation,
-        statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
-        parents=parents,
-        environment=environment,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
-    )
+        dataset = commit(
+            output,
+            [file for part in written for file in part.files],
+            format=config.format,
+            operation=operation,
+            statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
+            parents=parents,
+            environment=environment,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
+        )
     log.info("Recorded %s", dataset.ref)
     return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
 

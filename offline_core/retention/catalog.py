@@ -13,7 +13,7 @@ from offline_core.conversion.late_files import LATE
 from offline_core.datasets.commit import READERS
 from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.datasets.manifest import Parent
-from offline_core.errors import DatasetNotFoundError
+from offline_core.errors import DatasetNotFoundError, StorageError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.storage.location import Location
 from offline_core.storage.stores import TEMPORARY
@@ -94,9 +94,24 @@ def read_catalog(root: str) -> Catalog:
     places = {name: location.child(name) if name else location for name in sorted(found)}
     with ThreadPoolExecutor(READERS) as pool:  # remote manifests take long one after the other
         datasets = {
-            name: list(pool.map(lambda number, place=place: open_version(place, number), sorted(found[name])))
+            name: [
+                dataset
+                for dataset in pool.map(lambda number, place=place: _opened(place, number), sorted(found[name]))
+                if dataset is not None
+            ]
             for name, place in places.items()
         }
         folders = [posixpath.dirname(file) for file in sizes if posixpath.basename(file) == POLICY_FILE]
         manifests = pool.map(lambda name: read_policy_manifest((location.child(name) if name else location).uri), folders)
-        return Catalog(location, sizes, datasets, dict(zip(folders, manifests, strict=True)))
+        policies = dict(zip(folders, manifests, strict=True))
+        return Catalog(location, sizes, {name: known for name, known in datasets.items() if known}, policies)
+
+
+def _opened(place: Location, number: int) -> Dataset | None:
+    """A version that was listed; None: another run deleted it meanwhile."""
+    try:
+        return open_version(place, number)
+    except StorageError:
+        if place.child(f"{VERSIONS}/{number:06d}.json").is_file():
+            raise
+        return None

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.curation.condition import Condition
-from offline_core.datasets.dataset import VERSIONS, Dataset, open_version, versions
+from offline_core.datasets.dataset import VERSIONS, Dataset
 from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Operation
 from offline_core.datasets.replacing import file_without
+from offline_core.errors import BusyError
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.registry.history import CHECKPOINTS, read_history
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import ForgetConfig
 from offline_core.retention.descriptions import descriptions
+from offline_core.retention.holding import all_datasets, hold
 from offline_core.retention.rewriting import manifest_without, replace_manifest
 from offline_core.retention.subjects import Subjects, find_subjects, parents_first
 from offline_core.retention.texts import Names, mentions, rewrite
@@ -60,20 +63,40 @@ def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
     What describes the versions goes first. Then, what was made from a dataset before the dataset itself: files without the
     episodes are written, each manifest is replaced at once, and the old files are deleted. So a run that was killed leaves
     that by which the next one finds the rest. The manifest keeps a tombstone: when, how many, which files, and its former
-    fingerprint, by which what was made from the version still finds it; neither the condition nor an id. Let no other stage
-    write below the root meanwhile. Weights of policies, copies elsewhere and Prefect's database are not changed.
+    fingerprint, by which what was made from the version still finds it; neither the condition nor an id. Runs that
+    begin to write to these datasets wait; what a run makes of them elsewhere meanwhile is not looked at. Weights of policies,
+    copies elsewhere and Prefect's database are not changed.
 
     Raises:
         ConfigError: the condition cannot be understood, or no dataset has its columns.
         DatasetNotFoundError: there is no dataset.
+        BusyError: another run is writing a dataset below the root; nothing was changed.
         CorruptFileError: a manifest or a file cannot be read.
         StorageError: the storage does not answer, or something cannot be written.
     """
     where = Condition.sql(config.where)
-    catalog = read_catalog(root)
-    if config.delete:
-        _finish(catalog)
+    with contextlib.ExitStack() as held:
         catalog = read_catalog(root)
+        if config.delete:
+            _finish(_held(held, catalog))
+            catalog = read_catalog(root)
+        return _found(catalog, where, config)
+
+
+def _held(held: contextlib.ExitStack, catalog: Catalog) -> Catalog:
+    """The same as it is when nobody writes there: what is written may hold what is to be forgotten."""
+    names: set[str] = set()
+    while new := all_datasets(catalog) - names:
+        if busy := hold(held, catalog, new):
+            uris = ", ".join(catalog.place(name).uri for name in sorted(busy))
+            raise BusyError(f"Other runs are writing to {uris}, so nothing was forgotten. Forget again when they are done.")
+        names |= new
+        catalog = read_catalog(catalog.root.uri)
+    return catalog
+
+
+def _found(catalog: Catalog, where: Condition, config: ForgetConfig) -> ForgetResult:
+    """What is found, and taken out if `config` says so."""
     found, unreadable = find_subjects(catalog, where)
     names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
     versions = [each for name in found for each in _versions_without(catalog, name, found[name])]
@@ -117,13 +140,13 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
         holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
         index = episode_index(holder.with_files([entry]))
         written[path] = file_without(holder, entry, index, meant, holder.location)
-    place, done = catalog.place(name), set[int]()
-    while new := [number for number in reversed(versions(place.uri)) if number not in done]:  # some may come meanwhile
-        for dataset in (open_version(place, number) for number in new):
-            if (manifest := manifest_without(dataset, written, subjects.related_ids, names)) is not None:
-                replace_manifest(dataset, manifest)
-        done |= {*new}
-    kept = {entry.path for number in done for entry in open_version(place, number).manifest.all_files}
+    place, now = catalog.place(name), []
+    for dataset in reversed(known):
+        manifest = manifest_without(dataset, written, subjects.related_ids, names)
+        now.append(dataset.manifest if manifest is None else manifest)
+        if manifest is not None:
+            replace_manifest(dataset, manifest)
+    kept = {entry.path for manifest in now for entry in manifest.all_files}
     late = {entry.path for dataset in known for entry in dataset.manifest.all_files}
     for path in {*subjects.files, *subjects.leftovers, *late} - kept:
         place.inside(path).delete()

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.datasets.commit import mark_used
-from offline_core.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers, open_version, versions
+from offline_core.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers
 from offline_core.datasets.tags import read_tags
 from offline_core.errors import LocationError
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import VacuumConfig
 from offline_core.retention.descriptions import beside, named_by_results
+from offline_core.retention.holding import hold
 from offline_core.runtime.result import Result
 from offline_core.storage.location import Location
 from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
+
+_BUSY = "another run is writing to its dataset"
 
 
 class VersionFate(BaseModel):
@@ -42,6 +47,7 @@ class VacuumResult(Result):
     removed: list[VersionFate] = Field(description="Versions that go.")
     kept: list[VersionFate] = Field(description="Versions that stay.")
     leftovers: dict[str, int] = Field(description="Bytes of each file that no version lists and that is old enough to go.")
+    busy: list[str] = Field([], description="Datasets that other runs are writing: nothing of them went.")
     freed_bytes: int = Field(description="Bytes of all files that go.")
     deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
 
@@ -50,37 +56,80 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
     """Delete, or only list, old versions of all datasets at or below `root`, and the files that no version lists.
 
     A version's manifest goes first and its files then, so a killed vacuum leaves whole versions and leftovers. Files that a
-    version that stays lists are never deleted: versions share files.
+    version that stays lists are never deleted: versions share files. A dataset that a run is writing to stays as it is,
+    whatever the age of its files, as that run may be about to list them; runs that begin meanwhile wait.
 
     Raises:
         DatasetNotFoundError: there is no dataset.
         CorruptFileError, CheckpointError: a manifest cannot be read, so it is not known what it needs; nothing is deleted.
         StorageError: the storage does not answer, or a file cannot be deleted.
     """
-    catalog = read_catalog(root)
-    reasons = _reasons_to_stay(read_catalog(_with_users(catalog.root)), config)
-    fates = {True: _fates(catalog, reasons, stay=True), False: _fates(catalog, reasons, stay=False)}
-    leftovers = _leftovers(catalog, config)
-    if config.delete:
-        for name in catalog.datasets:
-            _delete(catalog, name, reasons, [file for file in leftovers if _owner(catalog, file) == name])
+    plan = _Plan.of(config, root)
+    busy: set[str] = set()
+    with contextlib.ExitStack() as held:
+        if config.delete:
+            wanted = plan.touched
+            busy = hold(held, plan.catalog, wanted)
+            plan = _Plan.of(config, root, only=wanted - busy)  # as it is now that nobody else writes these
+            for name in plan.touched:
+                _delete(plan, name)
     result = VacuumResult(
-        root=catalog.root.uri,
-        removed=fates[False],
-        kept=fates[True],
-        leftovers={catalog.root.child(file).uri: size for file, size in leftovers.items()},
-        freed_bytes=sum(fate.bytes for fate in fates[False]) + sum(leftovers.values()),
+        root=plan.catalog.root.uri,
+        removed=_fates(plan, stay=False),
+        kept=_fates(plan, stay=True),
+        leftovers={plan.catalog.root.child(file).uri: size for file, size in plan.leftovers.items()},
+        busy=sorted(plan.catalog.place(name).uri for name in busy),
+        freed_bytes=sum(fate.bytes for fate in _fates(plan, stay=False)) + sum(plan.leftovers.values()),
         deleted=config.delete,
     )
     log.info(
         "%s %d versions and %d leftovers below %s: %s bytes",
         "Deleted" if config.delete else "Would delete",
         len(result.removed),
-        len(leftovers),
+        len(result.leftovers),
         result.root,
         f"{result.freed_bytes:,}",
     )
+    for uri in result.busy:
+        log.warning("Another run is writing to %s, so nothing was deleted there. Run this again when it is done.", uri)
     return result
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to go."""
+
+    catalog: Catalog
+    reasons: Mapping[tuple[str, int], str]
+    """By (URI, version), of those that stay."""
+    leftovers: Mapping[str, int]
+    """Bytes of the files that no version lists and that are old enough, by name relative to the root."""
+
+    @classmethod
+    def of(cls, config: VacuumConfig, root: str, *, only: Collection[str] | None = None) -> _Plan:
+        """Look at what there is now.
+
+        Arguments:
+            only: names of the datasets that something may be deleted of; None: of all.
+        """
+        catalog = read_catalog(root)
+        reasons = _reasons_to_stay(read_catalog(_with_users(catalog.root)), config)
+        leftovers = _leftovers(catalog, config)
+        if only is not None:
+            others = [dataset for name, known in catalog.datasets.items() if name not in only for dataset in known]
+            reasons |= {_key(dataset): reasons.get(_key(dataset), _BUSY) for dataset in others}
+            leftovers = {file: size for file, size in leftovers.items() if _owner(catalog, file) in only}
+        return cls(catalog, reasons, leftovers)
+
+    def gone(self, name: str) -> list[Dataset]:
+        """The versions of a dataset that go."""
+        return [dataset for dataset in self.catalog.datasets[name] if _key(dataset) not in self.reasons]
+
+    @property
+    def touched(self) -> set[str]:
+        """Names of the datasets that something goes of."""
+        owners = {_owner(self.catalog, file) for file in self.leftovers}
+        return {name for name in self.catalog.datasets if name in owners or self.gone(name)}
 
 
 def _with_users(root: Location) -> str:
@@ -130,13 +179,13 @@ def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
                 waiting.append(needed)
 
 
-def _fates(catalog: Catalog, reasons: dict[tuple[str, int], str], *, stay: bool) -> list[VersionFate]:
+def _fates(plan: _Plan, *, stay: bool) -> list[VersionFate]:
     found = []
-    for known in catalog.datasets.values():
-        others = {file.path for each in known if _key(each) in reasons for file in each.manifest.all_files}
+    for known in plan.catalog.datasets.values():
+        others = {file.path for each in known if _key(each) in plan.reasons for file in each.manifest.all_files}
         counted = set() if stay else others
         for dataset in known:
-            if (_key(dataset) in reasons) is not stay:
+            if (_key(dataset) in plan.reasons) is not stay:
                 continue
             own = [file for file in dataset.manifest.all_files if file.path not in counted]
             counted |= {file.path for file in own}
@@ -146,7 +195,7 @@ def _fates(catalog: Catalog, reasons: dict[tuple[str, int], str], *, stay: bool)
                     version=dataset.manifest.version,
                     created_at=dataset.manifest.created_at,
                     bytes=sum(file.bytes for file in own),
-                    reason=reasons.get(_key(dataset), "old, without a tag, and nothing needs it"),
+                    reason=plan.reasons.get(_key(dataset), "old, without a tag, and nothing needs it"),
                 )
             )
     return found
@@ -165,19 +214,19 @@ def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
     return found
 
 
-def _delete(catalog: Catalog, name: str, reasons: dict[tuple[str, int], str], leftovers: Iterable[str]) -> None:
-    place, known = catalog.place(name), catalog.datasets[name]
-    tagged = {*read_tags(place).values()}  # perhaps meanwhile
-    gone = [each for each in known if _key(each) not in reasons and each.manifest.version not in tagged]
+def _delete(plan: _Plan, name: str) -> None:
+    """Deletes what goes of a dataset that this run holds alone."""
+    catalog, gone = plan.catalog, plan.gone(name)
+    place, stay = catalog.place(name), [dataset for dataset in catalog.datasets[name] if dataset not in gone]
     committed, marked = numbers(place)
     mark_used(place, committed[-1], marked)
     for dataset in gone:
         place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
-    stay = [open_version(place, number) for number in versions(place.uri)]  # newest too
-    listed = {file.path for dataset in stay for file in dataset.manifest.all_files}
-    files = {f"{name}/{file.path}" if name else file.path for dataset in gone for file in dataset.manifest.all_files}
     prefix = f"{name}/" if name else ""
-    for file in sorted({*files, *leftovers} - {f"{prefix}{path}" for path in listed}):
+    listed = {f"{prefix}{file.path}" for dataset in stay for file in dataset.manifest.all_files}
+    files = {f"{prefix}{file.path}" for dataset in gone for file in dataset.manifest.all_files}
+    leftovers = {file for file in plan.leftovers if _owner(catalog, file) == name}
+    for file in sorted((files | leftovers) - listed):
         catalog.root.inside(file).delete()
     shared = {file for dataset in stay for file in beside(catalog, dataset)}
     for file in {file for dataset in gone for file in beside(catalog, dataset)} & catalog.sizes.keys() - shared:

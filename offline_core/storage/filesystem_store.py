@@ -9,7 +9,6 @@ import posixpath
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -17,8 +16,8 @@ from pyarrow import fs
 
 from offline_core.storage.cloud_errors import NO_BUCKET, NoBucketError, RefusedError, os_errors
 from offline_core.storage.fsspec_adapter import EXCLUSIVE, open_filesystem
-from offline_core.storage.lease import lease
-from offline_core.storage.stores import LINK_SECONDS, TEMPORARY, Spooling
+from offline_core.storage.lease import LeasingStore
+from offline_core.storage.stores import LINK_SECONDS, TEMPORARY
 
 _COPY_BYTES = 16 * 2**20
 _MARKER = ".folder"
@@ -26,7 +25,7 @@ _MARKER = ".folder"
 
 
 @dataclass(frozen=True)
-class FilesystemStore(Spooling):
+class FilesystemStore(LeasingStore):
     """See `Store`. Puts are atomic where the filesystem's own are, as in object stores."""
 
     maker: str
@@ -115,9 +114,6 @@ class FilesystemStore(Spooling):
             with contextlib.suppress(Exception):  # the error before is the one to report
                 self.filesystem.delete_file(temporary)
             raise
-
-    def lock(self, path: str) -> AbstractContextManager[None]:
-        return lease(self, path)
 
     def link(self, path: str) -> str | None:
         with contextlib.suppress(Exception):  # not every filesystem can, nor with every kind of credentials

@@ -3,6 +3,8 @@
 The process with the highest number holds the folder as long as that file changes. Clocks are not compared: a process that
 finds the file looks at it every `POLL_SECONDS`, for `LEASE_SECONDS` at least, and creates the next number if it never changes.
 Looks are counted, not seconds: a machine that is too busy to send heartbeats is as slow to look.
+
+Those who may write beside each other have a file each, likewise with a heartbeat: see `share`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pyarrow import fs
 
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage.cloud_errors import os_errors
-from offline_core.storage.stores import Store
+from offline_core.storage.stores import WRITER, Spooling, Store
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +62,112 @@ def lease(store: Store, folder: str) -> Iterator[None]:
         raise LeaseLostError(errno.EBUSY, "this run sent no heartbeat for too long, and another may hold it now", folder)
 
 
+@contextlib.contextmanager
+def share(store: Store, folder: str) -> Iterator[None]:
+    """Be one of the writers of `folder` inside the block; see `has_writers`."""
+    path = f"{folder}/{WRITER}{uuid.uuid4().hex}"
+    name = f"{socket.gethostname()}-{os.getpid()}"
+
+    def send(beat: int) -> bool:
+        store.put(path, f"{name} {beat}".encode())
+        return True
+
+    send(0)
+    heartbeats = _Heartbeats(folder, send)
+    heartbeats.start()
+    try:
+        yield
+    except StorageUnavailableError:
+        heartbeats.stop(wait=False)  # a deletion would fail as well: others wait a little longer
+        raise
+    except BaseException:
+        _leave(store, path, heartbeats)
+        raise
+    _leave(store, path, heartbeats)
+
+
+def _leave(store: Store, path: str, heartbeats: _Heartbeats) -> None:
+    heartbeats.stop()
+    try:
+        store.delete(path)
+    except Exception as error:  # others wait a little longer
+        log.warning("Cannot delete %s: %s", path, error)
+
+
+def has_writers(store: Store, folder: str) -> bool:
+    """Whether a process is one of the writers of `folder`; the files of dead ones are deleted after `LEASE_SECONDS`."""
+    first = {path: _read(store, path) for path in _writers(store, folder)}
+    for _ in range(math.ceil(LEASE_SECONDS / POLL_SECONDS)):
+        if not first:
+            return False
+        time.sleep(POLL_SECONDS)
+        now = {path: text for path in first if (text := _read(store, path))}
+        if any(text != first[path] for path, text in now.items()):
+            return True
+        first = now
+    for path in first:
+        log.warning("%s got no heartbeat for %g s: its run was killed. It is deleted.", path, LEASE_SECONDS)
+        store.delete(path)
+    return False
+
+
+def is_held(store: Store, folder: str) -> bool:
+    """Whether a process that is alive holds `folder`."""
+    known = _numbers(store, folder)
+    if not known or _read(store, _path(folder, known[-1])) in (_RELEASED, b""):
+        return False
+    try:
+        with lease(store, folder):  # of a process that died: nobody needs to wait for it again
+            return False
+    except BlockingIOError:
+        return True
+
+
+class LeasingStore(Spooling):
+    """Base of stores without locks."""
+
+    def lock(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return lease(self, path)
+
+    def is_locked(self, path: str) -> bool:
+        return is_held(self, path)
+
+    def share(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return share(self, path)
+
+    def has_writers(self, path: str) -> bool:
+        return has_writers(self, path)
+
+
+class _Heartbeats:
+    """A thread that calls `send` with 1, 2 and so on, every `HEARTBEAT_SECONDS`, until it returns False."""
+
+    def __init__(self, folder: str, send: Callable[[int], bool]) -> None:
+        self._folder, self._send = folder, send
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, wait: bool = True) -> None:
+        self._done.set()
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        beat = 0
+        while not self._done.wait(HEARTBEAT_SECONDS):
+            beat += 1
+            try:
+                if not self._send(beat):
+                    return
+            except Exception as error:  # of any kind: the next heartbeat may succeed
+                log.warning("Cannot send a heartbeat for %s: %s", self._folder, error)
+
+
 class _Holding:
-    """A number that this process created, and the thread that sends heartbeats."""
+    """A number that this process created, and its heartbeats."""
 
     def __init__(self, store: Store, folder: str, number: int) -> None:
         self.store, self.folder, self.number = store, folder, number
@@ -70,8 +176,7 @@ class _Holding:
         self.is_lost = False
         self._held_at = 0.0
         """time.monotonic() when it was last verified."""
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._heartbeats = _Heartbeats(folder, self._send)
 
     def __enter__(self) -> None:
         try:
@@ -82,13 +187,13 @@ class _Holding:
             with contextlib.suppress(OSError):
                 self.store.delete(self.path)
             raise BlockingIOError(errno.EWOULDBLOCK, "others were first", self.folder)
-        self._thread.start()
+        self._heartbeats.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._done.set()
         if kind is not None and issubclass(kind, StorageUnavailableError):
+            self._heartbeats.stop(wait=False)
             return  # the release would fail as well: others wait a little longer
-        self._thread.join()
+        self._heartbeats.stop()
         try:
             self.is_lost = self.is_lost or self._is_superseded()
             self.store.put(self.path, _RELEASED)
@@ -96,19 +201,14 @@ class _Holding:
             log.warning("Cannot release %s: %s", self.folder, error)
             self.is_lost = self.is_lost or time.monotonic() - self._held_at > LEASE_SECONDS
 
-    def _beat(self) -> None:
-        beat = 0
-        while not self._done.wait(HEARTBEAT_SECONDS) and not self.is_lost:
-            beat += 1
-            try:
-                self.store.put(self.path, self._sign(beat))
-                self.is_lost = self._is_superseded()
-            except Exception as error:  # of any kind: the next heartbeat may succeed
-                log.warning("Cannot send a heartbeat for %s: %s", self.folder, error)
+    def _send(self, beat: int) -> bool:
+        self.store.put(self.path, self._sign(beat))
+        self.is_lost = self._is_superseded()
         if self.is_lost:
             log.error(
                 "Lease lost: another run holds %s now, as this one sent no heartbeat for %g s.", self.folder, LEASE_SECONDS
             )
+        return not self.is_lost
 
     def _is_superseded(self) -> bool:
         asked_at = time.monotonic()
@@ -136,11 +236,18 @@ def _is_alive(store: Store, path: str) -> bool:
     return False
 
 
-@os_errors()
 def _numbers(store: Store, folder: str) -> list[int]:
-    found = store.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    names = [info.base_name.removeprefix(_PREFIX) for info in found if info.base_name.startswith(_PREFIX)]
+    names = [name.removeprefix(_PREFIX) for name in _names(store, folder) if name.startswith(_PREFIX)]
     return sorted(int(name) for name in names if name.isdigit())
+
+
+def _writers(store: Store, folder: str) -> list[str]:
+    return [f"{folder}/{name}" for name in _names(store, folder) if name.startswith(WRITER)]
+
+
+@os_errors()
+def _names(store: Store, folder: str) -> list[str]:
+    return [info.base_name for info in store.filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
 
 
 def _path(folder: str, number: int) -> str:

@@ -14,7 +14,6 @@ import mimetypes
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
@@ -33,8 +32,8 @@ from offline_core.storage.cloud_errors import (
     as_os_error,
     os_errors,
 )
-from offline_core.storage.lease import lease
-from offline_core.storage.stores import LINK_SECONDS, Spooling
+from offline_core.storage.lease import LeasingStore
+from offline_core.storage.stores import LINK_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class S3Settings(Config):
 
 
 @dataclass(frozen=True)
-class S3Store(Spooling):
+class S3Store(LeasingStore):
     """See `Store`. Paths are bucket/key."""
 
     settings: S3Settings
@@ -138,9 +137,6 @@ class S3Store(Spooling):
         config = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
         self._ask("upload_fileobj", path, Fileobj=file, Config=config)  # in parts, all aborted if one fails
         file.close()
-
-    def lock(self, path: str) -> AbstractContextManager[None]:
-        return lease(self, path)
 
     def link(self, path: str) -> str | None:
         with _set_up():

@@ -23,6 +23,11 @@ from offline_core.storage.cloud_errors import RefusedError
 TEMPORARY = ".tmp-"
 """Prefix of files that are still being written: readers skip them, and a crash leaves nothing else behind."""
 
+_LOCK = ".lock"
+
+WRITER = ".writer-"
+"""Prefix of the files of those who write beside each other, as long as they do: see `Store.share`."""
+
 LINK_SECONDS = 24 * 3600
 """Lifetime of a link to a file."""
 
@@ -90,6 +95,18 @@ class Store:
         """
         _refuse()
 
+    def is_locked(self, path: str) -> bool:
+        """Whether a process that is alive holds the lock of a folder."""
+        _refuse()
+
+    def share(self, path: str) -> contextlib.AbstractContextManager[None]:
+        """Be one of the writers of a folder inside the block. Locks do not hold them up, nor they locks: see `holds`."""
+        _refuse()
+
+    def has_writers(self, path: str) -> bool:
+        """Whether a process that is alive is one of the writers of a folder."""
+        _refuse()
+
     def link(self, path: str) -> str | None:
         """Return a URL that shows the file in a browser for `LINK_SECONDS`; None if the store has none."""
         return None
@@ -149,14 +166,60 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def lock(self, path: str) -> Iterator[None]:
-        from filelock import FileLock, Timeout
-
-        with contextlib.ExitStack() as held:  # the lock ends with the process, however that ends
-            try:
-                held.enter_context(FileLock(posixpath.join(path, ".lock"), blocking=False, thread_local=False))
-            except Timeout as error:
-                raise BlockingIOError(errno.EWOULDBLOCK, "another process holds it", path) from error
+        with _file_lock(posixpath.join(path, _LOCK)) as is_mine:
+            if not is_mine:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process holds it", path)
             yield
+
+    def is_locked(self, path: str) -> bool:
+        file = posixpath.join(path, _LOCK)
+        if not os.path.exists(file):
+            return False
+        with _file_lock(file) as is_mine:
+            return not is_mine
+
+    @contextlib.contextmanager
+    def share(self, path: str) -> Iterator[None]:
+        os.makedirs(path, exist_ok=True)
+        while True:
+            file = posixpath.join(path, f"{WRITER}{uuid.uuid4().hex}")
+            with _file_lock(file) as is_mine:
+                if not is_mine or not os.path.exists(file):  # `has_writers` took it for a dead one's before it was locked
+                    continue
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        os.unlink(file)
+                return
+
+    def has_writers(self, path: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(path):
+                if not name.startswith(WRITER):
+                    continue
+                with _file_lock(file := posixpath.join(path, name)) as is_mine:
+                    if not is_mine:
+                        return True
+                    self.delete(file)
+        return False
+
+
+@contextlib.contextmanager
+def _file_lock(path: str) -> Iterator[bool]:
+    """Lock a file inside the block; False: another process has it. The lock ends with the process, however that ends."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 class Spooling(Store):

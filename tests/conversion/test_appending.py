@@ -436,18 +436,18 @@ def test_rows_wait_for_the_file_of_a_join(tmp_path: Path, fill: dict[str, float]
 
 
 def test_a_version_that_is_written_again_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a run is about to commit, an episode of the version that it appends to is forgotten."""
+    """Before a run holds the dataset, an episode of the version that it appends to is forgotten."""
     write_rows(tmp_path / "in/1.parquet", [*steps("a", 3), *steps("b", 3)])
     append(tmp_path / "in", tmp_path / "runs/out")
     write_rows(tmp_path / "in/2.parquet", steps("c", 3))
-    original, others = appending.next_version, iter([tmp_path / "runs"])
+    original, others = appending.prepared, iter([tmp_path / "runs"])
 
-    def overtaken(location: Any, base: Dataset | None) -> int:
+    def overtaken(uri: str) -> Any:
         if (root := next(others, None)) is not None:
             offline.forget(root, "eps_id = 'a'", delete=True)
-        return original(location, base)
+        return original(uri)
 
-    monkeypatch.setattr(appending, "next_version", overtaken)
+    monkeypatch.setattr(appending, "prepared", overtaken)
     _, found = append(tmp_path / "in", tmp_path / "runs/out")
     assert [e.eps_id for e in found] == ["b", "c"]
     assert all(not each.wrong for each in verify(str(tmp_path / "runs/out")))

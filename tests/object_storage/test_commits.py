@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,10 @@ from offline_core.datasets.commit import commit, prepare_dataset
 from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.datasets.manifest import FileEntry, Operation, Statistics
 from offline_core.errors import VersionExistsError
+from offline_core.storage import lease
+from offline_core.storage.location import Location
 from tests.object_storage.processes import answers, talking
+from tests.retention.test_beside_writers import append, beside_a_writer
 
 COMMITTERS = 3
 
@@ -27,6 +31,7 @@ for line in sys.stdin:
 def committed(uri: str, number: str, version: str, *, who: str) -> str:
     """The version that a committer got in this round, or "lost"."""
     file = FileEntry(path=f"part-{who}-{number}.parquet", rows=1, episodes=1, steps=1, bytes=1, sha256="0" * 64)
+    Location.of(uri).child(file.path).write(b"x")
     try:
         made = commit(
             uri,
@@ -86,3 +91,10 @@ def test_processes_that_commit_at_the_same_time_do_not_mix(bucket: str) -> None:
         all_won = [answers(committers, f"{following} {n} next", first=n) for n in range(1, 13)]
     check(named, following, winners, all_won)
     assert len({*authors(named)}) > 1, "they did run at the same time"
+
+
+def test_a_writer_is_left_alone_by_vacuum_and_forget(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its heartbeats, as there are no locks."""
+    for name, seconds in (("HEARTBEAT_SECONDS", 0.02), ("POLL_SECONDS", 0.05)):
+        monkeypatch.setattr(lease, name, seconds)
+    beside_a_writer(str(tmp_path / "logs"), f"{bucket}/root/data", monkeypatch, append)

@@ -1,0 +1,53 @@
+"""Hold a folder: as one of those that write there, or alone, to delete what nobody needs.
+
+Who writes tells so first and looks whether another is alone then; who is to be alone locks first and looks for writers then.
+So at least one of two sees the other: the writer waits, the other one is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+from offline_core.errors import BusyError
+from offline_core.storage.location import Location
+from offline_core.storage.storage_errors import storage_errors
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+
+
+@contextlib.contextmanager
+def writing(folder: Location) -> Iterator[None]:
+    """Be one of the writers of a folder inside the block, after waiting until nobody is alone there."""
+    is_told = False
+    while True:
+        with contextlib.ExitStack() as held:
+            with storage_errors("write", folder.uri):
+                held.enter_context(folder.store.share(folder.path))
+                is_locked = folder.store.is_locked(folder.path)
+            if not is_locked:
+                yield
+                return
+        if not is_told:
+            log.info("Another run deletes old versions or forgets episodes at %s: waiting until it is done.", folder.uri)
+        is_told = True
+        time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def alone(folder: Location) -> Iterator[None]:
+    """Let nobody write to a folder inside the block.
+
+    Raises:
+        BusyError: somebody does, or is alone there.
+    """
+    with folder.locked():
+        with storage_errors("look at", folder.uri):
+            has_writers = folder.store.has_writers(folder.path)
+        if has_writers:
+            raise BusyError(f"Another run is writing to {folder.uri}. Wait until it is done.", uri=folder.uri)
+        yield
