@@ -14,7 +14,7 @@ from offline_core.conversion.columns_config import Join
 from offline_core.errors import ConfigError, SchemaError, first_line
 from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.opening import EPISODES, SourceConfig, format_of, open_source
-from offline_core.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.formats.sources.step_reader import StepReader, Unreadable, note_of
 
 _FOUND, _AT, _ROW = "_found_by_join", "_asof_of_join", "_row_of_join"
 """Columns while rows are joined."""
@@ -38,6 +38,8 @@ class OtherRows:
 
     join: Join
     rows: pl.DataFrame
+    notes: tuple[str, ...] = ()
+    """What their readers took for granted."""
 
     @classmethod
     def read(cls, join: Join, readers: list[StepReader]) -> OtherRows:
@@ -46,7 +48,7 @@ class OtherRows:
         DataError: a file cannot be read.
         """
         names, where = [*join.key_columns, *join.columns], ", ".join(join.paths)
-        tables = []
+        tables, notes = [], dict[str, None]()
         for batch in (batch for reader in readers for batch in reader.batches()):
             if isinstance(batch, Unreadable):
                 raise batch.located_error
@@ -55,6 +57,7 @@ class OtherRows:
                     f"{where} has no column {', '.join(missing)} to join; it has {', '.join(batch.column_names)}."
                 )
             tables.append(batch.select(names))
+            notes |= dict.fromkeys([note] if (note := note_of(batch)) else [])
         if not tables:
             raise ConfigError(f"There are no rows in {where} to join.")
         rows = pl.from_arrow(pa.concat_tables(tables, promote_options="permissive"))
@@ -70,7 +73,7 @@ class OtherRows:
                 f"{len(twice):,} rows of {where} share their keys with others, {first} first: which one belongs to a row is "
                 "not known. Add a key to on, or make these files unique."
             )
-        return cls(join, rows)
+        return cls(join, rows, tuple(notes))
 
     @property
     def schema(self) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ class Lost:
     """Numbers of the files with such rows."""
     extras: dict[str, str] = field(default_factory=dict)
     """Columns of the source that are not mapped and cannot be kept, and why."""
+    notes: list[str] = field(default_factory=list)
+    """What readers took for granted, each once."""
     late: Late = field(default_factory=Late)
     """Nor these: episodes of the version before."""
     cuts: list[FileEntry] = field(default_factory=list)
@@ -39,10 +41,15 @@ class Lost:
         self.without_partner += other.without_partner
         self.waiting |= other.waiting
         self.extras |= other.extras
+        self.note(*other.notes)
         self.late += other.late
         self.cuts += other.cuts
         self.left_out += other.left_out
         return self
+
+    def note(self, *notes: str | None) -> None:
+        """Add what was not said yet."""
+        self.notes += [note for note in dict.fromkeys(notes) if note is not None and note not in self.notes]
 
     def count(self, before: tuple[int, Sequence[int]], after: tuple[int, Sequence[int]]) -> None:
         """Add what was counted between two calls of `Preparation.counted`."""

@@ -44,7 +44,7 @@ from offline_core.formats.sources.listing import Listing
 from offline_core.formats.sources.ray_reads import RayRead
 from offline_core.formats.sources.scans import SOURCE_ROW
 from offline_core.formats.sources.small_files import small_files
-from offline_core.formats.sources.step_reader import StepReader
+from offline_core.formats.sources.step_reader import StepReader, note_of
 from offline_core.runtime.engine import map_items
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
@@ -144,7 +144,7 @@ class StepImport:
         """Writes everything, part by part; what cannot be read is added to `lost`."""
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
-        self.notes += extras.note_on(lost.extras)
+        self.notes += [*lost.notes, *extras.note_on(lost.extras)]
         if self.preparation.made is not None:
             self.notes += self.preparation.made.notes(lost.without_partner)
         return written
@@ -218,7 +218,7 @@ class StepImport:
             for file in written.files:
                 self.root.child(file.path).delete()
             self._leave_out(found.extras)
-            found = Lost(extras=found.extras)
+            found = Lost(extras=found.extras, notes=found.notes)
             written = write(self.root, "part", self._in_order(found), self.config)
         lost += found
         return written
@@ -292,6 +292,7 @@ class StepImport:
             before = self.preparation.counted()
             try:
                 for batch in reader.batches():
+                    lost.note(note_of(batch))
                     table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
                     row += batch.num_rows
                     for each in bad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,30 @@ LISTS = pa.list_(pa.float64())
 """Stands for lists of numbers of any depth."""
 
 _LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
+_NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
+_WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-.,eEnNaif\[\]()]*(?:,\s*\w+\s*=.*)?\)\s*$"
+_TUPLE = r"^\s*[({][\s\[({]*" + _NUMBER + r"(?:[\s,\[\](){}]+" + _NUMBER + r")*[\s,]*[\])}][\s\])}]*$"
+_BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
+"""Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
+_DECIMAL_COMMA = r"^\s*[+-]?[\d.]*\d,\d+\s*$"
+_CELL = "\x1e"
+"""Stands between the texts while they are rewritten."""
+_AS_JSON = tuple(
+    (re.compile(pattern), new)
+    for pattern, new in (
+        (rf"(^|{_CELL})\s*(?:\w+\.)?(?:array|tensor)\s*\(([^{_CELL}]*?)(?:,\s*\w+\s*=[^{_CELL}]*)?\)\s*(?={_CELL}|$)", r"\1\2"),
+        (r"[({]", "["),
+        (r"[)}]", "]"),
+        (r",\s*\]", "]"),
+        (rf"(?<=[\d.\]nNf])[^\S{_CELL}]+(?=[-+\d.\[nNi])", ","),
+        (r"(?<=\d)\.(?!\d)", ".0"),
+        (r"(?<!\d)\.(?=\d)", "0."),
+        (r"(?<![\deE])\+", ""),
+        (r"\bnan\b", "NaN"),
+        (r"\binf\b", "Infinity"),
+    )
+)
+"""Tuples, arrays and numbers without commas between them, as lists of JSON."""
 _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
@@ -29,8 +54,11 @@ def is_text(column: pa.ChunkedArray) -> bool:
 
 
 def has_lists(texts: pa.ChunkedArray) -> bool:
-    """Whether one is a list of numbers, such as `[0.5, 1]`."""
-    return _any_matches(texts, _LIST)
+    """Whether one is a list of numbers, such as `[0.5, 1]`, or most are vectors of another form, such as `(0.5, 1)`."""
+    if _any_matches(texts, _LIST):
+        return True
+    others = pc.match_substring_regex(texts, f"(?s){_WRAPPED}|{_TUPLE}|{_BARE}")
+    return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
 
 
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
@@ -52,25 +80,47 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
         return pc.utf8_trim_whitespace(texts.cast(pa.string())).cast(kind)
     except pa.ArrowInvalid as error:
         what = "time" if pa.types.is_timestamp(kind) else "number"
-        raise SchemaError(f"Column {name!r} has text that is no {what}: {error}.") from error
+        raise SchemaError(f"Column {name!r} has text that is no {what}: {error}.{_remedy(texts, name)}") from error
 
 
 def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
     arrow.check_no_nulls(texts, name)
+    cells = texts.to_pylist()
     try:
-        array = np.array(json.loads(f"[{','.join(texts.to_pylist())}]"))
-    except (ValueError, RecursionError) as error:  # no JSON, or lists of several lengths
-        raise _no_lists(name, str(error)) from error
+        try:
+            rows = json.loads(f"[{','.join(cells)}]")
+        except ValueError:
+            rows = json.loads(f"[{','.join(_as_json(cells))}]")
+        array = np.array(rows)
+    except (ValueError, RecursionError) as error:  # no lists, or of several lengths
+        cut = next((cell for cell in cells if "..." in cell), None)
+        what = str(error) if cut is None else f"NumPy printed it without its middle, {cut!r:.60}"
+        raise _no_lists(texts, name, what) from error
     if len(array) != len(texts) or array.dtype.kind not in "iuf" or (array.ndim == 1 and len(array)):
-        raise _no_lists(name, f"{texts[0].as_py()!r:.40}")
+        raise _no_lists(texts, name, f"{texts[0].as_py()!r:.40}")
     return arrow.to_arrow(array, name)
 
 
-def _no_lists(name: str, what: str) -> SchemaError:
+def _as_json(cells: list[str]) -> list[str]:
+    text = _CELL.join(cells)
+    for pattern, new in _AS_JSON:
+        text = pattern.sub(new, text)
+    return text.split(_CELL)
+
+
+def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
     return SchemaError(
         f"Column {name!r} has text that is no list of numbers like [0.5, 1] as long as the others: {what}. Write it so, or a "
-        "column a number and a list of their names as mapping; if it is text, declare a Text space."
+        f"column a number and a list of their names as mapping; if it is text, declare a Text space.{_remedy(texts, name)}"
     )
+
+
+def _remedy(texts: pa.ChunkedArray, name: str) -> str:
+    """What makes numbers of texts like 0,5, which is no one's to guess: 1,500 is 1.5 or 1500."""
+    if not _any_matches(texts, _DECIMAL_COMMA):
+        return ""
+    number = f"cast(replace({name}, ',', '.') as double)"
+    return f' Compute it of decimal commas: columns: {{computed: {{NAME: "{number}"}}}}.'
 
 
 def _any_matches(texts: pa.ChunkedArray, pattern: str) -> bool:

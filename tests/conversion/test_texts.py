@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from offline_core.conversion.preparation import Preparation
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.table import space_metadata
 from offline_core.errors import SchemaError
-from tests.conversion.preparing import column, prepare, table
+from tests.conversion.preparing import column, prepare, reason, table
 
 
 def test_text_is_parsed_where_numbers_have_to_be() -> None:
@@ -66,7 +67,50 @@ def test_lists_as_text(texts: list[str], expected: np.ndarray) -> None:
     assert column(table(2, note=texts), "note").tolist() == texts
 
 
-@pytest.mark.parametrize("text", ["[1 2]", "[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])
+@pytest.mark.parametrize(
+    "write",
+    [
+        str,
+        repr,
+        lambda array: str(array.tolist()),
+        lambda array: str(tuple(array.tolist())),
+        lambda array: repr(array.astype(np.float32)),
+        lambda array: f"np.{array!r}",
+        lambda array: f"tensor({array.tolist()}, dtype=torch.float64)",
+        lambda array: str(array.tolist()).replace(",", ""),
+        lambda array: str(array.tolist()).replace("[", "{").replace("]", "}"),
+    ],
+    ids=["print", "repr", "list", "tuple", "float32", "np.repr", "tensor", "spaces", "postgres"],
+)
+@pytest.mark.parametrize("values", [[[0.5, -1.25, 3], [4, 5e-7, 1e20]], [[[1.0, 2.5], [-3, 4]], [[0.1, 6], [7, 8]]]])
+def test_vectors_as_python_and_numpy_print_them(write: Callable[[np.ndarray], str], values: list[Any]) -> None:
+    texts = [write(np.array(each)) for each in values]
+    for name in ("obs", "actions"):
+        np.testing.assert_allclose(column(table(2, **{name: texts}), name), values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["0.5 1.0", "2 3"], "no list of numbers like"),
+        (["0.5,1.0", "2,3"], "no list of numbers like"),
+        (["0.5;1.0", "2;3"], "no list of numbers like"),
+        ([str(np.arange(2000.0))] * 2, r"NumPy printed it without its middle, '\[0"),
+        (["(1, 2)", "(1, 'a')", "(3, 4)"], "no list of numbers like"),
+    ],
+)
+def test_vectors_that_cannot_be_told_are_refused_and_no_text(texts: list[str], message: str) -> None:
+    _, bad = prepare(table(len(texts), obs=texts))
+    assert bad and re.search(message, str(bad[0].error)), bad
+
+
+def test_numbers_with_decimal_commas_are_refused_with_what_mends_them() -> None:
+    line = "columns: {computed: {NAME: \"cast(replace(COLUMN, ',', '.') as double)\"}}"
+    assert line.replace("COLUMN", "rewards") in str(reason(table(2, rewards=["1,5", "2,5"])))
+    assert line.replace("COLUMN", "x") in str(reason(table(2, obs=None, x=["1,5", "2,5"]), mapping={"obs": ["x"]}))
+
+
+@pytest.mark.parametrize("text", ["[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])
 def test_lists_that_are_none(text: str | None) -> None:
     good, [bad] = prepare(table(5, obs=["[1, 2]", "[3, 4]", text, "[5, 6]", "[7, 8]"]))
     assert (bad.row, type(bad.error)) == (102, SchemaError)
@@ -76,6 +120,7 @@ def test_lists_that_are_none(text: str | None) -> None:
 
 
 def test_prose_with_brackets_is_text() -> None:
+    assert column(table(2, obs=["(1) go", "(a, b) look"]), "obs").tolist() == ["(1) go", "(a, b) look"]
     assert column(table(2, obs=["[INST] go", "look"]), "obs").tolist() == ["[INST] go", "look"]
 
 

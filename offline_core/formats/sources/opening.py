@@ -64,9 +64,9 @@ class SourceConfig(Config):
     arguments: Arguments = Field(
         {},
         title="Arguments",
-        description="For the reader, as JSON: for csv those of polars.scan_csv, for delta and lance version, for "
-        "iceberg snapshot_id, for read_… those of Ray Data, for sample_batch module_id. From Python any objects; a filesystem "
-        "among them is where the paths lie.",
+        description="For the reader, as JSON: for csv those of polars.scan_csv, for csv and ndjson encoding (such as cp1252), "
+        "for delta and lance version, for iceberg snapshot_id, for read_… those of Ray Data, for sample_batch module_id. From "
+        "Python any objects; a filesystem among them is where the paths lie.",
     )
 
     max_expansion: float = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import glob
 import os
@@ -21,7 +22,8 @@ from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_pa
 from offline_core.formats.sources.local_copy import local_file
 from offline_core.formats.sources.located_reader import BATCH_BYTES, LocatedReader
 from offline_core.formats.sources.partitions import Values
-from offline_core.formats.sources.step_reader import Unreadable
+from offline_core.formats.sources.step_reader import Unreadable, with_note
+from offline_core.formats.sources.text_form import as_utf8, is_utf8, note_on, separators
 from offline_core.formats.sources.text_lines import BadLine, copy_rows
 from offline_core.runtime.sql import shown, sql_condition
 from offline_core.secrets import masked_text
@@ -36,6 +38,8 @@ _MEASURED_ROWS = 1000
 
 _TEXT = ("csv", "ndjson")
 _FILE_PATHS = "include_file_paths"
+_ENCODING = "encoding"
+TAB_SUFFIXES = (".tsv", ".tab")
 _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
@@ -78,9 +82,32 @@ class ScannedFile(LocatedReader):
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are not rows become `Unreadable`."""
         with local_file(self.location) as file:
-            if not self._is_empty(file):
-                self._check_expansion(file)
+            if self._is_empty(file):
+                return
+            self._check_expansion(file)
+            if self.format in _TEXT:
+                with as_utf8(file, self.arguments.get(_ENCODING)) as text:
+                    yield from self._of_text(text)
+            else:
                 yield from self._batches(file)
+
+    def _of_text(self, file: Location) -> Iterator[pa.Table | Unreadable]:
+        """The rows of a file in UTF-8, whose separator is recognised unless it is given."""
+        arguments, found = self.arguments_of_utf8, dict[str, Any]()
+        if self.format == "csv" and arguments.keys() <= {*_SAME_LINES, _FILE_PATHS}:
+            if self.uri.lower().removesuffix(".gz").endswith(TAB_SUFFIXES):
+                arguments = {"separator": "\t", **arguments}
+            found = separators(file, arguments)
+        note = note_on(found)
+        for batch in dataclasses.replace(self, arguments={**arguments, **found})._batches(file):
+            yield with_note(batch, note) if isinstance(batch, pa.Table) and note is not None else batch
+
+    @property
+    def arguments_of_utf8(self) -> dict[str, Any]:
+        """The arguments for the same text in UTF-8."""
+        declared = self.arguments.get(_ENCODING)
+        is_kept = declared is not None and self.format == "csv" and is_utf8(declared) and str(declared).endswith("lossy")
+        return {name: value for name, value in self.arguments.items() if name != _ENCODING or is_kept}
 
     def _check_expansion(self, file: Location) -> None:
         """Check the expansion before Polars allocates memory."""

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from offline_core.errors import OfflineError
 
+_NOTE = b"offline_core.note"
+
 
 class Unreadable(NamedTuple):
     """One or more rows that cannot be read."""
@@ -39,6 +41,17 @@ class Unreadable(NamedTuple):
     def num_rows(self) -> int:
         """Like `pa.Table.num_rows`; at least 1, so that the rows around it are not adjacent."""
         return max(1, self.rows)
+
+
+def with_note(table: pa.Table, note: str) -> pa.Table:
+    """The rows with a sentence on what their reader took for granted, for the report of the import."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _NOTE: note})
+
+
+def note_of(rows: pa.Table | Unreadable) -> str | None:
+    """The sentence that came with rows."""
+    note = (rows.schema.metadata or {}).get(_NOTE) if isinstance(rows, pa.Table) else None
+    return None if note is None else str(note, "utf-8")
 
 
 @runtime_checkable

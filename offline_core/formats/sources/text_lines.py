@@ -12,6 +12,7 @@ from typing import IO, NamedTuple, NoReturn
 from offline_core.storage.location import Location
 
 _QUOTED = re.compile(rb'"[^"]*"')
+_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
 _Numbered = tuple[int, bytes]
 
 
@@ -52,7 +53,8 @@ def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
         try:
             value = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            yield line, f"line {number} is not JSON: {getattr(error, 'msg', error)}"
+            remedy = f"; {_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
+            yield line, f"line {number} is not JSON: {getattr(error, 'msg', error)}{remedy}"
             continue
         is_object = isinstance(value, dict)
         what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
@@ -79,7 +81,7 @@ def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> I
         try:
             text.decode()
         except UnicodeDecodeError as error:
-            problem = f"line {number} is not UTF-8: {error}"
+            problem = f"line {number} is not UTF-8: {error}; {_ENCODING}"
         if b'"' in values:
             problem = f"line {number} begins a quoted value that does not end"
         elif count > width:

@@ -77,6 +77,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
         trial.error = error
     trial.counts.clipped_actions = lost.clipped_actions
     trial.left_out = lost.extras
+    trial.notes += lost.notes
     return _finished(trial)
 
 

@@ -152,7 +152,6 @@ def test_conditions_that_are_none(tmp_path: Path, where: str, message: str) -> N
     [
         ({"sepparator": ";"}, "sepparator"),
         ({"separator": "ab"}, "single byte"),
-        ({"encoding": "latin1"}, "latin1"),
         ({"skip_rows": -1}, "negative"),
         ({"null_values": 3}, "null_values"),
     ],
