@@ -12,6 +12,7 @@ import functools
 import http.client
 import logging
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 
 from prefect.context import FlowRunContext
 from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_UI_URL,
@@ -46,17 +48,19 @@ class ServerStartError(OfflineError):
 
 
 class EmbeddedServer:
-    """A server process on a free port of loopback, with a database of its own.
+    """A server process on a free port of loopback, with a database and a password of its own.
 
-    It ends with this process, also where that is killed.
+    Without a password every web page that is open on this machine could ask it to run code. It ends with this process, also
+    where that is killed.
     """
 
     def __init__(self) -> None:
         settings = get_current_settings()
+        self.password = f"run:{secrets.token_hex(16)}"
         self._folder = tempfile.TemporaryDirectory(prefix="offline-prefect-", ignore_cleanup_errors=True)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.port: int = listening.getsockname()[1]
-            log.info("Starting temporary server on %s", self.address)
+            log.info("Starting temporary server on %s, with a password that only this run has", self.address)
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -67,12 +71,20 @@ class EmbeddedServer:
                     "--fd",
                     str(listening.fileno()),
                 ],
-                env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True),
+                env=os.environ | VARIABLES | settings.to_environment_variables(exclude_unset=True) | self._protection,
                 pass_fds=[listening.fileno()],  # connections wait in it until the server answers
                 stdin=subprocess.PIPE,  # which is open as long as this process is there
             )
         self._patience = settings.server.ephemeral.startup_timeout_seconds
         atexit.register(self.stop)
+
+    @property
+    def _protection(self) -> dict[str, str]:
+        return {
+            "PREFECT_API_AUTH_STRING": self.password,
+            "PREFECT_SERVER_API_AUTH_STRING": self.password,
+            "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": self.address,
+        }
 
     @property
     def address(self) -> str:
@@ -137,5 +149,6 @@ def used(server: EmbeddedServer) -> Iterator[None]:
     """
     server.wait()
     url = f"{server.address}/api"
-    with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: "", PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    protected = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: server.password}
+    with temporary_settings(protected | {PREFECT_UI_URL: "", PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield

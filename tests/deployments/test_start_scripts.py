@@ -36,7 +36,9 @@ def stand_in(folder: Path, **programs: str) -> dict[str, str]:
     ],
 )
 def test_a_server_that_others_reach_has_a_password(tmp_path: Path, variables: dict[str, str], told: str | None) -> None:
-    environment = stand_in(tmp_path, prefect='echo "${PREFECT_SERVER_API_AUTH_STRING-unset}"')
+    environment = stand_in(
+        tmp_path, prefect='echo "${PREFECT_SERVER_API_AUTH_STRING-unset}" "$PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"'
+    )
     done = subprocess.run(
         [FOLDER / "start-server.sh"],
         env=environment | variables,
@@ -48,7 +50,11 @@ def test_a_server_that_others_reach_has_a_password(tmp_path: Path, variables: di
     if told is None:
         assert done.returncode == 2 and "Set PREFECT_API_AUTH_STRING=user:password" in done.stderr and not done.stdout
     else:
-        assert (done.returncode, done.stdout.strip()) == (0, told)
+        origins = "http://127.0.0.1:4200,http://localhost:4200"
+        assert (done.returncode, done.stdout.split()) == (0, [told, origins]), "pages of other addresses may not ask it"
+        assert (
+            done.stderr.count(".\n") == 1 and ("has no password" if told == "unset" else "asks for the password") in done.stderr
+        )
 
 
 def test_a_worker_that_is_stopped_ends_first_and_its_node_with_it(tmp_path: Path) -> None:

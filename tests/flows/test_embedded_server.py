@@ -22,7 +22,7 @@ from offline_core.errors import CheckpointError
 from tests.waiting import PATIENCE_SECONDS
 
 ONE_RUN = """
-import json, psutil, sys
+import httpx, json, psutil, sys
 from flows.evaluate_policy import evaluate_policy
 from prefect.settings import PREFECT_API_URL
 for seed in (1, 2):
@@ -36,6 +36,9 @@ server = start()
 with used(server), get_client(sync_client=True) as client:
     runs, tasks = client.read_flow_runs(), client.read_task_runs()
     logs, artifacts = client.read_logs(), client.read_artifacts()
+page = {"Origin": "http://page.example"}  # which is open in a browser of this machine
+answers = [httpx.post(f"{server.address}/api/flow_runs/filter", json={}, headers=page),
+           httpx.get(f"{server.address}/api/health", headers=page)]
 [database] = {file.path for file in psutil.Process(server._process.pid).open_files() if file.path.endswith("prefect.db")}
 print(json.dumps({
     "flow runs": [run.state_name for run in runs],
@@ -44,6 +47,7 @@ print(json.dumps({
     "artifacts": len(artifacts),
     "database": database,
     "pid": server._process.pid,
+    "answers to a page": [(each.status_code, "access-control-allow-origin" in each.headers) for each in answers],
 }))
 """
 STARTED = """
@@ -92,6 +96,7 @@ def test_runs_have_a_server_with_a_database_of_its_own_and_both_are_gone_afterwa
     kept = json.loads(done.stdout.splitlines()[-1])
     assert kept["flow runs"] == ["Completed"] * 2 == kept["task runs"]
     assert (kept["played"], kept["artifacts"]) == (2, 2)
+    assert kept["answers to a page"] == [[401, False], [200, False]]
     assert not (home / "memo_store.toml").exists(), "the next server would take Prefect's blocks for registered"
     assert not Path("/proc", str(kept["pid"])).exists()
     assert not Path(kept["database"]).parent.exists() and str(home) not in kept["database"]
