@@ -36,6 +36,10 @@ SUFFIXES = {
 """Formats by suffix; RLlib's recorder writes SampleBatch as .json, .json.gz or .zip."""
 
 
+DESCRIPTIONS = ("dataset_info.json", "state.json", "dataset_dict.json")
+"""What Hugging Face's `save_to_disk` writes beside its files of Arrow: no steps."""
+
+
 def format_by_name(path: str) -> str | None:
     return next((format for suffix, format in SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
@@ -71,6 +75,8 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
     datasets = tuple(name.removesuffix(VERSIONS) for name in there if posixpath.basename(name) == VERSIONS)
     if "" in datasets:
         raise ConfigError(f"{folder.uri} is a dataset already; convert, prune or train on it as it is.")
+    described = {posixpath.dirname(name) for name in there if name.endswith(".arrow")}
+    folders = described | {posixpath.dirname(name) for name in described}
     return [
         folder.child(name)
         for name, info in there.items()
@@ -79,6 +85,7 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
         and not any(map(_is_hidden, name.split("/")))
         and not name.startswith(datasets)
         and not is_result(folder.child(name))
+        and not (posixpath.basename(name) in DESCRIPTIONS and posixpath.dirname(name) in folders)
     ]
 
 

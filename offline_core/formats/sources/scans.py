@@ -36,6 +36,7 @@ SOURCE_ROW = "_source_row"
 _MEASURED_ROWS = 1000
 """Rows that are measured to choose the rows of a batch."""
 
+_ARROW_FILE = b"ARROW1"
 _TEXT = ("csv", "ndjson")
 _FILE_PATHS = "include_file_paths"
 _ENCODING = "encoding"
@@ -52,12 +53,24 @@ def _scan_avro(path: str, *, row_index_name: str | None = None, **arguments: Any
     return rows if row_index_name is None else rows.with_row_index(row_index_name)
 
 
+def _scan_ipc(path: str, **arguments: Any) -> pl.LazyFrame:
+    """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
+    with open(path, "rb") as file:
+        if file.read(len(_ARROW_FILE)) == _ARROW_FILE:
+            return pl.scan_ipc(path, glob=False, **arguments)
+    rows = pl.read_ipc_stream(path, n_rows=arguments.pop("n_rows", None)).lazy()
+    row_index_name = arguments.pop("row_index_name", None)
+    if arguments:
+        raise TypeError(f"streams of Arrow take no {', '.join(arguments)}")
+    return rows if row_index_name is None else rows.with_row_index(row_index_name)
+
+
 # All rows decide the type of a column: a reward may be 1 for ten thousand steps, and 0.5 later.
 SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
     "parquet": functools.partial(pl.scan_parquet, glob=False),
     "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None),
     "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
-    "ipc": functools.partial(pl.scan_ipc, glob=False),
+    "ipc": _scan_ipc,
     "avro": _scan_avro,
 }
 

@@ -8,16 +8,19 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from offline_core.errors import (
     ConfigError,
+    DataError,
     DatasetNotFoundError,
     EmptyDatasetError,
     OfflineError,
     SchemaError,
     StorageError,
 )
+from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
 from tests.datasets.factories import episode, write_dataset
 from tests.formats.sources.factories import (
@@ -282,3 +285,35 @@ def test_a_name_that_is_taken(tmp_path: Path) -> None:
     write_steps(tmp_path / "x.csv", scalar_steps(_source_file=[1] * 5))
     with pytest.raises(SchemaError, match=r"x\.csv: There is a column _source_file, a name that is taken here; rename it"):
         imported(tmp_path, tmp_path / "x.csv", mapping=SCALARS)
+
+
+# Hugging Face.
+
+
+@pytest.mark.parametrize("parts", ["", "train/"])
+def test_a_folder_of_save_to_disk_is_its_streams_of_arrow(parts: str, tmp_path: Path) -> None:
+    table = pa.table({"episode": [0, 0, 1, 1], "x": [[0.5, 1.0]] * 4, "is": [True, False] * 2, "a": ["l", "r"] * 2})
+    touch(tmp_path, "dataset_dict.json", f"{parts}dataset_info.json", f"{parts}state.json")
+    for number, rows in enumerate((table.slice(0, 2), table.slice(2))):
+        with pa.ipc.new_stream(str(tmp_path / f"{parts}data-0000{number}-of-00002.arrow"), table.schema) as stream:
+            stream.write_table(rows, max_chunksize=1)
+    readers = open_source([str(tmp_path)])
+    rows = pa.concat_tables([batch for reader in readers for batch in reader.batches() if isinstance(batch, pa.Table)])
+    assert [*map(os.path.basename, (reader.uri for reader in readers))] == [
+        "data-00000-of-00002.arrow",
+        "data-00001-of-00002.arrow",
+    ]
+    assert rows.drop_columns(["_source_row"]).to_pylist() == table.to_pylist() and rows["_source_row"].to_pylist() == [0, 1] * 2
+    assert [FirstRows.of(reader).tables[0].num_rows for reader in readers] == [2, 2]
+    [chosen, _] = open_source([str(tmp_path)], SourceConfig(columns=["a"], where="a = 'r'"))
+    assert [batch["a"].to_pylist() for batch in chosen.batches() if isinstance(batch, pa.Table)] == [["r"]]
+
+
+def test_a_stream_of_arrow_that_is_cut_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"x": list(range(1000))})
+    with pa.ipc.new_stream(str(tmp_path / "x.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    (tmp_path / "x.arrow").write_bytes((tmp_path / "x.arrow").read_bytes()[:2000])
+    [reader] = open_source([str(tmp_path / "x.arrow")])
+    with pytest.raises(DataError, match=r"x\.arrow cannot be read as ipc"):
+        [*reader.batches()]
