@@ -24,6 +24,7 @@ from offline_core.runtime.config import parse
 from offline_core.storage.location import Location
 from offline_core.storage.partial_files import MIN_AGE_DAYS
 from offline_core.storage.stores import TEMPORARY
+from tests.cases import slow_but
 from tests.datasets.factories import episode, found, write_dataset
 
 FOLDERS = {"minari": "out/offline/dataset-v0", "lerobot": "out", "sample_batch": "out", "d4rl": "out"}
@@ -271,7 +272,7 @@ export_dataset(ExportConfig(format="lerobot"), dataset=sys.argv[1], output=sys.a
 """
 
 
-@pytest.mark.parametrize(("older", "renamed"), [(False, 0), (True, 1), (True, 2)])
+@pytest.mark.parametrize(("older", "renamed"), slow_but([(False, 0), (True, 1), (True, 2)], (True, 1)))
 def test_killed_around_a_renaming(tmp_path: Path, older: bool, renamed: int) -> None:
     """Whole or not there, and the next run ends with what an undisturbed one makes: found if it was there already."""
     two_versions(tmp_path)

@@ -74,6 +74,7 @@ def test_the_value_function_learns_and_the_policy_does_not(share_layers: bool) -
         assert torch.equal(tensor, before[name]) is not name.startswith("value"), name
 
 
+@pytest.mark.slow
 def test_a_clone_is_ahead_of_nothing_after_the_first_rollouts(tmp_path: Path) -> None:
     """A few hundred steps of a half-trained policy, cloned; then both learn to 400."""
     medium = load_policy(

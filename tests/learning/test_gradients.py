@@ -15,7 +15,10 @@ from offline_core.learning.learner import Learner
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, with_box_actions
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Torch's compiler, which uses what Torch deprecates
+pytestmark = [
+    pytest.mark.slow,  # Torch's compiler alone takes seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what that uses
+]
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +42,11 @@ def learner(name: str, *, continuous: bool, compiled: bool, network: dict[str, A
     [
         ("bc", True, [64, 64]),
         ("cql", False, [64, 64]),
-        pytest.param("marwil", False, [64, 64, 40], marks=pytest.mark.slow),
-        pytest.param("iql", False, [64, 64, 40], marks=pytest.mark.slow),
-        pytest.param("iql", True, [64, 64, 40], marks=pytest.mark.slow),
-        pytest.param("td3_bc", True, [64, 64, 64, 40, 40], marks=pytest.mark.slow),
-        pytest.param("cql", True, [64, 64, 40], marks=pytest.mark.slow),
+        ("marwil", False, [64, 64, 40]),
+        ("iql", False, [64, 64, 40]),
+        ("iql", True, [64, 64, 40]),
+        ("td3_bc", True, [64, 64, 64, 40, 40]),
+        ("cql", True, [64, 64, 40]),
     ],
 )
 def test_compiled_updates_are_the_same(name: str, continuous: bool, sizes: list[int]) -> None:

@@ -25,6 +25,7 @@ from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import run_import
+from tests.cases import slow_but
 from tests.learning.algorithms.making import BOX, TWO, VECTOR, log_softmax, made_steps, numpy_of, with_box_actions
 from tests.learning.datasets import dataset_of
 from tests.learning.making import batch_of
@@ -236,7 +237,7 @@ def test_rewards_on_another_scale_than_the_environments_are_refused() -> None:
         settings(data={"rewards": {"scale": 0.1}})
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_it_is_trained_and_played_and_its_checkpoint_has_the_target(tmp_path: Path, format: Any) -> None:
     """The dataset's best return, and the largest to divide by."""
     episodes = [*balancing_episodes(3, 60), *balancing_episodes(3, 100, seed=1)]
@@ -299,6 +300,7 @@ def test_it_does_what_went_with_the_return_that_it_plays_for(tmp_path: Path) -> 
         assert (np.stack(chosen) == action).mean() > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_it_learns_cartpole_from_rllibs_recording(rllib_recordings: Path, tmp_path: Path) -> None:
     """40 episodes with returns of 196 to 500."""
