@@ -168,7 +168,7 @@ def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: p
     assert len({episode.eps_id for episode in found}) == len(found)
 
 
-@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+@pytest.mark.parametrize("settings", [pytest.param(PPO, marks=pytest.mark.slow), SAC], ids=["ppo", "sac"])
 @pytest.mark.parametrize("kills", slow_but([1, 3], 3))
 def test_a_replay_has_each_step_once_however_often_it_was_killed(
     tmp_path: Path, settings: dict[str, Any], kills: int, monkeypatch: pytest.MonkeyPatch

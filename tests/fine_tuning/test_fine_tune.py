@@ -70,6 +70,7 @@ def test_it_begins_with_the_policy_of_the_training_and_is_never_worse(world: Pat
     assert tuned(world, tmp_path).reused
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_policy(world: Path, tmp_path: Path) -> None:
     one, other = tuned(world, tmp_path / "one"), tuned(world, tmp_path / "other")
     assert one.curve == other.curve

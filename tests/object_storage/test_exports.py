@@ -16,6 +16,7 @@ from offline_core.datasets.reader import episodes
 from offline_core.errors import BusyError, StorageError
 from offline_core.formats.exports.uploaded_folder import UploadedFolder
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.datasets.factories import episode, write_dataset
 
 ID = "some/thing-v0"
@@ -40,7 +41,7 @@ def visible(place: Location) -> dict[str, int]:
     return {name: size for name, size in place.sizes().items() if not name.startswith(".") and name != "result.json"}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", slow_but(FORMATS, "lerobot"))
 def test_the_files_are_those_of_a_local_export(format: str, dataset: Dataset, bucket: str, tmp_path: Path) -> None:
     export(dataset, str(tmp_path / "out"), format)
     result = export(dataset, f"{bucket}/out", format)

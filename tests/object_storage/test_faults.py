@@ -34,6 +34,7 @@ WRITERS = 3
 EPISODES = [episode(i, 20) for i in range(24)]
 OPERATION = Operation(name="test")
 TRIES = 4
+RUNS = 20
 
 Result = TypeVar("Result")
 
@@ -83,16 +84,16 @@ def by_id(some: list[Episode]) -> list[Episode]:
     return sorted(some, key=lambda each: each.eps_id)
 
 
-@pytest.mark.parametrize("runs", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_nothing_is_lost_and_nothing_is_there_twice(bucket: str, proxied: Proxy, runs: int) -> None:
+@pytest.mark.slow
+def test_nothing_is_lost_and_nothing_is_there_twice(bucket: str, proxied: Proxy) -> None:
     """At once, for they mostly wait; each meets faults of its own."""
     proxied.plan = seeded(0, rate=0.08)
-    uris = [f"{bucket}/run-{number}" for number in range(runs)]
+    uris = [f"{bucket}/run-{number}" for number in range(RUNS)]
     with ThreadPoolExecutor(10) as pool:
         made = list(pool.map(until_it_succeeds, uris))
         for found in pool.map(read_back, uris):
             assert by_id(found) == EPISODES
-    assert len(proxied.faults) > 3 * runs and {type(fault) for fault in proxied.faults} == {type(fault) for fault in FAULTS}
+    assert len(proxied.faults) > 3 * RUNS and {type(fault) for fault in proxied.faults} == {type(fault) for fault in FAULTS}
     proxied.plan = no_faults
     for uri, ref in zip(uris, made, strict=True):
         assert versions(uri) == [1] and until_it_succeeds(uri) == ref

@@ -16,6 +16,7 @@ from offline_core.episodes import encode
 from offline_core.errors import StorageUnavailableError
 from offline_core.storage import s3
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.datasets.factories import episode, write_items
 from tests.formats.sources.factories import scalar_steps, write_steps
 from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, refusal
@@ -54,7 +55,7 @@ KINDS: dict[str, tuple[Callable[[Path, int], object], dict[str, Any], int]] = {
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, "csv"))
 def test_a_file_that_is_away_is_not_quarantined(kind: str, bucket: str, proxied: Proxy, tmp_path: Path) -> None:
     """And the import without it not committed, where it would be found ever after."""
     write, config, episodes = KINDS[kind]
@@ -76,7 +77,7 @@ def test_a_file_that_is_away_is_not_quarantined(kind: str, bucket: str, proxied:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("pattern", ["in/*/*.csv", "in/**/*.csv", "in/run-*/1.csv"])
+@pytest.mark.parametrize("pattern", slow_but(["in/*/*.csv", "in/**/*.csv", "in/run-*/1.csv"], "in/*/*.csv"))
 def test_a_folder_that_is_away_is_not_left_out_of_a_pattern(pattern: str, bucket: str, proxied: Proxy, tmp_path: Path) -> None:
     for number in range(2):
         write_csv(tmp_path / f"in/run-{number}" / "1.csv", number)
@@ -92,7 +93,7 @@ def test_a_folder_that_is_away_is_not_left_out_of_a_pattern(pattern: str, bucket
 FILES = 10
 
 
-@pytest.mark.parametrize("path", ["in", "in/*.csv"])
+@pytest.mark.parametrize("path", slow_but(["in", "in/*.csv"], "in/*.csv"))
 def test_no_file_is_asked_for_twice(path: str, bucket: str, proxied: Proxy, tmp_path: Path) -> None:
     """But the first, whose first rows say what the columns are. PyArrow looks at a file before it reads it."""
     for number in range(FILES):

@@ -23,6 +23,7 @@ from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.quality.check import check_dataset, last_report
 from offline_core.quality.config import QualityConfig
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.object_storage.contract import write_dataset
 from tests.policies.test_export import written_at_once  # noqa: F401
 
@@ -40,7 +41,7 @@ def files(uri: str) -> dict[str, int]:
     return {name: size for name, size in Location.of(uri).sizes().items() if name.endswith(".parquet")}
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", slow_but(OPERATIONS, "prune", "merge"))
 def test_the_same_files_come_of_it(name: str, bucket: str, tmp_path: Path) -> None:
     operation = OPERATIONS[name]
     for root in (str(tmp_path), bucket):

@@ -19,6 +19,7 @@ from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.runtime.config import parse
 from offline_core.storage import lease, s3
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.learning.test_resume import ALONE
 from tests.learning.test_train import balancing_episodes, dataset_of
 from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, refusal
@@ -76,7 +77,7 @@ def test_an_export_that_is_away_is_not_taken_for_something_else(bucket: str, pro
     assert strange_files(place) == []
 
 
-@pytest.mark.parametrize("reads", [0, 1], ids=["when it is looked for", "when it is gone on with"])
+@pytest.mark.parametrize("reads", slow_but([0, 1], 1), ids=["when it is looked for", "when it is gone on with"])
 def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
     bucket: str, proxied: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
 ) -> None:

@@ -15,6 +15,7 @@ from offline_core.datasets.manifest import Format
 from offline_core.datasets.row_groups import prefetch_tables, row_groups, tables
 from offline_core.episodes import Episode, columns
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.datasets.factories import episode, write_dataset
 from tests.object_storage.faults import Proxy
 from tests.waiting import wait_until
@@ -61,7 +62,7 @@ def test_two_columns_of_a_table_are_a_small_part_of_it(bucket: str, proxied: Pro
     assert requests <= 2 + GROUPS, "columns that lie side by side come together"
 
 
-@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_looking_over_episodes_does_not_fetch_them(bucket: str, proxied: Proxy, format: Format) -> None:
     dataset = stored(f"{bucket}/runs/x", format)
     proxied.seen.clear()
@@ -80,6 +81,7 @@ def test_pruning_fetches_what_it_keeps(bucket: str, proxied: Proxy) -> None:
     assert size < dataset.ref.bytes * 0.35, f"{size:,} of {dataset.ref.bytes:,} bytes"
 
 
+@pytest.mark.slow
 def test_a_stream_begins_before_all_is_fetched(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_groups_module, "PREFETCH_BYTES", 2**20)
     dataset = stored(f"{bucket}/runs/x", "table")

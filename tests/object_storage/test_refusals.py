@@ -20,6 +20,7 @@ from offline_core.datasets.writer import EpisodeWriter
 from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
 from offline_core.storage import s3
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.datasets.factories import episode
 from tests.flows.test_cli import ended
 from tests.object_storage.conftest import SETTINGS
@@ -105,7 +106,9 @@ def message_of(ask: Callable[[str], object], uri: str) -> str:
     return message
 
 
-@pytest.mark.parametrize("what", CASES)
+@pytest.mark.parametrize(
+    "what", slow_but(CASES, "no permission", "wrong secret", "expired", "moved", "wrong region", "bucket's name")
+)
 def test_whatever_is_asked_the_reason_is_told(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)  # PyArrow asks again when the clock is wrong, as if it were set meanwhile
     case = CASES[what]

@@ -24,6 +24,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
+from tests.cases import slow_but
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 STREAMED: dict[str, Any] = {
@@ -39,16 +40,15 @@ def trained(dataset: str, output: str, settings: dict[str, Any]) -> tuple[Traini
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
-def test_a_stream_from_a_bucket_teaches_what_one_from_disk_does(bucket: str, tmp_path: Path) -> None:
-    """Both formats, with many files."""
+@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "table"))
+def test_a_stream_from_a_bucket_teaches_what_one_from_disk_does(bucket: str, tmp_path: Path, format: str) -> None:
+    """From many files."""
     made = balancing_episodes()
-    for format in ("episodes", "table"):
-        stored = {
-            place: dataset_of(f"{place}/{format}", made, format=format, rows=5, environment=None)
-            for place in (bucket, tmp_path)
-        }
-        there, here = (trained(dataset, f"{place}/{format}-policy", STREAMED) for place, dataset in stored.items())
-        assert there[0].losses == here[0].losses and there[1] == here[1]
+    stored = {
+        place: dataset_of(f"{place}/{format}", made, format=format, rows=5, environment=None) for place in (bucket, tmp_path)
+    }
+    there, here = (trained(dataset, f"{place}/{format}-policy", STREAMED) for place, dataset in stored.items())
+    assert there[0].losses == here[0].losses and there[1] == here[1]
 
 
 OBJECT_STORE_BYTES = 80 * 2**20
