@@ -24,6 +24,7 @@ from offline_core.runtime.ray_session import (
     local_cpus,
     local_dashboard,
     local_object_store_bytes,
+    ray_scope,
     ray_session,
 )
 from tests.waiting import PATIENCE_SECONDS
@@ -82,16 +83,34 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not [process.as_dict(["name", "status"]) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_scope_without_a_session_does_not_start_ray() -> None:
-    program = """
-    with ray_scope(), ray_scope():
-        tell()
-    """
-    process = start(program)
-    assert told(process) == []
-    assert ended(process) == (0, "")
+def test_a_scope_keeps_what_its_first_session_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a scope it ends with the session, however that ends."""
+    told: list[str] = []
+
+    @contextmanager
+    def connected() -> Iterator[None]:
+        told.append("started")
+        try:
+            yield
+        finally:
+            told.append("ended")
+
+    monkeypatch.setattr(ray_session_module, "_connected", connected)
+    monkeypatch.setattr("ray.is_initialized", lambda: told[-1:] == ["started"])
+    with ray_scope():
+        with ray_scope():
+            assert told == []
+            for _ in range(2):
+                with ray_session(), ray_session():
+                    assert told == ["started"]
+        assert told == ["started"], "the inner scope is no scope of its own"
+    assert told == ["started", "ended"]
+    with pytest.raises(ValueError, match="within"), ray_session():
+        raise ValueError("within")
+    assert told == ["started", "ended"] * 2
 
 
+@pytest.mark.slow
 def test_ray_starts_with_the_first_session_and_ends_with_the_scope() -> None:
     program = """
     with ray_scope():
