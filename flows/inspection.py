@@ -15,6 +15,7 @@ from offline_core.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.datasets.statistics import ColumnStatistics
 from offline_core.episodes import space_from_json
 from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
+from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import saved_in, series_of
@@ -63,7 +64,7 @@ def print_dataset(uri: str, version: int | None) -> None:
     console.print(files)
     report = last_report(dataset)
     if known := statistics.columns or (report.statistics.columns if report else None):
-        console.print(_columns_table(known))
+        console.print(_columns_table(known, manifest.input_columns))
     elif not dataset.is_foreign:
         console.print("Statistics of columns are not known yet; 'offline check' computes them.")
     if report:
@@ -121,11 +122,17 @@ def _policies_table(*columns: str) -> Table:
     return table
 
 
-def _columns_table(statistics: Mapping[str, ColumnStatistics]) -> Table:
+def _columns_table(statistics: Mapping[str, ColumnStatistics], made_of: InputColumns | None) -> Table:
     table = Table("column", *COLUMN_NUMBERS, "not finite", title="Steps")
-    for label, numbers, lost in column_rows(statistics):
-        table.add_row(label, *("–" if number is None else f"{number:,.4g}" for number in numbers), f"{lost:,}" if lost else "")
+    for label, numbers, lost in column_rows(statistics, made_of):
+        table.add_row(label, *map(_number_text, numbers), f"{lost:,}" if lost else "")
     return table
+
+
+def _number_text(number: float | str | None) -> str:
+    if isinstance(number, str):
+        return number
+    return "–" if number is None else f"{number:,.4g}"
 
 
 def _tree(graph: Lineage) -> Tree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from offline_core.ranking.config import OutlierConfig
+from offline_core.ranking.reasons import MOST_DEVIATIONS
 from offline_core.ranking.result import OutlierResult
 from offline_core.reporting.card import Headline
 from offline_core.reporting.cards import outliers_card
@@ -13,7 +14,7 @@ from tasks.artifacts import Page
 def find_outliers(result: OutlierResult, config: OutlierConfig, *, output: str, **_: object) -> Page:
     """The page of a result."""
     advice, quantiles = result.advice, result.quantiles
-    scores = ", ".join(f"{value:.2f} of {100 * float(share):g} %" for share, value in quantiles.items())
+    scores = ", ".join(f"{_score(value)} of {100 * float(share):g} %" for share, value in quantiles.items())
     card = outliers_card(
         headline=Headline("Advice", str(advice), "neutral"),
         rows={
@@ -22,7 +23,11 @@ def find_outliers(result: OutlierResult, config: OutlierConfig, *, output: str, 
             "Outliers": f"{result.count:,} of {result.dataset.episodes:,} episodes, from a score of {result.threshold:g} on",
             "Scores up to": scores,
         },
-        outliers=[(each.episode, each.eps_id, f"{each.score:.1f}", each.reason) for each in result.outliers],
+        outliers=[(each.episode, each.eps_id, _score(each.score), each.reason) for each in result.outliers],
         advice=[*advice.sentences, *result.notes],
     )
     return Page(card, (result.dataset.uri, result.dataset.version), [Location.of(output).child("card")])
+
+
+def _score(score: float) -> str:
+    return f"{score:.1f}" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from offline_core.episodes import Episode, columns, nested
+from offline_core.inputs.number_names import number_names
 
 STRAY_SHARE = 0.01
 """A value of a smaller share of the steps is stray if values before it are missing and the space halves without it."""
@@ -59,7 +61,12 @@ class ActionCounts:
 
     def notes(self) -> list[str]:
         """A sentence for each dimension with stray values."""
-        return [_note(dimension, values, stray) for dimension, values in self.seen.items() if (stray := stray_values(values))]
+        counts = Counter(path for path, _ in self.seen)
+        return [
+            _note(number_names(path, counts[path])[number], values, stray)
+            for (path, number), values in self.seen.items()
+            if (stray := stray_values(values))
+        ]
 
 
 def stray_values(values: Mapping[int, Seen]) -> list[int]:
@@ -88,9 +95,7 @@ def _beyond_hole(numbers: np.ndarray, steps: np.ndarray) -> int:
     return len(numbers) - int(first[0]) if len(first) else 0
 
 
-def _note(dimension: Dimension, values: Mapping[int, Seen], stray: list[int]) -> str:
-    path, number = dimension
-    name = f"{path}[{number}]" if number else path
+def _note(name: str, values: Mapping[int, Seen], stray: list[int]) -> str:
     steps, first = sum(values[value].steps for value in stray), values[stray[0]]
     others = sorted(set(values) - set(stray))
     listed = ", ".join(map(str, stray[:5])) + (", …" if len(stray) > 5 else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -143,6 +144,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
     index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
     ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
     log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
+    told_regions = partial(regions, seed=config.seed, made_of=side.dataset.manifest.input_columns)
     ratios = np.exp(np.minimum(log_ratios, 0.0))
     return {
         "judged": difference,
@@ -154,8 +156,8 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
         "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
-        "differs_where": regions(seen, ratios, "it does as the behaviour in {share}", seed=config.seed),
-        "unsupported_where": regions(seen, supported(log_ratios), "the log has {share} of what it does", seed=config.seed),
+        "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
+        "unsupported_where": told_regions(seen, supported(log_ratios), "the log has {share} of what it does"),
         "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
     }
 

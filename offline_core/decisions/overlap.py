@@ -8,6 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from offline_core.episodes import EpisodeBatch, columns, nested
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.number_names import number_names
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
@@ -57,15 +59,18 @@ def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], 
     return bool(np.median(log_behaviour) - widest > len(spread) * np.log(DETERMINISTIC_FACTOR))
 
 
-def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -> list[str]:
+def regions(
+    batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int, made_of: InputColumns | None = None
+) -> list[str]:
     """Where in the space of observations the mean of values is lower than elsewhere, in words; a tree of two levels.
 
     Arguments:
         values: (N,) one a step, whose mean is a share.
         words: "… {share} …", for one region.
+        made_of: what the observations are made of.
     """
     rows = np.sort(np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS])
-    names, features = _features(batch, np.flatnonzero(batch.is_step)[rows])
+    names, features = _features(batch, np.flatnonzero(batch.is_step)[rows], made_of)
     values = values[rows]
     found = []
     for path, inside in _leaves(names, features, values, np.ones(len(values), bool), DEPTH):
@@ -74,7 +79,7 @@ def regions(batch: EpisodeBatch, values: np.ndarray, words: str, *, seed: int) -
     return [told for _, told in sorted(found)]
 
 
-def _features(batch: EpisodeBatch, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+def _features(batch: EpisodeBatch, rows: np.ndarray, made_of: InputColumns | None) -> tuple[list[str], np.ndarray]:
     """Names and (rows, features) of the observations' numbers; of a large one, such as an image, the mean."""
     names: list[str] = []
     found: list[np.ndarray] = []
@@ -85,7 +90,7 @@ def _features(batch: EpisodeBatch, rows: np.ndarray) -> tuple[list[str], np.ndar
         if flat.shape[1] > 64:
             names, found = [*names, f"mean of {path}"], [*found, flat.mean(axis=1, keepdims=True)]
             continue
-        names += [path] if leaf.ndim == 1 else [f"{path}[{number}]" for number in range(1, flat.shape[1] + 1)]
+        names += number_names(path, flat.shape[1], made_of)
         found.append(flat)
     return names, np.concatenate(found, axis=1) if found else np.zeros((len(rows), 0))
 

@@ -44,7 +44,8 @@ def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> di
         "columns": found.tried(
             name,
             lambda: [
-                [label, *(number(each, 4) for each in numbers), lost] for label, numbers, lost in column_rows(known or {})
+                [label, *(each if isinstance(each, str) else number(each, 4) for each in numbers), lost]
+                for label, numbers, lost in column_rows(known or {}, latest.manifest.input_columns)
             ],
         )
         or [],

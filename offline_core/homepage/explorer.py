@@ -84,7 +84,7 @@ def _steps(dataset: Dataset, index: pl.DataFrame, wanted: list[int], max_numbers
         if not here.any():
             continue
         for episode_number, episode in zip(numbers[here].tolist(), group.episodes(only=here), strict=True):
-            signals = signals_of(episode)
+            signals = signals_of(episode, dataset.manifest.input_columns)
             if (left := left - signals.values.size) < 0 and found:
                 return found
             found[episode_number] = signals.as_json()

@@ -9,8 +9,14 @@ from offline_core.datasets.manifest import Operation, Summary
 from offline_core.datasets.reader import spaces_of
 from offline_core.datasets.row_groups import schema_of
 from offline_core.datasets.statistics import ColumnStatistics
+from offline_core.episodes import columns
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.number_names import number_names
+from offline_core.runtime.units import date_text, duration_text
 
 MAX_DIMENSIONS = 32
+LEAST_DATE = 10**17
+"""Column `time` from here on is in nanoseconds since 1970: 1973. Units of a log's own are smaller numbers."""
 COLUMN_NUMBERS = ("mean", "std", "min", "5 %", "median", "95 %", "max")
 
 
@@ -59,17 +65,31 @@ def summary_text(summary: Summary) -> str:
     return f"{summary.mean:,.1f} ± {summary.std:,.1f} ({summary.min:,.1f} to {summary.max:,.1f})"
 
 
-def column_rows(statistics: Mapping[str, ColumnStatistics]) -> Iterator[tuple[str, Sequence[float | None], int]]:
-    """(name, `COLUMN_NUMBERS`, values that are not finite) of each dimension of each column.
+def column_rows(
+    statistics: Mapping[str, ColumnStatistics], made_of: InputColumns | None = None
+) -> Iterator[tuple[str, Sequence[float | str | None], int]]:
+    """(name, `COLUMN_NUMBERS`, values that are not finite) of each dimension of each column; of times as dates and durations.
+
+    Arguments:
+        made_of: what the observations are made of.
 
     Raises:
         CorruptFileError: a stored histogram cannot be read.
     """
     for name, column in statistics.items():
         quantiles = [column.quantile(share) for share in (0.05, 0.5, 0.95)]
+        names = number_names(name, len(column.mean), made_of)
         for i in range(min(len(column.mean), MAX_DIMENSIONS)):
             low, middle, high = (quantile[i] for quantile in quantiles)
             numbers = (column.mean[i], column.std[i], column.min[i], low, middle, high, column.max[i])
-            yield name if len(column.mean) == 1 else f"{name}[{i}]", numbers, column.nan[i] + column.infinite[i]
+            are_dates = name == columns.TIME and (column.min[i] or 0) >= LEAST_DATE
+            yield names[i], _dates(numbers) if are_dates else numbers, column.nan[i] + column.infinite[i]
         if len(column.mean) > MAX_DIMENSIONS:
             yield f"{name} … {len(column.mean) - MAX_DIMENSIONS} more", [None] * len(COLUMN_NUMBERS), 0
+
+
+def _dates(numbers: Sequence[float | None]) -> tuple[str | None, ...]:
+    """`COLUMN_NUMBERS` of nanoseconds since 1970: dates, and the standard deviation as a duration."""
+    texts = (duration_text if name == "std" else date_text for name in COLUMN_NUMBERS)
+    scales = (1e-9 if name == "std" else 1.0 for name in COLUMN_NUMBERS)
+    return tuple(None if x is None else text(x * scale) for x, text, scale in zip(numbers, texts, scales, strict=True))

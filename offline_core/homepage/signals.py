@@ -12,6 +12,8 @@ import numpy as np
 
 from offline_core.episodes import Episode, nested
 from offline_core.episodes.nested import Nested
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.number_names import number_names
 
 MAX_SIGNALS = 16
 """Of a leaf of observations or actions."""
@@ -41,8 +43,8 @@ class Signals:
         return {"names": self.names, "values": values, "stride": self.stride, "steps": self.steps, "out": self.left_out} | more
 
 
-def signals_of(episode: Episode) -> Signals:
-    """Observations, actions and rewards of an episode over time."""
+def signals_of(episode: Episode, made_of: InputColumns | None = None) -> Signals:
+    """Observations, actions and rewards of an episode over time; `made_of` is what the observations are made of."""
     steps = len(episode)
     stride = max(1, -(-(steps + 1) // MAX_POINTS))
     names: list[list[str]] = []
@@ -59,8 +61,9 @@ def signals_of(episode: Episode) -> Signals:
                 continue
             flat = values.reshape(len(values), -1)
             left_out += max(0, flat.shape[1] - MAX_SIGNALS)
+            called = number_names(leaf, flat.shape[1], made_of)
             for i in range(min(flat.shape[1], MAX_SIGNALS)):
-                names.append([group, leaf if flat.shape[1] == 1 else f"{leaf}[{i}]"])
+                names.append([group, called[i]])
                 rows.append(_points(flat[:, i], steps)[::stride])
     values = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
     return Signals(names, values, stride, steps, left_out, _frames(groups["observations"]))

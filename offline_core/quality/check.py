@@ -65,7 +65,7 @@ def check_dataset(
     for each in looked_at:
         _refuse_damaged(each)
     own = [UserRule(each, opened.ref) for each in config.rules] if rules is None else []
-    chosen = [*default_rules(config, held_out, max_gap_is_declared=_declares_max_gap(opened)), *own] if rules is None else rules
+    chosen = [*default_rules(config, held_out, about=opened), *own] if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
     with progress(opened.ref.steps or None, what="check", unit="step") as bar:
@@ -111,8 +111,12 @@ def check_dataset(
     return report
 
 
-def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, max_gap_is_declared: bool = False) -> list[Rule]:
-    """One of each rule; reads the held-out dataset, if there is one."""
+def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, about: Dataset | None = None) -> list[Rule]:
+    """One of each rule; reads the held-out dataset, if there is one.
+
+    Arguments:
+        about: the dataset that is checked, whose import says what was declared and what numbers are called.
+    """
     rules: list[Rule] = [
         EmptyDataset(),
         MixedTypes(),
@@ -120,10 +124,10 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, max
         OutsideSpace(columns.ACTIONS),
         OutsideSpace(columns.OBS),
         ForbiddenActions(),
-        ConstantFeatures(),
+        ConstantFeatures(None if about is None else about.manifest.input_columns),
         SaturatedActions(config.max_saturated_fraction),
         StepOrder(),
-        TimeJumps(is_declared=max_gap_is_declared),
+        TimeJumps(is_declared=about is not None and _declares_max_gap(about)),
         AfterEnd(),
         ObservationChain(),
         OpenEpisodes(),

@@ -13,6 +13,8 @@ from offline_core.episodes import columns
 from offline_core.episodes.action_masks import ACTION_MASK
 from offline_core.episodes.containment import any_in_step, outside
 from offline_core.episodes.nested import PATH_SEPARATOR, space_leaves
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.number_names import number_names
 from offline_core.quality.result import Finding, Verdict
 from offline_core.quality.rule import Tally
 from offline_core.quality.steps import StepBatch
@@ -56,7 +58,14 @@ class NonFinite:
 
 
 class ConstantFeatures:
-    """Numbers of an observation or action that are the same in all steps, and so say nothing."""
+    """Numbers of an observation or action that are the same in all steps, and so say nothing.
+
+    Arguments:
+        made_of: what the observations are made of.
+    """
+
+    def __init__(self, made_of: InputColumns | None = None) -> None:
+        self._made_of = made_of
 
     def look(self, steps: StepBatch) -> None:
         """The statistics are enough."""
@@ -68,9 +77,10 @@ class ConstantFeatures:
             if not (_is_of(name, columns.OBS) or _is_of(name, columns.ACTIONS)) or name == MASKS:
                 continue
             tally.of += len(column.count)
+            names = number_names(name, len(column.count), self._made_of)
             for i, (low, high) in enumerate(zip(column.min, column.max, strict=True)):
                 if low is not None and low == high and column.count[i] > 1 and not (column.nan[i] or column.infinite[i]):
-                    constant.append(f"{name}[{i}] = {low:g}" if len(column.count) > 1 else f"{name} = {low:g}")
+                    constant.append(f"{names[i]} = {low:g}")
         tally.count = len(constant)
         return tally.finding(
             "constant_features",
@@ -103,9 +113,9 @@ class SaturatedActions:
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         often = [
-            f"{name}[{i}]: {count / self._tally.of:.0%} of the steps"
+            f"{number}: {count / self._tally.of:.0%} of the steps"
             for (name, _), counts in self._at_bounds.items()
-            for i, count in enumerate(counts.ravel().tolist())
+            for number, count in zip(number_names(name, counts.size), counts.ravel().tolist(), strict=True)
             if count > self._max_fraction * self._tally.of
         ]
         return self._tally.finding(

@@ -10,7 +10,7 @@ import numpy as np
 
 from offline_core.episodes import columns
 from offline_core.quality.steps import StepBatch
-from offline_core.ranking.steps import Numbers, root_of
+from offline_core.ranking.steps import Numbers
 
 BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the bounds of", "cut off before", "missing steps"
 LENGTH, RETURN = "length", "return"
@@ -54,18 +54,18 @@ def features_of(batch: StepBatch, numbers: Numbers) -> Features:
     steps = np.abs(np.diff(values, axis=0, prepend=values[:1]))
     steps[starts] = 0.0
     jump, still = _max(steps, starts), (_sum(steps == 0, starts) - 1) / np.maximum(lengths - 1, 1)[:, None]
-    for i, name in enumerate(numbers.names):
-        if root_of(name) != columns.TIME:  # grows with each episode
+    for i, (name, column) in enumerate(zip(numbers.names, numbers.columns, strict=True)):
+        if column != columns.TIME:  # grows with each episode
             add(f"{MEAN} {name}", mean[:, i])
-        if root_of(name) == columns.ACTIONS and isinstance(batch.action_space, gym.spaces.Discrete):
+        if column == columns.ACTIONS and isinstance(batch.action_space, gym.spaces.Discrete):
             continue  # the mean says all of actions of a list
-        if root_of(name) != columns.TIME:
+        if column != columns.TIME:
             add(f"{SPREAD} {name}", spread[:, i])
         add(f"{JUMP} {name}", jump[:, i])
-        if root_of(name) == columns.OBS:
+        if column == columns.OBS:
             add(f"{STILL} {name}", np.where(lengths > 1, still[:, i], np.nan))
     for root in (columns.OBS, columns.ACTIONS, columns.REWARDS):
-        broken = ~finite[:, [root_of(name) == root for name in numbers.names]].all(axis=1, keepdims=True)
+        broken = ~finite[:, [column == root for column in numbers.columns]].all(axis=1, keepdims=True)
         add(f"{BROKEN} {root}", (_sum(broken, starts) / lengths[:, None])[:, 0])
     if isinstance(batch.action_space, gym.spaces.Box):
         space, actions = batch.action_space, numbers.of(columns.ACTIONS)

@@ -56,7 +56,7 @@ def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: 
     """
     start = time.perf_counter()
     source = open_committed(dataset, version)
-    identity = identity_of(Operation.of("find_outliers", config, version=1), [source.parent_entry])
+    identity = identity_of(Operation.of("find_outliers", config, version=2), [source.parent_entry])
     folder = Location.of(output).make_folder()
     place, scores = folder.child(RESULT_FILE), folder.child(SCORES)
     with folder.locked():

@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from offline_core.episodes import columns
 from offline_core.ranking import features as f
+from offline_core.ranking.steps import SECONDS
+from offline_core.runtime.units import duration_text
 
 MOST_REASONS = 3
+MOST_DEVIATIONS = 1000
+"""Beyond this many, how many says nothing."""
 ACTIONS, TRANSITIONS, REWARDS = "action surprise", "transition surprise", "reward surprise"
 LARGEST_TRANSITION, LARGEST_REWARD = "largest transition surprise", "largest reward surprise"
 STEPWISE = {
@@ -54,8 +59,11 @@ def _phrase(name: str, value: float, deviation: float, median: float, steps: tup
     if name == f.CUT:
         return "cut off before the usual length, without a termination"
     side = "above" if deviation > 0 else "below"
-    far = f"{abs(deviation):.1f}" if abs(deviation) < 1000 else "over 1,000"
-    text = f"{name} {far} robust deviations {side} the median ({value:.4g}, usually {median:.4g})"
+    far = f"{abs(deviation):.1f}" if abs(deviation) < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}"
+    is_time = name.endswith(SECONDS)
+    name = name.removesuffix(SECONDS) + columns.TIME if is_time else name
+    now, usual = (duration_text(each) if is_time else f"{each:.4g}" for each in (value, median))
+    text = f"{name} {far} robust deviations {side} the median ({now}, usually {usual})"
     return text if steps is None else f"{text}, most in steps {steps[0]:,} to {steps[1]:,}"
 
 

@@ -66,9 +66,13 @@ class Sample:
             part.append(lots.part[episodes][batch.episode][rows])
         if not batches:
             return None
-        names = found.names
         joined = EpisodeBatch.concatenate(batches)
-        return cls(joined, Numbers(names, np.concatenate(numbers)), np.concatenate(following), np.concatenate(part))
+        return cls(
+            joined,
+            Numbers(found.names, found.columns, np.concatenate(numbers)),
+            np.concatenate(following),
+            np.concatenate(part),
+        )
 
 
 def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, Numbers]]:
@@ -80,7 +84,7 @@ def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepB
     begin, known = 0, None
     with progress(dataset.ref.steps or None, what=what, unit="step") as bar:
         for batch in step_batches(dataset):
-            found = numbers_of(batch)
+            found = numbers_of(batch, dataset.manifest.input_columns)
             known = known or found.names
             same_names(known, found.names, batch)
             yield np.arange(begin, begin + batch.num_episodes), batch, found

@@ -16,7 +16,7 @@ LEAST_SHARE = 0.05
 LEAST_OF_BROKEN = 1e-3
 """A single NaN in a hundred steps counts."""
 LEAST_OF_FLAG = 0.125
-"""An episode that alone has a flag is 8 deviations from the others."""
+"""An episode that alone has a flag is 8 deviations from the others; so is one that alone has a number other than 0, say."""
 LEAST_OF_SURPRISE = 0.05
 """In nats, or in roots of deviations."""
 
@@ -56,7 +56,9 @@ def least_deviations(names: Sequence[str], values: np.ndarray) -> np.ndarray:
     known[:, ~np.isfinite(values).any(axis=0)] = 0.0
     median = np.abs(np.nanmedian(known, axis=0)) if len(values) else np.zeros(len(names))
     sizes = dict(zip(names, median, strict=True))
-    return np.array([max(_least(name, sizes), 1e-12) for name in names])
+    farthest = np.nanmax(np.abs(known - np.nanmedian(known, axis=0)), axis=0) if len(values) else np.zeros(len(names))
+    least = np.array([_least(name, sizes) for name in names])
+    return np.maximum(np.where(least > 0, least, LEAST_OF_FLAG * farthest), 1e-12)
 
 
 def _least(name: str, medians: Mapping[str, float]) -> float:
@@ -71,5 +73,6 @@ def _least(name: str, medians: Mapping[str, float]) -> float:
     for kind in (f.MEAN, f.SPREAD, f.JUMP):
         if name.startswith(kind):  # a number that stays within all episodes has no spread
             column = name[len(kind) + 1 :]
-            return LEAST_OF_MEDIAN * (medians.get(f"{f.SPREAD} {column}") or medians.get(f"{f.MEAN} {column}") or 0.0)
+            sizes = (medians.get(f"{kind} {column}", 0.0) for kind in (f.SPREAD, f.MEAN, f.JUMP))
+            return LEAST_OF_MEDIAN * next((size for size in sizes if size), 0.0)
     return LEAST_OF_SURPRISE

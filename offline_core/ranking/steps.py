@@ -10,12 +10,16 @@ import numpy as np
 
 from offline_core.episodes import columns
 from offline_core.errors import SchemaError
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.number_names import number_names
 from offline_core.quality.steps import StepBatch
 
 MOST_NUMBERS = 64
 """Of a column; an image is its mean and its spread."""
 MOST_ACTIONS = 32
 """Of a Discrete space that are told apart."""
+SECONDS = "time in seconds"
+"""Name of the numbers of column `time` where that is of nanoseconds since 1970."""
 _APART = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, columns.ACTION_LOGP}
 _APART |= {columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO}
 
@@ -25,32 +29,37 @@ class Numbers:
     """Numbers of N steps."""
 
     names: Sequence[str]
-    """C names: `obs[1]` is the first number of the observation, as in conditions."""
+    """C names, by the mapping of the import or as `obs[0]`."""
+    columns: Sequence[str]
+    """C columns that the numbers are of: `obs` of `obs/position[2]`."""
     values: np.ndarray
     """(N, C) float64"""
 
     def of(self, *roots: str) -> np.ndarray:
         """(N, …) those of the columns with these names."""
-        return self.values[:, [root_of(name) in roots for name in self.names]]
+        return self.values[:, [column in roots for column in self.columns]]
 
 
-def root_of(name: str) -> str:
-    """The column of a number: `obs` for `obs/position[2]`."""
-    return name.partition("[")[0].partition("/")[0].partition(" ")[0]
+def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers:
+    """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers.
 
-
-def numbers_of(batch: StepBatch) -> Numbers:
-    """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers."""
+    Arguments:
+        made_of: what the observations are made of, whose numbers have the names of the mapping.
+    """
+    if made_of is not None and {*made_of.obs} & batch.columns.keys():
+        made_of = None  # another column has that name
     names: list[str] = []
+    roots: list[str] = []
     parts: list[np.ndarray] = []
     for path, leaf in batch.columns.items():
         root = path.partition("/")[0]
         if root not in _APART and leaf.dtype.kind in "fiub":
             space = batch.action_space if path == columns.ACTIONS else None
-            for name, values in _numbers(path, leaf, space):
+            for name, values in _numbers(path, leaf, space, made_of):
                 names.append(name)
+                roots.append(root)
                 parts.append(values)
-    return Numbers(names, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
+    return Numbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
 
 
 def next_observations(batch: StepBatch) -> np.ndarray:
@@ -76,14 +85,17 @@ def same_names(known: Sequence[str], found: Sequence[str], batch: StepBatch) -> 
         )
 
 
-def _numbers(path: str, leaf: np.ndarray, space: gym.Space | None) -> list[tuple[str, np.ndarray]]:
+def _numbers(
+    path: str, leaf: np.ndarray, space: gym.Space | None, made_of: InputColumns | None = None
+) -> list[tuple[str, np.ndarray]]:
     flat = leaf.reshape(len(leaf), -1)
+    if path == columns.TIME and leaf.dtype == np.int64:
+        return [(SECONDS, flat[:, 0] / 1e9)]
     if isinstance(space, gym.spaces.Discrete) and flat.shape[1] == 1 and 2 < int(space.n) <= MOST_ACTIONS:
         start = int(space.start)
         return [(f"{path} = {start + n}", (flat[:, 0] == start + n).astype(float)) for n in range(int(space.n))]
     if flat.shape[1] > MOST_NUMBERS:
         wide = flat.astype(np.float32)
         return [(f"{path} (mean)", wide.mean(axis=1)), (f"{path} (spread)", wide.std(axis=1))]
-    if leaf.ndim == 1:
-        return [(path, leaf.astype(float))]
-    return [(f"{path}[{i}]", flat[:, i - 1].astype(float)) for i in range(1, flat.shape[1] + 1)]
+    names = number_names(path, flat.shape[1], made_of)
+    return [(name, flat[:, i].astype(float)) for i, name in enumerate(names)]

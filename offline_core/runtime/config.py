@@ -15,6 +15,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from offline_core.errors import ConfigError
 from offline_core.secrets import MASK, has_masked, is_secret, masked
 
+MOST_PLACES, MOST_LEVELS = 3, 4
+"""Places named in which a parameter is, and groups within groups that are looked through."""
 MAX_PROBLEMS = 5
 KINDS = {
     "string": "Text",
@@ -168,7 +170,7 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
         for each in error.errors():
             name, known = _field(model, each["loc"])
             messages, _ = found.setdefault(name or model.__name__, ([], each["input"]))
-            messages.append(_unknown(str(each["loc"][-1]), known) if each["type"] == "extra_forbidden" else each["msg"])
+            messages.append(_unknown(str(each["loc"][-1]), known, model) if each["type"] == "extra_forbidden" else each["msg"])
         lines = [
             f"  {name}: {', or: '.join(dict.fromkeys(messages)).replace('Value error, ', '')} (got {_shortened(name, value)})"
             for name, (messages, value) in found.items()
@@ -178,9 +180,26 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
         ) from None  # pydantic repeats all values
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"there is no such parameter; did you mean {close[0]}?" if close else "there is no such parameter"
+def _unknown(name: str, known: Collection[str], model: type[BaseModel]) -> str:
+    """What is said of a name: where else it is a parameter, or which of those here is meant."""
+    meant = _places(model, name)[:MOST_PLACES] or difflib.get_close_matches(name, known, n=1)
+    return f"there is no such parameter; did you mean {' or '.join(meant)}?" if meant else "there is no such parameter"
+
+
+def _places(model: type[BaseModel], name: str) -> list[str]:
+    """The paths of all parameters with this name, the shortest first."""
+    found: list[str] = []
+    level: list[tuple[str, type[BaseModel]]] = [("", model)]
+    for _ in range(MOST_LEVELS):
+        fields = [(f"{path}{each}", field) for path, group in level for each, field in group.model_fields.items()]
+        found += [path for path, _ in fields if path.rpartition(".")[2] == name]
+        level = [
+            (f"{path}.", kind)
+            for path, field in fields
+            for kind in _choices(field.annotation)
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+    return list(dict.fromkeys(found))
 
 
 def _field(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[str, Collection[str]]:

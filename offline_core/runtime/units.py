@@ -1,15 +1,25 @@
-"""Times and sizes as people read them."""
+"""Durations, dates and sizes as people read them."""
 
 from __future__ import annotations
 
+import numpy as np
 from pydantic import ByteSize
 
 
 def duration_text(seconds: float) -> str:
-    """`3.1 s`, `45 s`, `12 min`, `1.8 h`."""
+    """`3.1 s`, `45 s`, `12 min`, `1.8 h`, `3.5 days`; what is shorter than a second as `0.25 s`, `3e-06 s`."""
+    if seconds < 1:
+        return f"{seconds:.2g} s"
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:,.1f} days"
+
+
+def date_text(nanoseconds: float) -> str:
+    """A time since 1970 in UTC, to the second: `2026-01-31 12:30:00`."""
+    return str(np.datetime64(round(nanoseconds / 1e9), "s")).replace("T", " ")
 
 
 def size_text(count: float) -> str:

@@ -6,6 +6,8 @@ import numpy as np
 
 from offline_core.decisions.overlap import is_deterministic, overlap_of, regions, supported
 from offline_core.episodes import EpisodeBatch
+from offline_core.inputs.input_columns import InputColumns
+from offline_core.inputs.row_steps import RowSteps
 
 
 def drawn(behaviour: np.ndarray, candidate: np.ndarray, steps: int = 20_000) -> np.ndarray:
@@ -45,5 +47,11 @@ def test_the_region_that_lacks_support_is_named() -> None:
     batch = EpisodeBatch(columns={"obs": seen}, offsets=np.array([0, 2_000]))
     ratios = np.where(seen[:, 1] > 0.5, np.log(0.2), 0.05)
     [found] = [each for each in regions(batch, supported(ratios), "the log has {share}", seed=0) if "20 %" in each]
-    assert found.startswith("obs[2] ≥ 0.5") or "obs[2] ≥ 0.4" in found
+    assert found.startswith("obs[1] ≥ 0.5") or "obs[1] ≥ 0.4" in found, "counted from 0, as in the report"
+    made_of = InputColumns(steps=RowSteps(), obs=["sensors.tin", "sensors.tout"])
+    told = regions(batch, supported(ratios), "the log has {share}", seed=0, made_of=made_of)
+    assert [each.replace("sensors.tout", "obs[1]") for each in told] == regions(
+        batch, supported(ratios), "the log has {share}", seed=0
+    )
+    assert "sensors.tout ≥ 0." in " ".join(told)
     assert regions(batch, np.ones(2_000), "{share}", seed=0) == []

@@ -47,6 +47,14 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def inline_commands(page: str) -> Iterator[tuple[str, str]]:
+    """(place, text) of each `offline …` inside of a sentence or a table."""
+    for token in MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text()):
+        for child in token.children or ():
+            if child.type == "code_inline" and re.match(r"offline [a-z-]+( |$)", child.content):
+                yield f"{page}:{token.map[0] + 1 if token.map else 0}", child.content
+
+
 def commands(block: Block) -> Iterator[list[str]]:
     """The words of each `$ …` line. A quote that is open at the end of a line goes on in the next one; the rest is output."""
     lines = iter(block.text.splitlines())

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,18 +19,20 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import click
 import pytest
+import typer
 
 import offline_core
+from examples.world import make_world
 from flows.cli import app, main
 from flows.settings import read_values
 from flows.yaml_values import load_yaml
 from offline_core.errors import ConfigError
 from tasks.table import STAGES as TABLE
-from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
+from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands, inline_commands
 from tests.docs.parameters import FLOWS, fill_in
-from tests.docs.world import make_world
+from tests.promotion.decisions import decision_at
 
 pytestmark = pytest.mark.filterwarnings("default")
 NO_CODE = {"", "text", "mermaid"}
@@ -37,24 +40,17 @@ NO_CODE = {"", "text", "mermaid"}
 FILE = re.compile(r"# ([\w-]+\.(?:yaml|json|py))\b")
 """The first line of a block that is a file for other blocks of its page."""
 MOST_NOT_RUN = 25
-SMALLER = {
-    "expert-to-policy": [
-        "-s",
-        "expert.total_steps=20000",
-        "-s",
-        "recording.episodes=20",
-        "-s",
-        "training.optimizer.max_epochs=1",
-    ],
-    "record": ["-s", "episodes=10"],
-}
-"""What comes before a command's own settings, so that it takes a second and not half a minute."""
+FROM_NOTHING = ["README.md", "docs/tutorial.md"]
+"""Pages whose lines need nothing that others have made."""
 CODE_PAGES = [page for page in PAGES if any(block.language not in NO_CODE for block in blocks(page))]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, ray_up: None) -> Path:
-    return make_world(tmp_path_factory.mktemp("world"))
+    """What `python -m examples.world` makes, and a decision to promote by: one by evidence takes more than 20 episodes."""
+    made = make_world(tmp_path_factory.mktemp("world"))
+    decision_at(made / "runs" / "decision", f"{made}/runs/policy/best")
+    return made
 
 
 @pytest.fixture
@@ -94,18 +90,46 @@ def test_names_verbs_and_parameters_of_each_block_exist(page: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
-@pytest.mark.parametrize("page", CODE_PAGES)
+@pytest.mark.parametrize("page", [page for page in CODE_PAGES if page not in FROM_NOTHING])
 def test_each_block_of_code_does_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, Any] = {"__name__": "page", "observations": np.zeros((8, 4), np.float32)}
+    names: dict[str, Any] = {"__name__": "page"}
     run = _blocks_run(page)
     _write_files(run, folder)
     for block in run:
         if block.language == "python":
-            text = block.text.replace("episodes=500", "episodes=20")
-            exec(compile(_here(text, folder), str(block), "exec"), names)
+            exec(compile(block.text, str(block), "exec"), names)
         elif block.language == "console":
             for words in commands(block):
-                _run([_here(word, folder) for word in words], block, monkeypatch)
+                _run(words, block, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FROM_NOTHING)
+def test_pages_for_newcomers_run_as_they_stand_in_an_empty_folder(page: str, tmp_path: Path) -> None:
+    """Python as one script, then the commands, each in a process of its own; nothing is there before, or made smaller."""
+    run = _blocks_run(page)
+    (tmp_path / "script.py").write_text("\n".join(block.text for block in run if block.language == "python"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "OFFLINE_", "RAY_"))}
+    environment |= {"PREFECT_HOME": str(tmp_path / "prefect"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    lines = [["python", "script.py"]]
+    lines += [words for block in run if block.language == "console" for words in commands(block) if words[0] == "offline"]
+    for words in lines:
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{page}: {' '.join(words)}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_inside_of_sentences_and_tables_exist(page: str) -> None:
+    """Their verb, arguments and options; `…` stands for anything."""
+    for place, text in inline_commands(page):
+        words = shlex.split(re.split(r" >>? | \| ", text)[0])
+        if words[1] not in app.commands:
+            pytest.fail(f"{place}: there is no verb {words[1]!r} in `{text}`")
+        if "…" not in text and len(words) > 2:
+            try:
+                app.commands[words[1]].make_context(words[1], words[2:])
+            except (typer.Exit, click.ClickException) as error:
+                pytest.fail(f"{place}: `{text}`: {getattr(error, 'message', error)}")
 
 
 def test_what_is_not_run_says_why_and_is_little(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +153,7 @@ def _write_files(page: list[Block], folder: Path) -> None:
     """The blocks that are files for other blocks of their page."""
     for block in page:
         if name := FILE.match(block.text):
-            (folder / name[1]).write_text(_here(block.text, folder))
+            (folder / name[1]).write_text(block.text)
 
 
 def _check_python(block: Block) -> None:
@@ -165,11 +189,6 @@ def _check_command(words: list[str], block: Block) -> None:
             pytest.fail(f"{block}: {' '.join(words)}: {error}")
 
 
-def _here(text: str, folder: Path) -> str:
-    """The text with its absolute paths in the page's folder."""
-    return re.sub(r"(?<![\w./])/(data|mnt)/", f"{folder}/\\1/", text)
-
-
 def _run(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     while words and (variable := re.fullmatch(r"([A-Z_]+)=(.*)", words[0])):
         monkeypatch.setenv(variable[1], variable[2])
@@ -197,7 +216,7 @@ def _run(words: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _offline(verb: str, arguments: list[str], block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["offline", verb, *SMALLER.get(verb, []), *arguments])
+    monkeypatch.setattr(sys, "argv", ["offline", verb, *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code, f"{block}: offline {verb} {' '.join(arguments)} ended with {ended.value.code}"

@@ -13,6 +13,7 @@ import pytest
 
 import offline_core as offline
 from benchmarks.outliers import damaged, ranked
+from offline_core.datasets.dataset import open_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.ranking.result import OutlierResult
@@ -122,3 +123,43 @@ def test_what_does_not_fit_is_refused(
     folder = {"scores": clean.uri, "nowhere": str(tmp_path / "nowhere"), None: None}[outliers]
     with pytest.raises(ConfigError, match=message):
         offline.prune(data, where, outliers=folder, output=tmp_path / "out")
+
+
+def days(folder: Path, number: int = 14) -> str:
+    """Days of a building with a row an hour; on the last one it is hot outside, and the recorder pauses for a day."""
+    hours, frames = np.arange(24), []
+    for day in range(number):
+        odd = day == number - 1
+        begin = np.datetime64("2026-01-01T00:00:00", "us") + np.timedelta64(2 * day, "D")
+        time = begin + (hours + (24 if odd else 0) * (hours > 11)) * np.timedelta64(1, "h")
+        tout = np.sin(hours) + (50 if odd else 0) + 0.01 * day
+        sensors = [{"tin": 20 + 0.1 * ((hour + day) % 3), "tout": float(tout[hour])} for hour in hours]
+        heating = [float((hour + day) % 2) for hour in hours]
+        frames.append(pl.DataFrame({"day": [day] * 24, "time": time, "sensors": sensors, "heating": heating, "cost": heating}))
+    pl.concat(frames).write_parquet(folder / "days.parquet")
+    mapping = {"obs": ["sensors.tin", "sensors.tout"], "actions": "heating", "rewards": "cost", "eps_id": "day", "t": "time"}
+    logs = offline.import_data(
+        folder / "days.parquet", mapping=mapping, episodes={"max_gap": 1e6, "last_new_obs": "repeat"}, output=folder / "data"
+    )
+    return logs.location.uri
+
+
+def test_reasons_name_the_mapped_columns_and_tell_durations(tmp_path: Path) -> None:
+    found = offline.outliers(days(tmp_path), output=tmp_path / "out", **QUICK)
+    features = pl.read_parquet(found.scores)
+    assert "mean of sensors.tout" in features.columns and "largest jump of time in seconds" in features.columns
+    first = found.outliers[0]
+    assert first.episode == 13 and first.score < 1e4
+    assert "sensors.tout" in first.reason and "time" in first.reason and "(25.0 h, usually 60 min)" in first.reason
+
+
+def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> None:
+    from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows
+
+    dataset = open_dataset(days(tmp_path, number=3))
+    report = offline.check(dataset.location.uri)
+    rows = {name: numbers for name, numbers, _ in column_rows(report.statistics.columns or {}, dataset.manifest.input_columns)}
+    assert rows.keys() >= {"sensors.tin", "sensors.tout", "actions", "rewards", "time"}
+    told = dict(zip(COLUMN_NUMBERS, rows["time"], strict=True))
+    assert (told["min"], told["max"]) == ("2026-01-01 00:00:00", "2026-01-06 23:00:00")
+    assert str(told["std"]).endswith(" h")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_core.ranking import features as f
-from offline_core.ranking.reasons import most_unusual_run
+from offline_core.ranking.reasons import most_unusual_run, reason
 from offline_core.ranking.scores import LEAST_OF_FLAG, deviations, least_deviations
 
 
@@ -47,3 +47,26 @@ def test_nan_is_not_known_and_constants_are_not_far_from_a_trifle() -> None:
 def test_the_run_of_steps_that_are_unusual() -> None:
     signal = np.array([0, 0, 3, 2, 0.5, 4, 0, 0, 2.0])
     assert most_unusual_run(signal, 1.0) == (2, 5)
+
+
+@pytest.mark.parametrize("kind", [f.MEAN, f.SPREAD, f.JUMP])
+def test_a_number_without_a_scale_is_as_far_as_a_flag(kind: str) -> None:
+    """All episodes have 0, but one: that is an outlier, and not one of 10^25 deviations."""
+    values = np.array([[0.0]] * 40 + [[8.64e13]])
+    found = deviations(values, least_deviations([f"{kind} time"], values), 0.05)
+    assert found[-1, 0] == pytest.approx(1 / LEAST_OF_FLAG) and (found[:-1] == 0).all()
+
+
+def test_a_longer_pause_is_measured_by_the_usual_one() -> None:
+    values = np.array([[900.0]] * 40 + [[86_400.0]])
+    found = deviations(values, least_deviations([f"{f.JUMP} time in seconds"], values), 0.05)
+    assert found[-1, 0] == pytest.approx((86_400 - 900) / (0.05 * 900))
+
+
+def test_a_pause_is_told_as_a_duration() -> None:
+    names = [f"{f.JUMP} time in seconds", f"{f.MEAN} sensors.tout"]
+    said = reason(names, np.array([86_400.0, 4.0]), np.array([40.0, 7.0]), np.array([900.0, 1.0]), {}, threshold=6)
+    assert said.split("; ") == [
+        "largest jump of time 40.0 robust deviations above the median (24.0 h, usually 15 min)",
+        "mean of sensors.tout 7.0 robust deviations above the median (4, usually 1)",
+    ]

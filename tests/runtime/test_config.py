@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+from typing import Any
 
 import pytest
 from pydantic import Field, ValidationError, model_validator
@@ -55,6 +57,23 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
     assert "greater than 0" in by_name["rate"] and "-1.5" in by_name["rate"]
     assert "'left'" in by_name["range.low"]
     assert "there is no such parameter" in by_name["speed"]
+
+
+@pytest.mark.parametrize(
+    ("model", "wrong", "meant"),
+    [
+        ("learning.config:TrainingConfig", {"environment": {"id": "CartPole-v1"}}, "evaluation.environment"),
+        ("learning.config:TrainingConfig", {"batch_size": 32}, "optimizer.batch_size"),
+        ("recording.config:RecordingConfig", {"max_rows_per_file": 25}, "files.max_rows_per_file"),
+        ("conversion.config:ImportConfig", {"last_new_obs": "drop"}, "episodes.last_new_obs"),
+        ("learning.config:TrainingConfig", {"optimiser": {}}, "optimizer"),
+    ],
+)
+def test_a_parameter_of_another_group_is_named_where_it_is(model: str, wrong: dict[str, Any], meant: str) -> None:
+    module, _, name = model.partition(":")
+    kind = getattr(importlib.import_module(f"offline_core.{module}"), name)
+    with pytest.raises(ConfigError, match=rf"there is no such parameter; did you mean {re.escape(meant)}( or .*)?\? \(got"):
+        parse(kind, wrong)
 
 
 def test_parse_names_the_model_when_no_single_parameter_is_wrong() -> None:

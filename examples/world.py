@@ -1,8 +1,16 @@
-"""What the pages assume to be there: small, made once, copied for each page."""
+"""Make the data that the commands of the documentation's pages are about: `runs/` and `data/` in a folder.
+
+    python -m examples.world            # here, in the checkout: some 20 seconds
+    python -m examples.world elsewhere
+
+`runs/` has an expert, recordings, a policy and imports; `data/` has files as others make them: RLlib's, tables with other
+names, a robot, a building. The tests of the pages run in such a folder.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +27,12 @@ from offline_core.learning.train import train_policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from offline_core.runtime.config import EnvironmentSpec
-from tests.promotion.decisions import decision_at
 
 EPISODES = 20
 
 
 def make_world(folder: Path) -> Path:
-    """`runs/` as after `make demo`, the quick start and a decision, and `data/` of other people's below `folder`."""
+    """`runs/` as after `make demo` and the quick start, and `data/` of other people's below `folder`."""
     runs = folder / "runs"
     train_expert(ExpertConfig(), output=f"{runs}/expert")
     record_episodes(RecordingConfig(episodes=EPISODES), policy=f"{runs}/expert/best", output=f"{runs}/recording")
@@ -35,7 +42,6 @@ def make_world(folder: Path) -> Path:
     for stage in ("expert", "recording", "pruned", "policy"):
         shutil.copytree(runs / stage, runs / "demo" / stage)
     record_episodes(RecordingConfig(episodes=EPISODES, seed=1), policy=f"{runs}/expert/best", output=f"{runs}/others")
-    decision_at(f"{runs}/decision", f"{runs}/policy/best")
     _of_other_people(folder)
     theirs = ImportConfig(environment=EnvironmentSpec(id="CartPole-v1"))
     import_dataset(theirs, source=f"{folder}/data/episodes", output=f"{runs}/imported")
@@ -91,3 +97,7 @@ def _of_a_building(data: Path) -> None:
         pl.DataFrame(rows).write_ndjson(data / "building" / room / "2026-01-31.ndjson")
     prices = {"time": [f"2026-01-31 {hour:02d}:00:00" for hour in hours], "price": [0.2 + 0.01 * hour for hour in hours]}
     pl.DataFrame(prices).write_csv(data / "prices.csv")
+
+
+if __name__ == "__main__":
+    make_world(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
