@@ -81,13 +81,18 @@ def size_of(card: Card) -> tuple[int, int]:
     ],
 )
 def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, tone: str) -> None:
-    card = card_of(verdict)
+    card = card_of(verdict, warnings=[])
     sentence = SENTENCES[verdict]
     assert card.markdown().startswith(f"# Decision\n\n{mark} **{verdict}** {sentence}\n")
     page = Page(card.html())
     assert ("p", {"class": f"headline {tone}"}) in page.tags
     assert page.text.index(verdict) < page.text.index(sentence) < page.text.index("Against")
     assert size_of(card) == (900, 600)
+
+
+def test_a_promotion_that_the_decision_warns_of_is_not_green() -> None:
+    assert card_of("promote").markdown().startswith("# Decision\n\n🟠 **promote** ")
+    assert f"{SENTENCES['promote']} There is a warning below." in card_of("promote").markdown()
 
 
 def test_each_part_is_on_the_card_of_both_kinds() -> None:
