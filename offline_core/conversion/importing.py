@@ -11,7 +11,7 @@ from offline_core.conversion.ends import IMPORT
 from offline_core.conversion.episode_files import check_for_episodes
 from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.late_files import remove_late
-from offline_core.conversion.notes import reasons_for_none
+from offline_core.conversion.notes import notes_on_choices, reasons_for_none
 from offline_core.conversion.reading import Source, read
 from offline_core.conversion.report import ImportResult, result_of
 from offline_core.datasets.commit import commit, find_version
@@ -84,7 +84,9 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
         examples = [part.episode for part in found.written if part.episode is not None]
         spaces = inferred_spaces(found.declared, examples, found.statistics)
-        notes = found.notes(source)
+        stated = next((each.action_space for each in examples), None)
+        declared = (None, found.declared[1] if stated is None else stated)
+        notes = [*found.notes(source), *notes_on_choices(declared, spaces, found.statistics)]
         dataset = commit(
             output,
             found.files,

@@ -5,16 +5,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import gymnasium as gym
+
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.ends import notes_on_ends
 from offline_core.conversion.report import Counts, Unreadable
+from offline_core.conversion.trajectories import Spaces
 from offline_core.datasets.manifest import Statistics
 from offline_core.episodes import columns
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
     """The notes on ends, times and clipped actions."""
-    return [*notes_on_ends(counts, statistics), *_notes_on_times(counts), *_notes_on_clipped(counts, statistics)]
+    return [
+        *notes_on_ends(counts, statistics),
+        *_notes_on_times(counts),
+        *_notes_on_clipped(counts, statistics),
+        *_notes_on_rewards(statistics),
+    ]
+
+
+def notes_on_choices(declared: Spaces, found: Spaces, statistics: Statistics) -> list[str]:
+    """Whether an inferred space of actions begins with choices that no row has, as ids that are counted from 1 make it."""
+    space, known = found[1], (statistics.columns or {}).get(columns.ACTIONS)
+    if declared[1] is not None or known is None or not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        return []
+    least, most = ([int(number or 0) for number in numbers] for numbers in (known.min, known.max))
+    at = next((number for number, low in enumerate(least) if low > 0), None)
+    if at is None or (isinstance(space, gym.spaces.Discrete) and int(space.start) != 0):
+        return []
+    low, high = least[at], most[at]
+    of = f"{columns.ACTIONS}[{at}]" if len(least) > 1 else columns.ACTIONS
+    unused = "a choice 0" if low == 1 else f"choices 0 to {low - 1:,}"
+    if len(least) > 1:
+        remedy = "Declare action_space if there are no such choices."
+    else:
+        remedy = (
+            f"If ids begin at {low}, declare action_space: {{space: discrete, n: {high - low + 1}, start: {low}}}; or give "
+            "each value a code by columns.encode, with form: index."
+        )
+    return [f"The action space {space} has {unused} that no row has: {of} are {low} to {high}. {remedy}"]
 
 
 def reasons_for_none(
@@ -35,6 +65,16 @@ def reasons_for_none(
             "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut or keep."
         )
     return reasons
+
+
+def _notes_on_rewards(statistics: Statistics) -> list[str]:
+    known = (statistics.columns or {}).get(columns.REWARDS)
+    if known is None or statistics.steps < 2 or known.min != known.max or None in known.min:
+        return []
+    return [
+        f"All rewards are {known.min[0]:.6g}: nothing tells good actions from bad ones but how long episodes last. Look at the "
+        "column that is mapped to rewards."
+    ]
 
 
 def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:

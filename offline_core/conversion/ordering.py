@@ -152,8 +152,7 @@ def _by_t(steps: SourceRows, files: Sequence[str], refuse: Refuse, max_gap: floa
         for b in different[np.unique(steps.group[different], return_index=True)[1]]:
             error = EpisodeError(
                 f"Two different rows claim to be step {steps.t[b]} of episode {steps.ids[steps.group[b]]}: "
-                f"{steps.where(b - 1, files)} and {steps.where(b, files)}. If each file numbers its episodes by itself, set "
-                "episodes.ids_per: file."
+                f"{steps.where(b - 1, files)} and {steps.where(b, files)}. {_remedy(steps, b, by_number)}"
             )
             refuse(steps.take(np.flatnonzero(steps.group == steps.group[b])), error)
         kept = ~np.isin(steps.group, steps.group[different])
@@ -170,6 +169,17 @@ def _by_t(steps: SourceRows, files: Sequence[str], refuse: Refuse, max_gap: floa
         return Ordered(steps, starts, duplicates=len(again))
     gaps = time_gaps(steps.t, steps.group, starts, max_gap)
     return Ordered(steps, starts | gaps, duplicates=len(again), time_gaps=gaps)
+
+
+def _remedy(steps: SourceRows, row: int, by_number: bool) -> str:
+    """What helps where a row and the one before it have one place."""
+    if steps.file[row] != steps.file[row - 1]:
+        return "If each file numbers its episodes by itself, set episodes.ids_per: file."
+    what = "t comes twice" if by_number else "the clock is coarser than the steps"
+    return (
+        f"Both are in one file: {what}. If rows lie in the order of the steps, set episodes.order: stored; if several episodes "
+        "have this id, map a column that tells them apart to eps_id."
+    )
 
 
 def _linked(steps: SourceRows, files: Sequence[str]) -> Ordered:

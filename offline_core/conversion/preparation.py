@@ -21,9 +21,10 @@ from offline_core.conversion.masked import MASKS, with_masks, without_masks
 from offline_core.conversion.recognised import end_names, recognised, with_ends
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.row_columns import RowColumns
-from offline_core.conversion.texts import LISTS, has_lists, is_text, number_type, parsed
+from offline_core.conversion.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
 from offline_core.conversion.trajectories import Spaces
 from offline_core.conversion.values import (
+    check_log_probabilities,
     check_within,
     conform,
     exact,
@@ -267,7 +268,13 @@ class Preparation:
     def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table under canonical names, with `numbers` parsed."""
         for name, kind in numbers.items():
-            table = table.set_column(table.column_names.index(name), name, parsed(table[name], kind, name))
+            try:
+                column = parsed(table[name], kind, name)
+            except SchemaError as error:
+                if name != self.mapping.get(columns.ACTIONS, columns.ACTIONS) or kind == LISTS:
+                    raise
+                raise SchemaError(f"{error} {encode_hint(name)}") from error
+            table = table.set_column(table.column_names.index(name), name, column)
         return map_columns(table, self.mapping)
 
     def _check_columns(self, table: pa.Table, in_source: Sequence[str]) -> None:
@@ -315,6 +322,8 @@ class Preparation:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)
+        if columns.ACTION_LOGP in trees:
+            check_log_probabilities(trees, self.mapping)
         if self._masks:
             trees = with_masks(trees, self.spaces[1])
         for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out

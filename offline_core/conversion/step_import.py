@@ -28,6 +28,7 @@ from offline_core.conversion.exchange import PartWriter, read_part
 from offline_core.conversion.known_episodes import new_episodes
 from offline_core.conversion.late_rows import Late, join
 from offline_core.conversion.lost import Lost
+from offline_core.conversion.pace import order_by, pace_of
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Counts, Unreadable, refuse
 from offline_core.conversion.seen_files import SeenFiles, uris_of
@@ -123,9 +124,13 @@ class StepImport:
             tables.close()  # or what reads for it, Ray's tasks among them, goes on
             job.schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
             job.has_ids = columns.EPS_ID in table.column_names
-            job.notes += preparation.notes
+            job.notes += [*preparation.notes, *getattr(readers[0], "first_notes", ())]
             try:
                 job.order = order_of(config.episodes, table)
+                if config.episodes.order == "auto" and job.order == "t":
+                    pace = pace_of(job._prepared(range(len(readers)), Lost()), first=table)
+                    job.order, note = order_by(pace)
+                    job.notes += [] if note is None else [note]
             except ConfigError as error:
                 raise ConfigError(" ".join([str(error), *preparation.notes])) from error
             job.may_link = job._has_to_link(config)
@@ -370,6 +375,7 @@ class StepImport:
             spaces=self.preparation.spaces,
             refuse=refuse_new,
             lost=places,
+            mapping=self.preparation.mapping,
             in_order=None if self.preparation.made is None else self.preparation.made.in_order,
             remainder=remainder,
         )

@@ -44,6 +44,7 @@ _AS_JSON = tuple(
 _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
+_OTHER_DATE = r"^\s*\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"
 _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 """Times by ISO 8601, alone and with their distance from UTC."""
 
@@ -79,8 +80,15 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
     try:
         return pc.utf8_trim_whitespace(texts.cast(pa.string())).cast(kind)
     except pa.ArrowInvalid as error:
+        if _any_matches(texts, _OTHER_DATE):
+            raise _no_iso(texts, name) from error
         what = "time" if pa.types.is_timestamp(kind) else "number"
         raise SchemaError(f"Column {name!r} has text that is no {what}: {error}.{_remedy(texts, name)}") from error
+
+
+def encode_hint(name: str) -> str:
+    """How words that name actions become numbers."""
+    return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
 
 
 def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
@@ -106,6 +114,19 @@ def _as_json(cells: list[str]) -> list[str]:
     for pattern, new in _AS_JSON:
         text = pattern.sub(new, text)
     return text.split(_CELL)
+
+
+def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
+    """Of dates that begin with a day or a month, which of the two they do not say."""
+    text = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))[0].as_py().strip()
+    date, _, clock = text.partition(" ")
+    separator = re.match(_OTHER_DATE, text)[1]  # type: ignore[index]
+    form = separator.join(["%d", "%m", "%Y" if len(re.split(r"\D", date)[2]) == 4 else "%y"])
+    form += {3: " %H:%M:%S", 2: " %H:%M"}.get(len(clock.split(":")), "")
+    return SchemaError(
+        f"Column {name!r} has the time {text!r}, which does not say whether the day or the month comes first. Say so: columns: "
+        f"{{computed: {{iso_time: \"strptime({name}, '{form}')\"}}}}, mapping: {{t: iso_time}}, or %m before %d."
+    )
 
 
 def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:

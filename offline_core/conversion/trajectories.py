@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.conversion.agents import of_one_agent
 from offline_core.conversion.config import EpisodesConfig
 from offline_core.conversion.cuts import Remainder
 from offline_core.conversion.episode_ids import SOURCE_FILE, hashed, id_of_part, named
@@ -19,6 +21,7 @@ from offline_core.conversion.report import Counts, Unreadable
 from offline_core.conversion.times import NANOSECONDS, alternating, has_timestamps
 from offline_core.episodes import Episode, columns, nested, table_to_episodes
 from offline_core.episodes.arrow import read_column, to_arrow
+from offline_core.episodes.mapping import ColumnMapping
 from offline_core.errors import EpisodeError
 from offline_core.formats.sources.scans import SOURCE_ROW
 
@@ -81,6 +84,7 @@ def assemble(
     spaces: Spaces,
     refuse: Callable[[Unreadable], None],
     lost: Sequence[tuple[int, int]] = (),
+    mapping: ColumnMapping = MappingProxyType({}),
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None = None,
     remainder: Remainder | None = None,
 ) -> tuple[list[Episode], Counts]:
@@ -94,6 +98,7 @@ def assemble(
         refuse: is given the rows of episodes in which different rows claim the same place, or one a place before the
             first, and may raise; they are not counted.
         lost: (file, row) of what could not be read.
+        mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
         remainder: takes note of what an append needs; rows have ids, and t or times.
 
@@ -112,10 +117,16 @@ def assemble(
     steps = _steps(table, rules, files, lost)
     unit = NANOSECONDS if has_timestamps(table) else 1
     max_gap = None if rules.max_gap is None else rules.max_gap * unit
+    if steps.ids is not None and order != "single_step":
+        steps = of_one_agent(steps, mapping, files, left_out)
     if order == "t":
         steps = _numbered(steps, rules.first_t, files, left_out)
     if len(steps):
         steps, starts, counts.duplicates, counts.ambiguous_links, found = put_in_order(steps, order, files, left_out, max_gap)
+    if len(steps) and steps.ids is None and order != "single_step":
+        whole = of_one_agent(steps, mapping, files, left_out)
+        kept = np.isin(steps.group, whole.group)
+        steps, starts, found = whole, starts[kept], None if found is None else found[kept]
     if len(steps) == 0:
         return [], counts
     if in_order is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,9 +15,12 @@ from offline_core.episodes import columns, nested
 from offline_core.episodes.arrow import check_no_nulls, read_column
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.containment import outside
+from offline_core.episodes.mapping import ColumnMapping
 from offline_core.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
+MAX_LOGP = 1e-3
+"""Rounding makes a logarithm of 1 as large as that."""
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -160,6 +164,24 @@ def _json(text: str, name: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"Column {name!r} holds text that is no JSON: {error}.") from error
+
+
+def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping) -> None:
+    """Raises a SchemaError if a logarithm of the probability of a choice is above 0, as probabilities are."""
+    logp, actions = trees[columns.ACTION_LOGP], trees[columns.ACTIONS]
+    is_choice = all(array.dtype.kind in "iub" for array in nested.leaves(actions))
+    if (
+        not is_choice
+        or not isinstance(logp, np.ndarray)
+        or logp.dtype.kind not in "iuf"
+        or not (above := logp > MAX_LOGP).any()
+    ):
+        return
+    source = mapping.get(columns.ACTION_LOGP, columns.ACTION_LOGP)
+    raise SchemaError(
+        f"Column {source!r} is mapped to action_logp and holds {logp[above][0]:.6g}, which is no logarithm of a probability. "
+        f"Of a probability take it: columns: {{computed: {{log_p: ln({source})}}}}, mapping: {{action_logp: log_p}}."
+    )
 
 
 def empty_arrays(table: pa.Table) -> dict[str, Nested]:

@@ -7,9 +7,11 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +43,11 @@ _ONE_A_STEP = (columns.REWARDS, columns.TERMINATEDS, columns.EPS_ID, columns.T)
 class SampleBatchFile(LocatedReader):
     """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), or all `.json` in a `.zip`, under RLlib's column names.
 
-    `dones` become `terminateds` unless the batch has both; ids are text; infos are msgpack bytes, absent if all are empty.
-    `unroll_id` and `agent_index`, which say how RLlib sampled, are left out. In a MultiAgentBatch several agents may share a
-    module, so each agent has an episode `<eps_id>/<agent_index>`. Numbers in lists are float64, int64 or bool; packed ones
-    keep their dtype. With `seq_lens`, padding is left out and each step has its state.
+    Lines without ids and ends are an episode each. `dones` become `terminateds` unless the batch has both; ids are text;
+    infos are msgpack bytes, absent if all are empty. `unroll_id` and `agent_index`, which say how RLlib sampled, are left
+    out. In a MultiAgentBatch several agents may share a module, so each agent has an episode `<eps_id>/<agent_index>`.
+    Numbers in lists are float64, int64 or bool; packed ones keep their dtype. With `seq_lens`, padding is left out and each
+    step has its state.
     """
 
     module_id: str | None = None
@@ -91,6 +94,8 @@ class SampleBatchFile(LocatedReader):
                 modules |= found.keys()
                 chosen = self._chosen(found.get(self.module_id or next(iter(found), "")))
                 steps = None if chosen is None else _steps(chosen, where, len(text), by_agent="policy_batches" in record)
+                if steps is not None and lacks_episodes(steps.columns):
+                    steps.columns[columns.EPS_ID] = np.full(len(steps), _id_of_line(self.uri, where))
                 if steps is not None:
                     layout = layout or steps.layout
                     _check_layout(steps.layout, layout)
@@ -106,12 +111,34 @@ class SampleBatchFile(LocatedReader):
         if modules and self.module_id is not None and self.module_id not in modules:
             raise SchemaError(f"{self.uri}: There is no module {self.module_id!r}; there are {_listed(modules)}.")
 
+    @property
+    def first_notes(self) -> list[str]:
+        """What the first line shows of all."""
+        with contextlib.suppress(DataError):
+            where, text = next(numbered_lines(self.location, self.max_expansion), ("", b""))
+            batch = next(iter(_modules(parsed(text)).values()), {}) if where else {columns.EPS_ID: []}
+            if lacks_episodes(batch):
+                return [
+                    "Lines say neither which episode they are of nor where one ends, so each line is an episode, as RLlib's "
+                    "documents say."
+                ]
+        return []
+
     def _chosen(self, batch: dict[str, Any] | None) -> dict[str, Any] | None:
         if batch is None or self.columns is None:
             return batch
         if missing := [name for name in self.columns if name not in batch]:
             raise SchemaError(f"The batch has no columns {', '.join(missing)}, which were chosen; it has {', '.join(batch)}.")
         return {name: value for name, value in batch.items() if name in self.columns or name == SEQ_LENS}
+
+
+def lacks_episodes(names: Collection[str]) -> bool:
+    """Whether no column says which episode steps are of, or where one ends."""
+    return not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS, _DONES} & {*names}
+
+
+def _id_of_line(uri: str, where: str) -> str:
+    return hashlib.blake2b(f"{uri}:{where}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

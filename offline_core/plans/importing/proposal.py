@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.conversion.config import ImportConfig
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.row_columns import RowColumns
 from offline_core.episodes import columns
 from offline_core.episodes.arrow import read_column
-from offline_core.episodes.names import ENDS
+from offline_core.episodes.names import ENDS, named
 from offline_core.errors import DataError
 from offline_core.formats.sources.first_rows import FirstRows
+from offline_core.inputs.encoding import MAX_CATEGORIES
 from offline_core.plans.importing import episodes, values
 from offline_core.plans.importing.result import Decision
 from offline_core.plans.importing.roles import REQUIRED, Role, guessed_roles
@@ -89,10 +91,12 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
 
 def proposed(config: ImportConfig, sample: Sample) -> Proposal:
     """The parameters for the columns of a sample, and for those that are made of them as declared."""
+    encoded = _encoded_actions(config, rows_of(sample.readers))
+    config = encoded.config
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
-    plan = Proposal(config, columns_of(seen, rows))
+    plan = Proposal(config, columns_of(seen, rows), chosen=encoded.chosen)
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping)
     _set_format(plan, sample)
@@ -114,6 +118,20 @@ def proposed(config: ImportConfig, sample: Sample) -> Proposal:
         return plan
     _declare_mixed_types(plan, readers)
     _complete_episodes(plan, sample, readers)
+    return plan
+
+
+def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
+    """With numbers for the texts of a column that has a name of actions, where nothing else is declared."""
+    plan = Proposal(config)
+    declared = config.action_space or config.environment or config.columns.encode or columns.ACTIONS in config.mapping
+    found = [] if declared else named(columns.ACTIONS, rows.table.column_names)
+    if not found or not values.is_text(column := rows.table[found[0]]):
+        return plan
+    if 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
+        reason = f"the texts of {found[0]} name actions, each of which gets a number"
+        plan.set("columns.encode", {found[0]: {"form": "index"}}, reason)
+        plan.chosen["columns"] = reason
     return plan
 
 

@@ -14,7 +14,7 @@ from offline_core.conversion.episode_files import EpisodeFiles, check_for_episod
 from offline_core.conversion.inference import inferred_spaces
 from offline_core.conversion.joins import open_join
 from offline_core.conversion.lost import Lost
-from offline_core.conversion.notes import notes_on
+from offline_core.conversion.notes import notes_on, notes_on_choices
 from offline_core.conversion.report import Counts, Unreadable
 from offline_core.conversion.resolving import preparation_of, row_columns
 from offline_core.conversion.row_columns import RowColumns
@@ -107,8 +107,10 @@ def _finished(trial: Trial) -> Trial:
     found = StatisticsBuilder()
     add_columns(found, trial.episodes)
     statistics = statistics.model_copy(update={"columns": found.result()})
+    stated = trial.episodes[0].action_space
+    declared = (None, trial.spaces[1] if stated is None else stated)
     trial.spaces = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
-    trial.notes = [*trial.notes, *notes_on(trial.counts, statistics)]
+    trial.notes += [*notes_on(trial.counts, statistics), *notes_on_choices(declared, trial.spaces, statistics)]
     return trial
 
 

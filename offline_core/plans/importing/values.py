@@ -67,6 +67,11 @@ def is_time(column: pa.ChunkedArray) -> bool:
     return bool(2 * times > len(column) - column.null_count)
 
 
+def is_text(column: pa.ChunkedArray) -> bool:
+    """Text that holds neither numbers nor lists of them."""
+    return arrow.is_text(column.type) and numbers(column) is None and not is_vector(column)
+
+
 def is_whole(column: pa.ChunkedArray) -> bool:
     """Whole numbers, also where a file has them as real ones."""
     found = None if pa.types.is_boolean(column.type) else numbers(column)
