@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offline_core.episodes import arrow
+from offline_core.episodes import arrow, columns
 from offline_core.errors import SchemaError
 from offline_core.formats.packed import PACKED
 
@@ -123,9 +123,10 @@ def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
     separator = re.match(_OTHER_DATE, text)[1]  # type: ignore[index]
     form = separator.join(["%d", "%m", "%Y" if len(re.split(r"\D", date)[2]) == 4 else "%y"])
     form += {3: " %H:%M:%S", 2: " %H:%M"}.get(len(clock.split(":")), "")
+    kept = ", t_as_text: t" if name == columns.T else ""  # or there would be two of that name
     return SchemaError(
         f"Column {name!r} has the time {text!r}, which does not say whether the day or the month comes first. Say so: columns: "
-        f"{{computed: {{iso_time: \"strptime({name}, '{form}')\"}}}}, mapping: {{t: iso_time}}, or %m before %d."
+        f"{{computed: {{iso_time: \"strptime({name}, '{form}')\"}}}}, mapping: {{t: iso_time{kept}}}, or %m before %d."
     )
 
 

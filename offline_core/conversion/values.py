@@ -178,9 +178,10 @@ def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping)
     ):
         return
     source = mapping.get(columns.ACTION_LOGP, columns.ACTION_LOGP)
+    kept = ", probability: action_logp" if source == columns.ACTION_LOGP else ""  # or there would be two of that name
     raise SchemaError(
         f"Column {source!r} is mapped to action_logp and holds {logp[above][0]:.6g}, which is no logarithm of a probability. "
-        f"Of a probability take it: columns: {{computed: {{log_p: ln({source})}}}}, mapping: {{action_logp: log_p}}."
+        f"Of a probability take it: columns: {{computed: {{log_p: ln({source})}}}}, mapping: {{action_logp: log_p{kept}}}."
     )
 
 

@@ -260,3 +260,35 @@ def test_masks_of_actions_are_mapped_where_an_import_can_use_them(has_next: bool
     plan = planned(tmp_path / "log.parquet")
     assert ("action_mask" in plan.config.mapping) == (not has_next), "new_obs has no mask of its own"
     check_by_import(plan, tmp_path)
+
+
+def test_actions_in_words_get_numbers(tmp_path: Path) -> None:
+    rows = [
+        {"episode": e, "t": t, "x": float(t), "action": "left" if t % 2 else "right", "reward": t, "done": t == 3}
+        for e in range(3)
+        for t in range(4)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "log.csv")
+    plan = planned(tmp_path / "log.csv", mapping={"obs": ["x"]})
+    assert plan.is_ready and plan.action_space == "Discrete(2)" and "encode: {action: {form: index}}" in plan.yaml
+    check_by_import(plan, tmp_path)
+
+
+def test_last_rows_of_rlds_are_no_steps(tmp_path: Path) -> None:
+    rows = [
+        {
+            "episode_id": e,
+            "observation": [float(t)],
+            "action": t % 2,
+            "reward": float(t),
+            "is_first": t == 0,
+            "is_last": t == 3,
+            "is_terminal": t == 3,
+        }
+        for e in range(3)
+        for t in range(4)
+    ]
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert plan.is_ready and plan.counts.steps == 9 and plan.counts.final_observations == 3
+    check_by_import(plan, tmp_path)

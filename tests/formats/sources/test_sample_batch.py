@@ -135,7 +135,8 @@ def test_what_is_written_is_read(some: list[dict[str, np.ndarray]], form: str, b
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample_batch, "MAX_BATCH_BYTES", batch_bytes)
         table = table_of(written(Path(folder), *records))
-    assert set(table.column_names) == set(some[0])
+    assert set(table.column_names) == {*some[0], "eps_id"}
+    assert len(set(table["eps_id"].to_pylist())) == len(some)  # each line is an episode
     wide = {"b": np.bool_, "u": np.int64, "i": np.int64, "f": np.float64}
     for name in some[0]:
         expected = np.concatenate([line[name] for line in some])
