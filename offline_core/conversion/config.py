@@ -34,8 +34,8 @@ class EpisodesConfig(Config):
         title="Order",
         description="t: column t numbers the steps. time: column t only sorts them, a timestamp for example. linked: each step "
         "is followed by the one whose obs is its new_obs. stored: as the rows lie. single_step: every row by itself, as RLlib "
-        "does it. auto: t where column t holds whole numbers that go on by one, time where it holds others, else linked, else stored; without "
-        "ids an episode begins where t does not grow, and rows are linked only from where they do not lie in order.",
+        "does it. auto: t where column t holds whole numbers that go on by one, time where it holds others, else linked, else "
+        "stored; without ids an episode begins where t does not grow, and rows are linked only where they do not lie in order.",
     )
     first_t: int = Field(0, title="First t", description="The t of an episode's first step.")
     ids_per: IdsPer = Field(
