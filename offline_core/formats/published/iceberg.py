@@ -14,6 +14,7 @@ from offline_core.datasets.dataset import Dataset
 from offline_core.datasets.manifest import FileEntry
 from offline_core.datasets.row_groups import schema_of
 from offline_core.errors import SchemaError
+from offline_core.formats.iceberg_files import open_table
 from offline_core.formats.published import FOLDERS
 from offline_core.formats.published.schema import published_schema
 from offline_core.runtime.extras import require_extra
@@ -48,7 +49,8 @@ def publish(dataset: Dataset) -> bool:
     version = str(dataset.manifest.version)
     catalog = SqlCatalog("offline", uri="sqlite:///:memory:", warehouse=folder.uri)
     catalog.create_namespace("offline")
-    known = latest_metadata(folder)
+    if (known := latest_metadata(folder)) is not None:
+        open_table(known)  # refuses one that names code
     schema = published_schema(dataset)
     _refuse_tensors(dataset)
     table = (

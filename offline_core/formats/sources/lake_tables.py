@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, first_line
+from offline_core.formats.iceberg_files import check_files, open_table
 from offline_core.formats.published.iceberg import latest_metadata
 from offline_core.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.formats.sources.located_reader import BATCH_BYTES
 from offline_core.formats.sources.scans import SOURCE_ROW, condition_on, frame_bytes
 from offline_core.runtime.extras import require_extra
 from offline_core.secrets import masked_text
+from offline_core.storage.allowed_roots import is_limited
 from offline_core.storage.location import Location
 
 _MEASURED_ROWS = 1000
@@ -38,13 +40,19 @@ def _iceberg(location: Location, arguments: Mapping[str, Any]) -> pl.LazyFrame:
     metadata = location if location.uri.endswith(".json") else latest_metadata(location)
     if metadata is None:
         raise CorruptFileError(f"{location.uri} has no metadata of Iceberg. Name the folder above metadata/, or its file.")
-    return pl.scan_iceberg(metadata.uri, **arguments)
+    table = open_table(metadata, arguments.get("storage_options") or {})
+    if is_limited():
+        check_files(table, arguments.get("snapshot_id"))
+    return pl.scan_iceberg(table, **arguments)
 
 
 def _lance(location: Location, arguments: Mapping[str, Any]) -> pl.LazyFrame:
     with require_extra("lance"):
         import lance
-    return pl.scan_pyarrow_dataset(lance.dataset(location.uri, **arguments))
+    table = lance.dataset(location.uri, **arguments)
+    for base in table.base_paths().values() if is_limited() else ():  # of a clone
+        Location.of(base.path)
+    return pl.scan_pyarrow_dataset(table)
 
 
 _SCANS: Mapping[str, Callable[[Location, Mapping[str, Any]], pl.LazyFrame]] = {
@@ -91,6 +99,8 @@ class LakeTable:
         Raises:
             ConfigError: the extra of the format is missing, or it does not take the arguments.
             CorruptFileError: the table cannot be read.
+            LocationError: a file of it is outside of `OFFLINE_ROOTS`.
+            UnsafeDataError: its metadata names code, or another server.
         """
         try:
             yield from self._batches()
@@ -105,6 +115,8 @@ class LakeTable:
             raise CorruptFileError(f"{self.uri} cannot be read as {self.format}: {told}.", uri=self.uri) from error
 
     def _batches(self) -> Iterator[pa.Table]:
+        if is_limited():
+            self.location.listed()  # which refuses links that lead outside
         rows = _SCANS[self.format](self.location, self.arguments)
         schema = rows.collect_schema()
         wanted = list(schema) if self.columns is None else list(self.columns)

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError, OfflineError
+from offline_core.formats.sources.allowed_readers import check_reader
 from offline_core.formats.sources.custom import CustomReader
 from offline_core.formats.sources.data_files import data_files, format_by_name
 from offline_core.formats.sources.expansion import MAX_EXPANSION
@@ -26,6 +27,7 @@ from offline_core.runtime.config import Config
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.user_code import import_object, texts
 from offline_core.secrets import masked_text
+from offline_core.storage.allowed_roots import is_limited
 from offline_core.storage.location import Location, refuse_credentials
 from offline_core.storage.parquet_files import read_footer
 from offline_core.storage.storage_errors import storage_errors
@@ -117,14 +119,19 @@ def open_source(
     """The readers of `paths`: files, folders (with all below them), or patterns with * or **.
 
     Raises:
-        ConfigError: there are no paths, or the format is unknown, ambiguous, or does not take the arguments.
+        ConfigError: there are no paths, or the format is unknown, ambiguous, or does not take the arguments, or a variable
+            that limits runs does not allow these.
         DatasetNotFoundError: a path does not exist.
         EmptyDatasetError: there are no files of that format.
         LocationError: there are credentials in a path.
     """
     _check(paths)
+    if not config.is_own:
+        check_reader(str(config.format), config.arguments)
     if config.is_rays:
         _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
+        if is_limited():
+            config.places(paths)
         return [RayRead(str(config.format), tuple(paths), unwrapped(config.arguments))]
     if config.is_own:
         _refuse_pushdown(config, "arguments of your reader")
@@ -143,6 +150,7 @@ def episode_files(
     paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
 ) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
+    check_reader(EPISODES, config.arguments)
     files = (file for place in config.places(paths) for file in data_files(place, "parquet", listing or Listing()))
     return list({file.uri: file for file in files}.values())
 
