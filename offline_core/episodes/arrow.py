@@ -101,6 +101,8 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
         return from_arrow(array.dictionary_decode(), what)
     if pa.types.is_decimal(kind):
         return from_arrow(without_decimals(array), what)
+    if pa.types.is_null(kind):
+        raise SchemaError(f"Column {what!r} has no value in any row here; fill it by columns.fill, or leave these rows out.")
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise SchemaError(f"Column {what!r} has type {kind}, neither numbers nor text.")
     return array.to_numpy(zero_copy_only=False)

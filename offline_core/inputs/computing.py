@@ -53,7 +53,7 @@ def _filled(steps: RowSteps, values: pl.Series) -> pl.Series:
     value = steps.fill[values.name]
     if values.dtype.is_float():
         values = values.fill_nan(None)
-    if values.dtype == pl.Null:
+    if values.dtype == pl.Null or (values.dtype == pl.String and 0 < values.null_count() == len(values)):  # an empty CSV column
         values = values.cast(pl.String if isinstance(value, str) else pl.Boolean if isinstance(value, bool) else pl.Float64)
     if isinstance(value, str) != (values.dtype == pl.String):
         raise SchemaError(f"Column {values.name!r} has type {values.dtype}, which {value!r} cannot fill.")

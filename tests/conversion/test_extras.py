@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -125,3 +126,20 @@ def test_an_append_leaves_out_what_is_new_and_refuses_what_it_would_lose(tmp_pat
     assert any("speed (the rows before have none)" in note for note in made.notes)
     with pytest.raises(DataError, match="fault"):
         imported(tmp_path, [rows(0, fault=[7] * 6), rows(2, fault=[8] * 6, speed=[1] * 6), rows(4)], append=True)
+
+
+@pytest.mark.parametrize("write", ["parquet", "csv"])
+def test_a_flag_without_values_in_the_first_file_is_filled(write: str, tmp_path: Path) -> None:
+    """Of such a column CSV says that it is text."""
+    (tmp_path / "in").mkdir()
+    flags = [False, False, True] * 2
+    for number, each in enumerate((rows(0, ended=pa.nulls(6)), rows(2, ended=flags))):
+        frame = pl.DataFrame(each.drop_columns(["terminateds", "obs"]))
+        getattr(frame, f"write_{write}")(tmp_path / "in" / f"{number}.{write}")
+    config = {"mapping": {"obs": ["t"], "terminateds": "ended"}, "episodes": {"last_new_obs": "repeat"}}
+    with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 1 nulls"):
+        import_dataset(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    filled = parse(ImportConfig, config | {"columns": {"fill": {"ended": False}}})
+    made = import_dataset(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    episodes = {each.eps_id: each.terminated for each in open_dataset(made.dataset.uri).episodes()}
+    assert episodes == {"0": False, "1": False, "2": True, "3": True}
