@@ -18,6 +18,7 @@ from offline_core.errors import ConfigError, SpaceError
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.policy import Policy, as_tensors
+from tests.cases import slow_but
 from tests.policies.test_export import exported
 
 VECTOR = spaces.Box(-1, 1, (3,))
@@ -102,8 +103,8 @@ def test_a_decision_transformer_chooses_among_allowed_actions() -> None:
         state = state.received(np.ones(30))
 
 
-@pytest.mark.parametrize("action_space", [SEVEN, TWO_CHOICES])
-@pytest.mark.parametrize("network", [{}, {"frames": 2}])
+@pytest.mark.parametrize("action_space", slow_but([SEVEN, TWO_CHOICES], TWO_CHOICES))
+@pytest.mark.parametrize("network", slow_but([{}, {"frames": 2}], {}))
 def test_onnxruntime_never_returns_a_forbidden_action(tmp_path: Path, action_space: Any, network: dict[str, Any]) -> None:
     policy = masked(action_space, **network)
     _, described = exported(policy, tmp_path, "onnx", "torch_export")
