@@ -47,7 +47,7 @@ def backward_pass(algorithm: Algorithm, batch: Batch, weights: Tensor, means_by:
     with torch.autocast(weights.device.type, torch.bfloat16, enabled=autocast):
         output = algorithm(batch)
     (output.loss * weights).sum().backward()
-    metrics = {name: value.detach() for name, value in {"loss": output.loss, **output.metrics}.items()}
+    metrics = {name: value.detach().float() for name, value in {"loss": output.loss, **output.metrics}.items()}
     names = tuple(name for name in metrics if name[-4:] not in EXTREMES)
     means = torch.stack([metrics[name] for name in names]) @ means_by
     extremes = {}

@@ -13,6 +13,7 @@ from torch import Tensor
 from offline_core.episodes import EpisodeBatch, columns
 from offline_core.episodes.nested import PATH_SEPARATOR
 from offline_core.learning.shards import STAND_IN
+from offline_core.policies.policy import as_tensors
 
 Batch = dict[str, Any]
 """Tensors by column name: flat (`obs/position`, …) as they are gathered, nested as a policy takes them."""
@@ -79,8 +80,7 @@ class Steps:
     @classmethod
     def of(cls, batch: EpisodeBatch) -> Steps:
         """Of a flat batch, as prelearners make them; arrays that can be written to are not copied."""
-        found = {path: torch.from_numpy(column) for path, column in batch.columns.items()}
-        return cls(found, torch.from_numpy(batch.offsets), has_last=batch.has_last)
+        return cls(as_tensors(dict(batch.columns)), torch.from_numpy(batch.offsets), has_last=batch.has_last)
 
     def cut(self, shard: np.ndarray, shards: int) -> Self:
         """Say of which shards the episodes are; nothing is learned from one that stands in. Returns the same."""

@@ -40,9 +40,13 @@ class BoxHead(nn.Module):
     def to_env(self, actions: Tensor) -> np.ndarray:
         return actions.numpy().astype(self.dtype, copy=False)
 
+    def flat(self, actions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(B, *action shape) of the space's dtype → (B, components) of the network's: a loss has one dtype."""
+        return actions.reshape(len(actions), self.size).to(dtype)
+
     def scaled(self, actions: Tensor) -> Tensor:
         """(B, *action shape) in the environment's units → (B, components) in the network's: bounds are -1 and 1."""
-        return (actions.reshape(len(actions), self.size).float() - self.center) / self.half_range
+        return (self.flat(actions) - self.center) / self.half_range
 
     def to_space(self, scaled: Tensor) -> Tensor:
         """The inverse of `scaled`, clipped to the bounds."""
@@ -106,7 +110,7 @@ class GaussianHead(BoxHead):
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
-        flat = actions.reshape(inputs.shape[0], self.size).clamp(self.low, self.high)  # as environments clip
+        flat = self.flat(actions, inputs.dtype).clamp(self.low, self.high)  # as environments clip
         z = (flat - mean) * torch.exp(-log_std)
         inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
         at_low, at_high = flat <= self.low, flat >= self.high

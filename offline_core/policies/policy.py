@@ -322,9 +322,19 @@ class Policy(nn.Module):
         }
 
 
-def as_tensors(observations: Nested) -> Nested:
-    """Nested numpy arrays as tensors, without a copy unless they are read-only or not contiguous."""
-    return nested.map_leaves(lambda array: torch.from_numpy(np.require(array, requirements=["C", "W"])), observations)
+def as_tensors(arrays: Nested) -> Nested:
+    """Nested numpy arrays as tensors, without a copy unless they are read-only, not contiguous or of another `tensor_dtype`."""
+    return nested.map_leaves(
+        lambda array: torch.from_numpy(np.require(array, tensor_dtype(array.dtype), requirements=["C", "W"])), arrays
+    )
+
+
+_WIDER = {"uint16": np.dtype(np.int32), "uint32": np.dtype(np.int64), "uint64": np.dtype(np.float64)}
+
+
+def tensor_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype itself, or a wider one in place of the unsigned ones that Torch cannot gather."""
+    return _WIDER.get(dtype.name, dtype)
 
 
 def _make_memory(network: NetworkConfig, features: int) -> Memory | None:

@@ -70,7 +70,7 @@ class SquashedGaussianHead(BoxHead):
         return torch.tanh(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        return self._log_prob(inputs, self._drawn_for(actions.reshape(inputs.shape[0], self.size).to(inputs.dtype)))
+        return self._log_prob(inputs, self._drawn_for(self.flat(actions, inputs.dtype)))
 
     def entropy(self, inputs: Tensor) -> Tensor:
         """That of the Gaussian, and the mean of the log-Jacobian by Gauss-Hermite quadrature (the two have no closed form)."""

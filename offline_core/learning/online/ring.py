@@ -22,6 +22,7 @@ from offline_core.learning.returns import (
     discounted_sums,
 )
 from offline_core.learning.steps import Batch
+from offline_core.policies.policy import tensor_dtype
 from offline_core.rollouts.environments import Spaces
 from offline_core.rollouts.metric import PlayedStep
 
@@ -197,8 +198,6 @@ class StepRing:
 
 
 def _stored_type(space: gym.Space[Any]) -> np.dtype:
-    """float32 for floats, int64 for what Torch cannot gather, else the type of the space."""
+    """float32 for floats, else what tensors of the space have."""
     kind = np.dtype(space.dtype)
-    if kind.kind == "f":
-        return np.dtype(np.float32)
-    return kind if kind in (np.bool_, np.uint8, np.int8, np.int16, np.int32) else np.dtype(np.int64)
+    return np.dtype(np.float32) if kind.kind == "f" else tensor_dtype(kind)
