@@ -329,12 +329,12 @@ def as_tensors(arrays: Nested) -> Nested:
     )
 
 
-_WIDER = {"uint16": np.dtype(np.int32), "uint32": np.dtype(np.int64), "uint64": np.dtype(np.float64)}
+_WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64}
 
 
 def tensor_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype itself, or a wider one in place of the unsigned ones that Torch cannot gather."""
-    return _WIDER.get(dtype.name, dtype)
+    return np.dtype(_WIDER.get(dtype.name, dtype))
 
 
 def _make_memory(network: NetworkConfig, features: int) -> Memory | None:
