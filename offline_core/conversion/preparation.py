@@ -17,7 +17,7 @@ from offline_core.conversion.action_units import EnvActions, Range, in_env_units
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.extras import ExtraColumns
 from offline_core.conversion.good_rows import CLIPPED, good_rows, usual_types
-from offline_core.conversion.masked import MASKS, with_masks, without_masks
+from offline_core.conversion.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.conversion.recognised import end_names, recognised, with_ends
 from offline_core.conversion.report import Unreadable
 from offline_core.conversion.row_columns import RowColumns
@@ -88,6 +88,9 @@ class Preparation:
     within: Spaces = (None, None)
     """(observation space, action space) that values have to be in; None: any."""
 
+    stated: Spaces | None = None
+    """(observation space, action space) that the source states with its rows, once that is known."""
+
     clipped_actions: int = 0
     """Good rows so far whose action lay outside that range."""
 
@@ -110,6 +113,10 @@ class Preparation:
             rows = table[SOURCE_ROW].to_numpy()
             table = table.drop_columns([SOURCE_ROW])
         bad: list[Unreadable] = []
+        try:
+            self._take_stated(table.schema)
+        except DataError as error:
+            return None, [Unreadable(uri, None, table.num_rows, error)]
         if self.made is not None:
             try:
                 table, rows, bad = self._with_made(self.made, table, rows, uri)
@@ -158,6 +165,7 @@ class Preparation:
         ):
             return None
         try:
+            self._take_stated(table.schema)
             table = self._with_fillers(table)
             self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
             good = self._with_extras(self._convert(table, numbers={}), table)
@@ -243,10 +251,31 @@ class Preparation:
                 table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
         return table
 
+    def _take_stated(self, schema: pa.Schema) -> None:
+        """Spaces that are not declared become those that the source states with columns `obs` and `actions` of its own.
+
+        Raises:
+            SchemaError: earlier rows state others.
+        """
+        own = (self.mapping.get(name, name) == name for name in (columns.OBS, columns.ACTIONS))
+        stated = tuple(space if is_own else None for space, is_own in zip(spaces_of(schema), own, strict=True))
+        if self.stated is None:
+            self.stated = (stated[0], stated[1])
+            pairs = zip(self.spaces, self.stated, strict=True)
+            observation, action = (said if declared is None else declared for declared, said in pairs)
+            self.spaces = masked_spaces((observation, action), self.mapping)
+            return
+        names = ("observation_space", "action_space")
+        for name, space, before, chosen in zip(names, stated, self.stated, self.spaces, strict=True):
+            if chosen is before is not None and space not in (None, before):
+                raise SchemaError(
+                    f"The source states the {name} {space} where earlier rows have {before}. Declare one for all by "
+                    f"{name}, or import the files separately."
+                )
+
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
         """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
-        pairs = zip(self._columns_spaces, spaces_of(table.schema), strict=True)
-        spaces = [stated if declared is None else declared for declared, stated in pairs]
+        spaces = self._columns_spaces
         observations, actions = (isinstance(space, _NUMERIC) for space in spaces)
         actions |= spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}

@@ -115,7 +115,7 @@ class Read:
     late: Late
     imported: Imported
     declared: Spaces
-    """(observation space, action space) as far as they are declared, or follow from categories and bins."""
+    """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
     input_columns: InputColumns | None
     """What observations are made of, if that can be said."""
 
@@ -161,9 +161,10 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             )
         else:
             preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
-            declared, inputs = preparation.spaces, inputs_of(config, preparation.made)
+            inputs = inputs_of(config, preparation.made)
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
             written, inferred, imported = steps.run(lost), steps.notes, steps.imported(seen, source.listing, lost)
+            declared = preparation.spaces
     counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
     quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None
     return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported, declared, inputs)

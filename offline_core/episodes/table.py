@@ -166,6 +166,12 @@ def space_metadata(observation_space: gym.Space[Any] | None, action_space: gym.S
     return found or None
 
 
+def stated_spaces(schema: pa.Schema) -> dict[bytes, bytes] | None:
+    """The part of the schema's metadata that keeps the spaces, None if there is none."""
+    metadata = schema.metadata or {}
+    return {key: metadata[key] for key in _SPACE_KEYS.values() if key in metadata} or None
+
+
 def spaces_of(schema: pa.Schema) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
     """(observation space, action space) that `space_metadata` stored, None where there is none."""
     metadata = schema.metadata or {}

@@ -19,6 +19,7 @@ import numpy as np
 from offline_core.episodes import Episode, columns, nested
 from offline_core.episodes.codec import pack
 from offline_core.episodes.nested import Nested
+from offline_core.episodes.spaces import space_to_json
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.formats.exports.folder import FolderSink, check_whole
 from offline_core.formats.exports.info_arrays import check_names, info_arrays
@@ -27,6 +28,8 @@ from offline_core.runtime.extras import require_extra
 from offline_core.secrets import masked, masked_text
 from offline_core.storage.location import Location
 
+SPACES = "offline_spaces"
+"""In Minari's metadata: observation and action space, exactly."""
 MAX_ATTRIBUTE_BYTES = 60_000
 """HDF5 keeps an attribute of up to 64 KiB, its own overhead included."""
 
@@ -100,7 +103,8 @@ class MinariSink(FolderSink):
                 )
         except NotImplementedError as error:
             raise SpaceError(f"Minari cannot hold these spaces: {error}.") from error
-        storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__})
+        stated = {SPACES: [space_to_json(observation_space), space_to_json(action_space)]}  # Minari sorts the keys of a Dict
+        storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__, **stated})
         return storage
 
     def _check_spaces(self, episode: Episode) -> None:

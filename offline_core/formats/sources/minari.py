@@ -22,8 +22,10 @@ from offline_core.episodes import Episode, columns, episodes_to_table, nested
 from offline_core.episodes.arrow import to_arrow
 from offline_core.episodes.codec import pack, unpack
 from offline_core.episodes.nested import Nested
+from offline_core.episodes.spaces import space_from_json
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
 from offline_core.formats.exports.info_arrays import info_rows
+from offline_core.formats.exports.minari import SPACES
 from offline_core.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.formats.sources.local_copy import local_folder
 from offline_core.formats.sources.located_reader import BATCH_BYTES, LocatedReader
@@ -81,6 +83,8 @@ def _episodes(dataset: Any) -> Iterator[tuple[Episode, _Infos]]:
     """(episode without infos, its infos as arrays of shape (T+1, …)); masked infos are in the episode."""
     count = dataset.storage.total_episodes
     attributes = dataset.storage.get_episode_metadata(range(count))
+    own = dataset.storage.metadata.get(SPACES)  # exactly as they were before an export
+    spaces = (dataset.observation_space, dataset.action_space) if own is None else [space_from_json(each) for each in own]
     stored = dataset.storage.get_episodes(range(count))
     for number, (data, attrs) in enumerate(zip(stored, attributes, strict=True)):
         eps_id = str(attrs.get(columns.EPS_ID) or f"{dataset.id}/{number}")
@@ -98,8 +102,8 @@ def _episodes(dataset: Any) -> Iterator[tuple[Episode, _Infos]]:
             infos=info_rows(infos, len(data["rewards"]) + 1) if _is_masked(infos) else None,
             terminated=_at_end(data["terminations"], eps_id),
             truncated=_at_end(data["truncations"], eps_id),
-            observation_space=dataset.observation_space,
-            action_space=dataset.action_space,
+            observation_space=spaces[0],
+            action_space=spaces[1],
             agent_id=attrs.get(columns.AGENT_ID),
             module_id=attrs.get(columns.MODULE_ID),
             custom_data=_custom_data(attrs),

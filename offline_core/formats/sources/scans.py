@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from offline_core.episodes.extension_types import refuse_extension_types
+from offline_core.episodes.table import stated_spaces
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_text
 from offline_core.formats.sources.local_copy import local_file
@@ -173,6 +175,7 @@ class ScannedFile(LocatedReader):
             schema = self._scanned(path, self._arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
+            spaces = stated_spaces(pq.read_schema(path)) if self.format == "parquet" else None  # Polars drops them
             known = {"schema": schema} if self.format in _TEXT else {}  # otherwise Polars infers it again from all rows
             added = self._added(schema)
             rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)
@@ -190,7 +193,7 @@ class ScannedFile(LocatedReader):
                 small and self.where is None and self.format not in _TEXT
             ):  # all rows were read: RLlib writes thousands of such files
                 if measured.height:
-                    yield measured.to_arrow()
+                    yield measured.to_arrow().replace_schema_metadata(spaces)
                 return
             width = max(1, frame_bytes(measured) // max(1, measured.height))
             if self.where is not None:
@@ -200,7 +203,7 @@ class ScannedFile(LocatedReader):
                 if batch.height:
                     if self.format not in _TEXT:
                         expansion.add(frame_bytes(batch))
-                    yield batch.to_arrow()
+                    yield batch.to_arrow().replace_schema_metadata(spaces)
 
     @property
     def _arguments(self) -> dict[str, Any]:

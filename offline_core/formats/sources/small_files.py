@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.episodes.extension_types import refuse_extension_types
+from offline_core.episodes.table import stated_spaces
 from offline_core.errors import OfflineError
 from offline_core.formats.sources.expansion import COLUMNAR, FLOOR_BYTES, Expansion, check_footer
 from offline_core.formats.sources.local_copy import local_files
@@ -96,4 +97,5 @@ def _read(files: Sequence[ScannedFile], numbers: np.ndarray) -> FilesRows | None
     table = frame.to_arrow()
     refuse_extension_types(table.schema, files[0].uri)
     row = np.arange(frame.height) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return FilesRows(table, np.repeat(numbers, lengths), row)
+    spaces = stated_spaces(footer.schema.to_arrow_schema())
+    return FilesRows(table.replace_schema_metadata(spaces), np.repeat(numbers, lengths), row)

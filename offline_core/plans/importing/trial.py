@@ -69,7 +69,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
         preparation = preparation_of(config, readers, _joined(config))
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
-        trial.order, trial.notes = job.order, job.notes
+        trial.order, trial.notes, trial.spaces = job.order, job.notes, preparation.spaces
         for episodes, counts in job.assembled(lost):
             trial.episodes += episodes
             trial.counts += counts
