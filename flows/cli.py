@@ -95,7 +95,9 @@ def _add_stage(stage: Stage) -> None:
     """Adds the verb of a stage."""
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
-    options = config_options(lambda: {"config": load(stage.config)})
+    options = config_options(
+        lambda: {"": load(stage.config)}, lambda: {name: load(path) for name, path in stage.groups.items()}
+    )
 
     @verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help, has_json=True)
     def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:

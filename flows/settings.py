@@ -78,10 +78,10 @@ def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[st
 
 
 def parameter_names(models: Mapping[str, type[BaseModel]]) -> dict[str, str]:
-    """All parameters as `-s` names them, with their descriptions; grouped by name if there are several models."""
+    """All parameters as `-s` names them, with their descriptions; grouped by name, but for a model without one."""
     found: dict[str, str] = {}
     for name, model in models.items():
-        found |= _named(model, f"{name}." if len(models) > 1 else "")
+        found |= _named(model, f"{name}." if name else "")
     return found
 
 
@@ -95,10 +95,17 @@ def _named(model: type[BaseModel], prefix: str) -> dict[str, str]:
     return found
 
 
-def print_parameters(models: Mapping[str, type[BaseModel]]) -> None:
-    """YAML of the defaults, each with its description as a comment; grouped by name if there are several models."""
+def print_parameters(models: Mapping[str, type[BaseModel]], optional: Mapping[str, type[BaseModel]]) -> None:
+    """YAML of the defaults, each with its description as a comment; grouped by name, but for a model without one.
+
+    Arguments:
+        optional: groups that are not there by default, and so are comments.
+    """
     for name, model in models.items():
-        sys.stdout.writelines(_described(model, name if len(models) > 1 else None))
+        sys.stdout.writelines(_described(model, name or None))
+    for name, model in optional.items():
+        sys.stdout.write(f"# {inspect.cleandoc(model.__doc__ or '').splitlines()[0]} Only if these are given:\n")
+        sys.stdout.writelines(f"# {line}" for line in _described(model, name))
 
 
 def _is_model(hint: Any) -> bool:
@@ -115,7 +122,7 @@ def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iter
         if _is_model(info.annotation):
             yield from _described(typing.cast(type[BaseModel], info.annotation), key, len(indent) // 2)
         else:
-            default = info.get_default(call_default_factory=True)
+            default = None if info.is_required() else info.get_default(call_default_factory=True)
             value = default.model_dump(mode="json") if isinstance(default, BaseModel) else default
             text = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
-            yield f"{indent}{key}: {text}\n"
+            yield f"{indent}{key}: {'# needed' if info.is_required() else text}\n"

@@ -102,20 +102,24 @@ def as_json() -> bool:
     return _as_json.get()
 
 
-def config_options(models: Callable[[], Any]) -> tuple[click.Option, ...]:
-    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group."""
+def config_options(models: Callable[[], Any], optional: Callable[[], Any] = dict) -> tuple[click.Option, ...]:
+    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group if they have one.
+
+    Arguments:
+        optional: likewise of groups that are not there by default.
+    """
 
     def show(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
         if is_wanted:
             from flows.settings import print_parameters
 
-            print_parameters(models())
+            print_parameters(models(), optional())
             context.exit()
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from flows.settings import parameter_names
 
-        names = parameter_names(models()).items()
+        names = parameter_names(models() | optional()).items()
         return [CompletionItem(f"{name}=", help=text) for name, text in names if name.startswith(incomplete)]
 
     return (

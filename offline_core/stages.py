@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from offline_core.quality.result import QualityReport
     from offline_core.ranking.config import OutlierConfig
     from offline_core.ranking.result import OutlierResult
-    from offline_core.recording.config import MixtureConfig, RecordingConfig
+    from offline_core.recording.config import MixtureConfig, RecordingConfig, RecordingExport
     from offline_core.sweeps.config import SweepConfig
     from offline_core.sweeps.result import SweepResult
 
@@ -100,13 +100,27 @@ def train_expert(
     return train_expert(config_of(ExpertConfig, config, parameters), output=os.fspath(output))
 
 
-def record(policy: Trained, /, *, output: Path, config: Given[RecordingConfig] = None, **parameters: Any) -> Dataset:
-    """Play a policy for `episodes` complete episodes and write them as the next version of `output`."""
-    from offline_core.recording.config import RecordingConfig
+def record(
+    policy: Trained,
+    /,
+    *,
+    output: Path,
+    export: Given[RecordingExport] = None,
+    config: Given[RecordingConfig] = None,
+    **parameters: Any,
+) -> Dataset:
+    """Play a policy for `episodes` complete episodes and write them as the next version of `output`.
+
+    Arguments:
+        export: where to write a second copy, and in which format: `{"output": "runs/minari", "format": "minari"}`.
+        parameters: fields of `RecordingConfig`.
+    """
+    from offline_core.recording.config import RecordingConfig, RecordingExport
     from offline_core.recording.record import record_episodes
 
     parsed = config_of(RecordingConfig, config, parameters)
-    return _made(record_episodes(parsed, policy=checkpoint_of(policy), output=os.fspath(output)))
+    copy = None if export is None else config_of(RecordingExport, export, {})
+    return _made(record_episodes(parsed, policy=checkpoint_of(policy), output=os.fspath(output), export=copy))
 
 
 def import_data(

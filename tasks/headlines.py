@@ -71,7 +71,8 @@ def _played(
 
 @stage_headline.register
 def _(result: ExpertResult | TrainingResult) -> Headline:
-    return _played(result.metrics, result.target_return, is_reached=result.reached_target)
+    actions = result.actions if isinstance(result, ExpertResult) else "greedy"
+    return _played(result.metrics, result.target_return, is_reached=result.reached_target, actions=actions)
 
 
 stage_headline.register(EvaluationResult, lambda result: _played(result.metrics, actions=result.actions))

@@ -16,7 +16,7 @@ from offline_core.curation.config import MergeConfig
 from offline_core.datasets.copying import NOWHERE, copy_episodes
 from offline_core.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.datasets.deriving import derive
-from offline_core.datasets.episode_index import episode_index, indexed_row_groups
+from offline_core.datasets.episode_index import OTHER_IDS, episode_index, indexed_row_groups
 from offline_core.datasets.manifest import Operation, Statistics
 from offline_core.datasets.row_groups import row_groups
 from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
@@ -145,7 +145,7 @@ def first_occurrences(sources: Sequence[Dataset], indices: Sequence[pl.DataFrame
         one, other = (sources[number].location.uri for number in clashes[_SOURCE][0][:2])
         raise EpisodeError(
             f"{len(clashes)} ids stand for different episodes, {clashes[columns.EPS_ID][0]} first: it is one episode in {one} "
-            f"and another in {other}. Import or record one of the two again, under ids of its own."
+            f"and another in {other}. {OTHER_IDS}"
         )
     return np.split(kept.to_numpy(), np.cumsum([len(index) for index in indices])[:-1])
 

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
 
+OTHER_IDS = (
+    "If they are different episodes, import one of the two again with episodes: {ids_per: file}, which adds a hash of the file "
+    "to its ids."
+)
+"""What mends that two datasets use an id for different episodes."""
+
 _STEP_SUMMARY = [columns.EPS_ID, columns.T, columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS]
 STEP_CORE = [*_STEP_SUMMARY, columns.OBS, columns.NEW_OBS, columns.ACTIONS]
 """The columns that make up an episode."""

@@ -129,7 +129,7 @@ class ExpertConfig(Config):
     target_return: float | None = Field(
         None,
         title="Target return",
-        description="Stop at this mean greedy return. None: the environment's own threshold, if it has one.",
+        description="Stop at this mean return of an evaluation. None: the environment's own threshold, if it has one.",
     )
     num_envs: int = Field(64, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
     rollout_steps: int = Field(64, ge=1, le=1_000_000, description="Steps of each copy between two updates of the policy.")
@@ -143,10 +143,16 @@ class ExpertConfig(Config):
         [],
         exclude_if=operator.not_,
         title="Snapshots",
-        description="Leave the first policy whose mean greedy return reaches a number in the folder snapshots/<number>.",
+        description="Leave the first policy whose mean return reaches a number in the folder snapshots/<number>.",
     )
     evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")
-    evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Greedy episodes of an evaluation.")
+    evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Episodes of an evaluation.")
+    evaluation_actions: Literal["greedy", "sampled"] = Field(
+        "greedy",
+        exclude_if=lambda actions: actions == "greedy",
+        description="greedy: evaluations always take the most likely action. sampled: they draw actions, as recordings do by "
+        "default, so that target_return is met by what is recorded, and best is the best at that.",
+    )
     torch_threads: int = Field(1, ge=1, le=1024, description="Threads that Torch computes with; small networks want one.")
 
     @model_validator(mode="before")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from offline_core.datasets.dataset import DatasetRef
@@ -15,13 +17,15 @@ class ExpertResult(PolicyResult):
     target_return: float | None
     metrics: dict[str, float]
     """Of the best policy's evaluation."""
+    actions: Literal["greedy", "sampled"] = "greedy"
+    """Of the evaluations: always the most likely ones, or drawn from the policy."""
     env_steps: int
     """Environment steps learned from, without resets."""
     updates: int
     """Of the policy: of ppo one a rollout."""
     seconds: float
     curve: list[tuple[int, float]]
-    """(environment steps, mean greedy return) of each evaluation."""
+    """(environment steps, mean return) of each evaluation."""
     snapshots: dict[float, str] = Field({})
     """The checkpoints of `snapshots_at_returns` that were reached, by return."""
     recording: DatasetRef | None = None

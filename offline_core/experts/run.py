@@ -80,7 +80,8 @@ class ExpertRun:
 
     Arguments:
         identity: of the run; states of others are not used.
-        target: mean greedy return at which it is good enough; None: none is.
+        target: mean return of an evaluation at which it is good enough; None: none is.
+        explore: evaluations sample actions; otherwise they take the most likely ones.
         what: names it in the progress bar.
         roll_back_after: go on from the best networks after so many evaluations in a row below that of the first policy.
     """
@@ -97,11 +98,13 @@ class ExpertRun:
         identity: str,
         target: float | None,
         recorder: TrainingRecorder | ReplayRecorder | None = None,
+        explore: bool = False,
         what: str = "train expert",
         roll_back_after: int | None = None,
     ) -> None:
         self._config, self._learner, self._location, self._recorder = config, learner, location, recorder
-        self._environment, self._what, self._roll_back_after = environment, what, roll_back_after
+        self._environment, self._explore, self._what = environment, explore, what
+        self._roll_back_after = roll_back_after
         self._best_networks: dict[str, Tensor] = {}
         self._best_policy: dict[str, Tensor] = {}
         self.rollbacks = 0
@@ -159,10 +162,13 @@ class ExpertRun:
         config, learner = self._config, self._learner
         seed = derive_seed(config.seed, "evaluation")
         with evaluating(learner.policy):
-            metrics = rollouts(learner.policy, self._environment, episodes=config.evaluation_episodes, seed=seed).metrics
+            played = rollouts(
+                learner.policy, self._environment, episodes=config.evaluation_episodes, seed=seed, explore=self._explore
+            )
+        metrics = played.metrics
         score = metrics["episode_return_mean"]
-        played = {name: metrics[name] for name in FOLLOWED if name in metrics}
-        self.lines.append({"env_steps": learner.env_steps, **played, **learner.take_metrics(), "seconds": self.seconds})
+        followed = {name: metrics[name] for name in FOLLOWED if name in metrics}
+        self.lines.append({"env_steps": learner.env_steps, **followed, **learner.take_metrics(), "seconds": self.seconds})
         if not self.best or score > self.best["episode_return_mean"]:
             self.best = metrics
             self._best_policy = {name: tensor.detach().clone() for name, tensor in learner.policy.state_dict().items()}

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
-    """Train with PPO, SAC or TD3 until the mean greedy return reaches the target, or the steps are used up.
+    """Train with PPO, SAC or TD3 until the mean return of an evaluation reaches the target, or the steps are used up.
 
     An `initial_policy` is evaluated first, so the result is never worse. The same `config` makes the same policy, to the
     bit, on the same machine and number of Torch threads.
@@ -82,6 +82,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
                 parents=parents,
                 identity=identity,
                 recorder=recorder,
+                explore=config.evaluation_actions == "sampled",
             )
             run.run()
         recording = None
@@ -93,6 +94,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
             checkpoint=best,
             reached_target=run.reached_target,
             target_return=run.target,
+            actions=config.evaluation_actions,
             metrics=run.best,
             env_steps=learner.env_steps,
             updates=learner.updates,

@@ -306,10 +306,10 @@ class TrainingConfig(AlgorithmChoice):
     @model_validator(mode="after")
     def _a_buffer_that_holds_a_batch(self) -> TrainingConfig:
         buffer, batch_size = self.data.buffer, self.optimizer.batch_size
-        if buffer is not None and buffer.capacity_steps < batch_size:
+        if buffer is not None and buffer.capacity_steps < batch_size and not self.optimizer.replacement:
             raise ValueError(
-                f"data.buffer.capacity_steps is {buffer.capacity_steps:,}, and a batch has {batch_size:,} steps: raise it, or "
-                "lower optimizer.batch_size"
+                f"data.buffer.capacity_steps is {buffer.capacity_steps:,}, and a batch has {batch_size:,} steps: raise it, "
+                "lower optimizer.batch_size, or set optimizer.replacement, with which a batch holds steps twice"
             )
         if buffer is not None and buffer.sampling == "prioritized" and self.network.recurrent:
             raise ValueError("data.buffer.sampling=prioritized draws single steps; network.recurrent learns from sequences")

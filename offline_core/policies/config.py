@@ -13,6 +13,7 @@ from offline_core.runtime.config import Config
 Activation = Literal["tanh", "relu", "silu", "gelu", "elu", "linear"]
 Size = Annotated[int, Field(ge=1, le=65_536)]
 ImageLayout = Literal["auto", "channels_last", "channels_first"]
+ConvolutionPadding = Literal["valid", "same"]
 
 
 class TransformerLayers(Config):
@@ -66,6 +67,13 @@ class NetworkConfig(Config):
         title="Convolutions",
         max_length=10,
         description="(channels, kernel, stride) of each layer over images; [] for none; None: chosen by the images' size.",
+    )
+    convolution_padding: ConvolutionPadding = Field(
+        "valid",
+        title="Padding",
+        exclude_if=lambda padding: padding == "valid",
+        description="valid: convolutions see pixels alone, and each layer's output is smaller. same: zeros around its input "
+        "give it an output of input / stride, rounded up, as RLlib's convolutions have.",
     )
     image_layout: ImageLayout = Field(
         "auto",

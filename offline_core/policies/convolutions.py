@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
-from offline_core.policies.config import ImageLayout
+from offline_core.policies.config import ConvolutionPadding, ImageLayout
 from offline_core.policies.encoder import channels_first, image_shape, is_image, leaf_spaces
 
 Layers = list[tuple[int, int, int]]
@@ -32,7 +33,7 @@ class Convolutions(nn.Module):
     Stacked frames are channels.
 
     Raises:
-        ConfigError: a kernel is larger than the output of the layer before.
+        ConfigError: without padding a kernel is larger than the output of the layer before.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Convolutions(nn.Module):
         frames: int,
         activation: type[nn.Module],
         image_layout: ImageLayout = "auto",
+        padding: ConvolutionPadding = "valid",
     ) -> None:
         super().__init__()
         self.frames = frames
@@ -56,8 +58,9 @@ class Convolutions(nn.Module):
             if image is not None:
                 channels, *pixels = image_shape(image, image_layout)
                 chosen = default_layers(min(pixels)) if layers is None else layers
-                self.stacks.append(_stack(chosen, frames * channels, activation))
-                self.features += _outputs(chosen, frames * channels, pixels)
+                sizes = _sizes(chosen, pixels, padding)
+                self.stacks.append(_stack(chosen, frames * channels, sizes, activation, padding))
+                self.features += math.prod(sizes[-1]) * (chosen[-1][0] if chosen else frames * channels)
 
     def forward(self, encoded: Tensor) -> Tensor:
         stacks = iter(self.stacks)
@@ -74,25 +77,48 @@ class Convolutions(nn.Module):
         return stacked.flatten(1, 2)
 
 
-def _stack(layers: Layers, inputs: int, activation: type[nn.Module]) -> nn.Sequential:
+def _stack(
+    layers: Layers, inputs: int, sizes: list[tuple[int, int]], activation: type[nn.Module], padding: ConvolutionPadding
+) -> nn.Sequential:
     modules: list[nn.Module] = []
-    for channels, kernel, stride in layers:
+    for (channels, kernel, stride), size in zip(layers, sizes, strict=False):  # sizes also has the output
         convolution = nn.Conv2d(inputs, channels, kernel, stride)
         nn.init.orthogonal_(convolution.weight, gain=2**0.5)
         nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+        if padding == "same" and any(around := _around(size, kernel, stride)):
+            modules.append(nn.ZeroPad2d(around))
         modules += [convolution, activation()]
         inputs = channels
     return nn.Sequential(*modules, nn.Flatten())
 
 
-def _outputs(layers: Layers, inputs: int, pixels: list[int]) -> int:
-    """Size of the flat output for one image."""
+def _around(size: tuple[int, int], kernel: int, stride: int) -> tuple[int, int, int, int]:
+    """(left, right, top, bottom) zeros with which a layer's output has a pixel for each `stride` of its input.
+
+    As TensorFlow's `same` and RLlib's `same_padding`: where the number is odd, the last side gets one more.
+    """
+    height, width = (max(0, (-(-pixels // stride) - 1) * stride + kernel - pixels) for pixels in size)
+    return width // 2, width - width // 2, height // 2, height - height // 2
+
+
+def _sizes(layers: Layers, pixels: list[int], padding: ConvolutionPadding) -> list[tuple[int, int]]:
+    """(height, width) of the image and of each layer's output.
+
+    Raises:
+        ConfigError: without padding a kernel is larger than the output of the layer before.
+    """
     height, width = pixels
-    for number, (channels, kernel, stride) in enumerate(layers, start=1):
-        if kernel > min(height, width):
+    sizes = [(height, width)]
+    for number, (_, kernel, stride) in enumerate(layers, start=1):
+        if padding == "same":
+            height, width = -(-height // stride), -(-width // stride)
+        elif kernel <= min(height, width):
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        else:
             raise ConfigError(
                 f"Convolution {number} has a kernel of {kernel}, but its input is only {height}×{width} of an image of "
-                f"{pixels[0]}×{pixels[1]} pixels. Give network.convolutions smaller kernels or strides."
+                f"{pixels[0]}×{pixels[1]} pixels. Give network.convolutions smaller kernels or strides, or set "
+                "network.convolution_padding to same."
             )
-        inputs, height, width = channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    return inputs * height * width
+        sizes.append((height, width))
+    return sizes

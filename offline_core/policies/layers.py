@@ -85,6 +85,7 @@ def make_trunk(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, int
             frames=network.frames,
             activation=ACTIVATIONS[network.activation],
             image_layout=network.image_layout,
+            padding=network.convolution_padding,
         )
         return convolutions, convolutions.features
     if network.convolutions:

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from offline_core.datasets.commit import commit, find_version
 from offline_core.datasets.dataset import Dataset, open_committed
+from offline_core.datasets.episode_index import OTHER_IDS
 from offline_core.datasets.manifest import Operation
 from offline_core.datasets.prepare import prepared
 from offline_core.datasets.reader import episodes
@@ -145,9 +146,7 @@ def _not_taken(uri: str, episodes: Iterable[Episode], taken: dict[str, tuple[str
         if origin == uri:
             yield episode
         elif before != content:
-            raise ConfigError(
-                f"{uri} holds episode {episode.eps_id}, and so does {origin}, with other steps; prune one of the two."
-            )
+            raise ConfigError(f"{uri} holds episode {episode.eps_id}, and so does {origin}, with other steps. {OTHER_IDS}")
 
 
 def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:

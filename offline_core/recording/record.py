@@ -129,7 +129,8 @@ def _exported(result: RecordingResult, export: RecordingExport | None) -> Record
 def _result(dataset: Dataset, policy: PolicyManifest, *, reused: bool = False) -> RecordingResult:
     manifest = dataset.manifest
     assert manifest.environment is not None and manifest.actions is not None
-    was_played_there = policy.environment == manifest.environment
+    was_sampled = policy.operation.config.get("evaluation_actions") == "sampled"
+    was_played_there = policy.environment == manifest.environment and not was_sampled
     result = RecordingResult(
         dataset=dataset.ref,
         policy=manifest.parents[0].fingerprint,

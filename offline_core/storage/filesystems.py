@@ -46,6 +46,8 @@ class FilesystemSpec(Config):
 
 _BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs", "abfs", "abfss", "hdfs")}
 _SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abs": "abfs", "adl": "abfs"}
+_ANONYMOUS = "anonymous@"
+"""Before a bucket: access without credentials, as PyArrow's URIs of S3 say it."""
 _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
@@ -73,14 +75,15 @@ def open_store(scheme: str, rest: str) -> tuple[Store, str]:
         path, arguments = hadoop_place(f"hdfs://{rest}", spec.arguments)
         path = "/".join(["", *filter(None, [*spec.path.split("/"), *path.split("/")])]) or "/"
         return FilesystemStore(MAKER, json.dumps(arguments, sort_keys=True), spec.one_writer), path
+    arguments = spec.arguments
+    if spec.filesystem == "s3" and rest.startswith(_ANONYMOUS):
+        rest, arguments = rest.removeprefix(_ANONYMOUS), arguments | {"anonymous": True}
     path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
     if spec.filesystem == "s3":
-        return S3Store(_s3_settings(scheme, spec.arguments)), path
+        return S3Store(_s3_settings(scheme, arguments)), path
     if spec.path.startswith("/"):
         path = f"/{path}"
-    if ":" in spec.filesystem:
-        arguments = spec.arguments
-    else:
+    if ":" not in spec.filesystem:
         path, arguments = parse_url(spec.filesystem, path, spec.arguments)
     return FilesystemStore(spec.filesystem, json.dumps(arguments, sort_keys=True), spec.one_writer), path
 

@@ -20,7 +20,9 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.rollouts.environments import make_vector_env
+from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
+from offline_core.runtime.seeding import derive_seed
 from tests.experts.loops import loop_of
 
 
@@ -66,6 +68,20 @@ def test_it_stops_at_the_target(tmp_path: Path) -> None:
     result = train_expert(tiny(target_return=5, total_steps=10**6, evaluation_interval=2), output=str(tmp_path))
     assert result.reached_target and len(result.curve) == 1
     assert 256 < result.env_steps <= 512, "of two rollouts of 8 times 32 steps, less those that only reset"
+
+
+@pytest.mark.parametrize("actions", ["greedy", "sampled"])
+def test_the_target_is_met_by_the_actions_that_are_asked_for(tmp_path: Path, actions: str) -> None:
+    """A policy by lot is recorded as it was evaluated only if evaluations sample, too."""
+    config = tiny(total_steps=256, evaluation_actions=actions)
+    result = train_expert(config, output=str(tmp_path))
+    seed = derive_seed(config.seed, "evaluation")
+    played = [
+        rollouts(load_policy(result.checkpoint), config.environment, episodes=5, seed=seed, explore=explore).metrics
+        for explore in (actions == "sampled", actions != "sampled")
+    ]
+    assert result.metrics == played[0] != played[1]
+    assert (result.actions, "evaluation_actions" in config.model_dump()) == (actions, actions == "sampled")
 
 
 @pytest.mark.parametrize("total_steps", [3, 9, 600])

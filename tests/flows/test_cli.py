@@ -105,6 +105,8 @@ def test_shown_parameters_can_be_read_back(verb: str) -> None:
     assert isinstance(values, dict) and "# " in shown
     if verb == "train-expert":
         assert ExpertConfig.model_validate(values) == ExpertConfig()
+    if verb == "record":  # an export is made only if it is asked for
+        assert "# export:\n" in shown and "#   output: # needed\n" in shown and "export" not in values
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,22 @@ def test_rllib_reads_imported_tables(rllib_recordings: Path, tmp_path: Path, nam
         np.testing.assert_array_equal([step.get_rewards(0) for step in steps], own.rewards)
         assert [step.is_terminated for step in steps] == [False] * (len(own) - 1) + [own.terminated]
         assert steps[-1].is_truncated == own.truncated
+
+
+@pytest.mark.parametrize(("normalize", "played"), [(None, 1.06), (False, 0.53)])
+def test_rllib_plays_what_it_learned_of_a_box_as_it_is_only_unless_it_normalises(normalize: bool | None, played: float) -> None:
+    """Recordings here are in the environment's units. By default RLlib scales what it learned of them once more."""
+    import gymnasium as gym
+    from ray.rllib.algorithms.bc import BCConfig
+    from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    space = gym.spaces.Box(-2.0, 2.0, (1,))
+    config = BCConfig() if normalize is None else BCConfig().environment(normalize_actions=normalize)
+    connector = NormalizeAndClipActions(
+        space, space, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
+    )
+    learned = {"actions": [np.array([0.53], np.float32)]}
+    done = connector(rl_module=None, batch=learned, episodes=[SingleAgentEpisode()], explore=False)
+    sent = done.get("actions_for_env", done["actions"])
+    np.testing.assert_allclose(np.asarray(sent).ravel(), [played], rtol=1e-6)

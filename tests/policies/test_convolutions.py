@@ -90,6 +90,36 @@ def test_by_hand() -> None:
     torch.testing.assert_close(found[:, 8:], functional.one_hot(seen["gear"], 3).float())
 
 
+@pytest.mark.parametrize("side", [5, 16, 84])
+@pytest.mark.parametrize("layers", [[(3, 4, 2)], [(4, 8, 4), (5, 4, 2), (6, 3, 1)], [(2, 9, 3), (3, 2, 5)]])
+def test_same_padding_gives_a_pixel_for_each_stride(side: int, layers: list[tuple[int, int, int]]) -> None:
+    """TensorFlow's `same`: the output is the input by the stride, rounded up, and the odd zero is at the end."""
+    shape = (side, side + 3, 2)
+    module = Convolutions(pictures(*shape), layers=layers, frames=1, activation=nn.Identity, padding="same")
+    encoded = torch.rand(2, int(np.prod(shape)))
+    pixels = encoded.reshape(2, *shape).permute(0, 3, 1, 2)
+    for layer, (channels, kernel, stride) in zip(
+        [part for part in module.stacks[0] if isinstance(part, nn.Conv2d)], layers, strict=True
+    ):
+        expected = [-(-length // stride) for length in pixels.shape[2:]]
+        height, width = (
+            max(0, (count - 1) * stride + kernel - length) for count, length in zip(expected, pixels.shape[2:], strict=True)
+        )
+        pixels = functional.pad(pixels, (width // 2, width - width // 2, height // 2, height - height // 2))
+        pixels = functional.conv2d(pixels, layer.weight, layer.bias, stride=stride)
+        assert list(pixels.shape[1:]) == [channels, *expected]
+    assert module.features == pixels[0].numel()
+    torch.testing.assert_close(module(encoded), pixels.flatten(1))
+
+
+def test_padding_is_kept_with_a_policy_only_if_it_was_declared() -> None:
+    assert "convolution_padding" not in NetworkConfig().model_dump(mode="json")
+    declared = NetworkConfig(convolution_padding="same", convolutions=[(4, 16, 2)], hidden_sizes=[8])
+    assert NetworkConfig.model_validate_json(declared.model_dump_json()) == declared
+    policy = Policy(pictures(8, 8, 3), spaces.Discrete(2), declared)
+    assert policy(tensors(pictures(8, 8, 3), 4)).shape == (4, 2)
+
+
 @pytest.mark.parametrize(
     ("shape", "taken"),
     [

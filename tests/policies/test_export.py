@@ -114,7 +114,7 @@ def run_torch(folder: Path, observations: dict[str, np.ndarray]) -> tuple[np.nda
         pytest.param(
             spaces.Box(0, 255, (16, 20, 3), np.uint8),
             spaces.Discrete(4),
-            {"frames": 2, "normalize_observations": False},
+            {"frames": 2, "normalize_observations": False, "convolution_padding": "same"},
             marks=pytest.mark.slow,
         ),
     ],

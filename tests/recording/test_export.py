@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import offline_core as offline
 from offline_core.errors import ConfigError, LocationError, StorageError
 from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.record import record_episodes
@@ -47,6 +48,14 @@ def test_a_writer_of_ones_own_gets_what_is_recorded(cartpole_policy: str, tmp_pa
     assert found.keys() == by_id(result.dataset.uri).keys()
     again = record(cartpole_policy, tmp_path / "recording", format="sample_batch", output=str(tmp_path / "json"))
     assert again.reused and again.dataset == result.dataset and list((tmp_path / "json" / "batches").iterdir())
+
+
+def test_a_recording_from_python_is_exported_as_one_of_the_command_line(cartpole_policy: str, tmp_path: Path) -> None:
+    export = {"format": "lerobot", "output": str(tmp_path / "lerobot")}
+    data = offline.record(cartpole_policy, output=tmp_path / "out", export=export, episodes=2, envs_per_recorder=2)
+    assert data.result.export.output == export["output"] and (tmp_path / "lerobot/meta/info.json").is_file()
+    with pytest.raises(ConfigError, match="export_data"):
+        offline.record(cartpole_policy, output=tmp_path / "out", export=export, export_data=True)
 
 
 def test_the_export_may_be_in_a_filesystem_of_pyarrows(

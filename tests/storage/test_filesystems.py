@@ -154,6 +154,20 @@ def test_a_built_in_name_may_be_given_other_settings(monkeypatch: pytest.MonkeyP
     assert isinstance(Location.of("gs://b/x").store, FilesystemStore)
 
 
+def test_a_uri_asks_for_anonymous_access_as_pyarrows_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`s3://anonymous@ray-example-data/…` of Ray's and RLlib's documents; it says so wherever it is written."""
+    define(monkeypatch, "lake", "s3", "rl", arguments={"endpoint": "http://minio:9000"})
+    for uri, path in (("s3://anonymous@bucket/a/b", "bucket/a/b"), ("lake://anonymous@runs", "rl/runs")):
+        place = Location.of(uri)
+        assert isinstance(place.store, S3Store) and place.store.settings.anonymous
+        assert (place.uri, place.path, place.child("c").uri) == (uri, path, f"{uri}/c")
+        assert pickle.loads(pickle.dumps(place)) == place
+    plain = Location.of("s3://bucket/a").store
+    assert isinstance(plain, S3Store) and not plain.settings.anonymous
+    with pytest.raises(LocationError, match="has credentials in it"):
+        Location.of("s3://anonymous:secret@bucket/a")
+
+
 WRONG: dict[str, tuple[str, str]] = {
     "no JSON": ("{", "OFFLINE_FILESYSTEMS is wrong: it: Invalid JSON"),
     "no object": ("[]", "OFFLINE_FILESYSTEMS is wrong"),

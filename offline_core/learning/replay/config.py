@@ -18,7 +18,8 @@ class ReplayBufferConfig(Config):
         ge=1,
         le=10**9,
         title="Capacity",
-        description="Steps that the buffer holds, in whole episodes: the oldest leave first. At least one batch.",
+        description="Steps that the buffer holds, in whole episodes: the oldest leave first. At least one batch, or less "
+        "with optimizer.replacement.",
     )
     read_episodes: int = Field(
         32, ge=1, le=10_000_000, title="Read batch", description="Episodes that come into the buffer at once."

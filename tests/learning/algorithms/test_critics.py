@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from offline_core.learning.algorithms.algorithm_config import CriticConfig
+from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.critics import Critics, observed
+from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from tests.learning.algorithms.by_hand import q_of
-from tests.learning.algorithms.making import BOX, VECTOR
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
 
 STANDARD = NetworkConfig(hidden_sizes=[256, 256], activation="relu")
 SMALL = NetworkConfig(hidden_sizes=[8, 5])
@@ -46,6 +48,16 @@ def test_the_standard_network_of_hopper(config: dict[str, Any], parameters: int)
     hopper = gym.spaces.Box(-np.inf, np.inf, (11,)), gym.spaces.Box(-1.0, 1.0, (3,))
     critics = critics_of(hopper[1], STANDARD, obs=hopper[0], **config)
     assert sum(parameter.numel() for parameter in critics.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", ["iql", "awac", "cql", "cal_ql", "sac", "td3", "td3_bc", "rebrac"])
+def test_one_critic_is_enough_to_learn(name: str) -> None:
+    """RLlib's `twin_q=False`."""
+    config = algorithm_configs()[name].model_validate({"critics": {"number": 1}})
+    algorithm = make_algorithm(name, VECTOR, BOX, SMALL, config)
+    terms = algorithm(whole_batch(algorithm, with_box_actions(made_steps([9, 3], [True, False]))))
+    terms.loss.mean().backward()
+    assert terms.loss.isfinite().all() and {term.shape for term in (terms.loss, *terms.metrics.values())} == {(12,)}
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])

@@ -81,6 +81,13 @@ def test_the_filter_is_of_all_steps_that_were_in_the_buffer(tmp_path: Path, data
     np.testing.assert_allclose(load_policy(result.checkpoint).encoder.mean, seen.mean(axis=0), rtol=1e-4, atol=1e-6)
 
 
+def test_a_batch_larger_than_the_buffer_is_drawn_with_replacement(dataset: str, tmp_path: Path) -> None:
+    """As RLlib's buffers draw: 64 steps of at most 50, so some are there twice."""
+    optimizer = SETTINGS["optimizer"] | {"replacement": True}
+    result = train(dataset, tmp_path, {"capacity_steps": 50, "read_episodes": 1}, optimizer=optimizer)
+    assert result.updates > 0
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "smaller than a batch": ({"capacity_steps": 63}, {}, "capacity_steps is 63, and a batch has 64 steps"),
     "no errors": ({"sampling": "prioritized"}, {}, "BC learns no values"),
