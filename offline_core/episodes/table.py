@@ -7,7 +7,7 @@ No loop over steps in either direction. Lookback items are context and not steps
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -166,9 +166,9 @@ def space_metadata(observation_space: gym.Space[Any] | None, action_space: gym.S
     return found or None
 
 
-def stated_spaces(schema: pa.Schema) -> dict[bytes, bytes] | None:
-    """The part of the schema's metadata that keeps the spaces, None if there is none."""
-    metadata = schema.metadata or {}
+def stated_spaces(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """The part of a file's metadata that keeps the spaces, None if there is none."""
+    metadata = metadata or {}
     return {key: metadata[key] for key in _SPACE_KEYS.values() if key in metadata} or None
 
 

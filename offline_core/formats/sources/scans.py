@@ -175,7 +175,7 @@ class ScannedFile(LocatedReader):
             schema = self._scanned(path, self._arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
-            spaces = stated_spaces(pq.read_schema(path)) if self.format == "parquet" else None  # Polars drops them
+            spaces = stated_spaces(pq.read_metadata(path).metadata) if self.format == "parquet" else None  # Polars drops them
             known = {"schema": schema} if self.format in _TEXT else {}  # otherwise Polars infers it again from all rows
             added = self._added(schema)
             rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)

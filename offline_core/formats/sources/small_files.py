@@ -97,5 +97,5 @@ def _read(files: Sequence[ScannedFile], numbers: np.ndarray) -> FilesRows | None
     table = frame.to_arrow()
     refuse_extension_types(table.schema, files[0].uri)
     row = np.arange(frame.height) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    spaces = stated_spaces(footer.schema.to_arrow_schema())
+    spaces = stated_spaces(footer.metadata)
     return FilesRows(table.replace_schema_metadata(spaces), np.repeat(numbers, lengths), row)
