@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from offline_core.datasets.dataset import DatasetRef
+from offline_core.secrets import masked
 from offline_core.storage.location import Location
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _LEFT_OUT = ("columns",)
 def print_result(result: BaseModel) -> None:
     """The numbers and names in a result, as a table; long lists stay out."""
     table = Table(show_header=False, box=None)
-    for name, value in _plain(result.model_dump(mode="json")):
+    for name, value in _plain(masked(result.model_dump(mode="json"))):
         table.add_row(name, f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value))
     console = Console()
     console.print(table)
@@ -42,7 +43,7 @@ def print_result(result: BaseModel) -> None:
 
 def print_json(result: BaseModel) -> None:
     """The whole result as one JSON document. JSON has no infinity and no NaN: they are texts in it."""
-    sys.stdout.write(json.dumps(json.loads(result.model_dump_json(), parse_constant=str)) + "\n")
+    sys.stdout.write(json.dumps(masked(json.loads(result.model_dump_json(), parse_constant=str))) + "\n")
 
 
 def print_chain(title: str, result: Any, *, root: str) -> None:

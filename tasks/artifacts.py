@@ -21,6 +21,7 @@ from offline_core.reporting.card import Card, Ran, links
 from offline_core.reporting.cards import Episodes, episodes_card
 from offline_core.reporting.values import text_of
 from offline_core.runtime.provenance import provenance
+from offline_core.secrets import masked_text
 from offline_core.storage.location import Location
 from offline_core.storage.stores import LINK_SECONDS
 
@@ -79,7 +80,7 @@ def publish(page: Page, *, key: str, operation: str, config: BaseModel | Mapping
     manifest = POLICY_FILE if node.version is None else f"{VERSIONS}/{node.version:06d}.json"
     files = [place.parent.child(name) for place in beside for name in card.files(_name(place))]
     text = card.markdown() + _links([*files, Location.of(node.uri).child(manifest)])
-    create_markdown_artifact(text, key=key, description=_summary(card))  # last: its server may be gone
+    create_markdown_artifact(text, key=key, description=masked_text(_summary(card)))  # last: its server may be gone
 
 
 def _summary(card: Card) -> str:

@@ -31,6 +31,7 @@ from offline_core.datasets.verify import verify
 from offline_core.episodes import columns
 from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
+from offline_core.formats.sources.custom import CustomReader
 from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.formats.sources.ray_reads import RayRead
@@ -192,6 +193,17 @@ def test_pickled_objects_that_ray_reads(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(RayRead, "dataset", lambda self: Rows())
     with pytest.raises(UnsafeDataError, match=f"Column 'x' of orders {REFUSED}"):
         list(RayRead("read_delta", ("orders",)).batches())
+
+
+def test_pickled_objects_that_a_reader_of_the_users_hands_on() -> None:
+    class Reader:
+        uri = "orders"
+
+        def batches(self) -> Iterator[pa.Table]:
+            yield table_of(in_struct)
+
+    with pytest.raises(UnsafeDataError, match=f"Column 'x' of orders {REFUSED}"):
+        list(CustomReader("orders:Reader", Reader()).batches())
 
 
 def test_pickled_objects_among_scores(tmp_path: Path) -> None:

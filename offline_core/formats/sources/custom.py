@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.errors import CorruptFileError, OfflineError
 from offline_core.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.formats.sources.step_reader import StepReader, Unreadable
@@ -27,7 +28,10 @@ class CustomReader:
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`."""
         try:
-            yield from self.reader.batches()
+            for batch in self.reader.batches():
+                if isinstance(batch, pa.Table):
+                    refuse_extension_types(batch.schema, self.uri)
+                yield batch
         except (OfflineError, MemoryError):
             raise
         except Exception as error:
