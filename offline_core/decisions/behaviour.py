@@ -20,15 +20,19 @@ from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 
 TENTHS = 10
-PATIENCE, MOST_UPDATES = 5, 20_000
+PATIENCE = 5
+UPDATES_BETWEEN_LOOKS = 100
 ENOUGH_STEPS = 200_000
 ENOUGH_EPISODES = 20
 
 
-def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, seed: int) -> str:
+def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, updates: int, seed: int) -> str:
     """Checkpoint of a clone of the selecting side.
 
     The clone is the one with the lowest loss on the judging side's actions, whose rewards it never sees.
+
+    Arguments:
+        updates: at most.
     """
     config = parse(
         TrainingConfig,
@@ -36,7 +40,11 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
             "algorithm": "bc",
             "seed": seed,
             "network": {"hidden_sizes": [64, 64], "normalize_observations": True},
-            "optimizer": {"batch_size": 512, "max_updates": MOST_UPDATES, "updates_per_iteration": 100},
+            "optimizer": {
+                "batch_size": 512,
+                "max_updates": updates,
+                "updates_per_iteration": min(updates, UPDATES_BETWEEN_LOOKS),
+            },
             "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
         },
     )
@@ -91,6 +99,23 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
     actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
     above = float(apart.mean()) / max(deviation, 1e-12) if recorded else None
     return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))
+
+
+def examine_recorded(dataset: Dataset, policy: Policy) -> Examined:
+    """What was recorded alone, of the first so many episodes.
+
+    Arguments:
+        policy: of the same spaces.
+    """
+    logs, taken, steps = [], [], 0
+    with contextlib.closing(step_batches(dataset, policy, by_column=True, needs_next_obs=False)) as batches:
+        for batch in batches:
+            logs.append(recorded_logs(batch, dataset.location.uri))
+            taken.append(leaves_of(batch, columns.ACTIONS))
+            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
+                break
+    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
+    return Examined([], None, np.concatenate(logs), actions, None, 0.0)
 
 
 def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:

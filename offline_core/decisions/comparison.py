@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from offline_core.decisions.result import Difference
 from offline_core.estimation.bootstrap import resampled_counts
 from offline_core.estimation.estimators import METHODS, size_by_time
-from offline_core.estimation.influence import influence, pareto_k
+from offline_core.estimation.influence import carrying, influence, varying
 from offline_core.estimation.trajectories import Trajectories
 
 SMALLEST_SHARE = 1e-9
@@ -42,11 +42,16 @@ def compare(
     parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
     value = float(_differences(candidate, today, np.ones((1, len(candidate))))[0])
     error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
-    size, tail = size_by_time(candidate).episodes, pareto_k(parts)
+    weights, carried = size_by_time(candidate), carrying(parts)
+    told = {
+        "effective_episodes": weights.episodes,
+        "carrying_episodes": carried.episodes,
+        "largest_share": max(weights.largest**2 * weights.episodes, carried.largest),
+    }
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
-        return certain(value, p_value, effective_episodes=size, tail=tail)
+        return certain(value, p_value, **told)
     ratios = np.concatenate(
         [
             (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
@@ -55,8 +60,8 @@ def compare(
     )
     outside = (1 - confidence) / 2
     most, least = np.quantile(ratios, [1 - outside, outside])
-    # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count.
-    few = student(max(1.0, size - 1))
+    # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count and vary.
+    few = student(max(1.0, varying(candidate.returns, weights.episodes) - 1))
     p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
     return Difference(
         value=value,
@@ -65,12 +70,13 @@ def compare(
         standard_error=error,
         at_least=float(value - max(np.quantile(ratios, 1 - risk), few.ppf(1 - risk)) * error),
         p_value=float(max(p_value, few.sf((value - beyond) / error))),
-        effective_episodes=size,
-        tail=tail,
+        **told,
     )
 
 
-def certain(value: float, p_value: float, *, effective_episodes: float, tail: float = -np.inf) -> Difference:
+def certain(
+    value: float, p_value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float
+) -> Difference:
     """A difference that no other episodes could change."""
     return Difference(
         value=value,
@@ -80,7 +86,8 @@ def certain(value: float, p_value: float, *, effective_episodes: float, tail: fl
         at_least=value,
         p_value=p_value,
         effective_episodes=effective_episodes,
-        tail=tail,
+        carrying_episodes=carrying_episodes,
+        largest_share=largest_share,
     )
 
 

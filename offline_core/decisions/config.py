@@ -52,7 +52,7 @@ class DecisionConfig(Config):
         ge=0.1,
         le=0.9,
         title="Judging share",
-        description="Share of the episodes (of the values, where split by a column) that judge; the others select.",
+        description="Share of the episodes that judge; the others select.",
     )
     finalists: int = Field(
         3, ge=1, le=100, description="Candidates that are judged, those that the selecting side ranks first."
@@ -82,6 +82,22 @@ class DecisionConfig(Config):
         title="Estimate",
         description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
         "recorded action_logp, or a clone that is fitted to the selecting side.",
+    )
+    clone_updates: int = Field(
+        20_000,
+        ge=1,
+        le=1_000_000,
+        title="Clone's updates",
+        description="Updates, at most, of the clone of what acted where action_logp was not recorded; it stops once it no "
+        "longer gets better on the judging side.",
+    )
+    examine_updates: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        title="Examining updates",
+        description="Updates, at most, of a clone that recorded action_logp is examined by: it may find no action more "
+        "probable, on average. 0: none is trained, and action_logp is believed.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the split, the clone, the Q functions and the resamples.")
 

@@ -14,7 +14,7 @@ from offline_core.datasets.dataset import Dataset, open_committed, open_dataset
 from offline_core.datasets.manifest import Operation, identity_of
 from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
 from offline_core.decisions import diagnosis
-from offline_core.decisions.behaviour import examine, model_of_behaviour
+from offline_core.decisions.behaviour import examine, examine_recorded, model_of_behaviour
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.decisions.contenders import Contender, contenders_of
 from offline_core.decisions.evidence import Side, paid
@@ -61,7 +61,7 @@ def decide(
     config = _with_checkpoints(config, today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.manifest.fingerprint for name, each in others.items()}
-    operation = Operation.of("decide", _without_places(config), version=1, policies=named)
+    operation = Operation.of("decide", _without_places(config), version=2, policies=named)
     policies = [*contenders, *(each for each in others.values() if each is not None)]
     identity = identity_of(operation, [source.parent_entry, *(each.parent for each in policies)])
     place = Location.of(output).make_folder().child(RESULT_FILE)
@@ -92,13 +92,19 @@ def _decided(
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     recorded = config.estimate.behaviour is None and has_probabilities(open_dataset(judging.uri, judging.version))
-    model = config.estimate.behaviour or model_of_behaviour(selecting, judging, folder.child(MODEL).uri, seed=config.seed)
-    behaviour, history = load_policy(model), lineage(source.location.uri, source.manifest.version)
+    model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
+    if model is None and updates:
+        model = model_of_behaviour(selecting, judging, folder.child(MODEL).uri, updates=updates, seed=config.seed)
+    behaviour = None if model is None else load_policy(model)
+    history = lineage(source.location.uri, source.manifest.version)
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
-    examined = examine(behaviour, sides[1].dataset, recorded=recorded)
+    if behaviour is None:
+        examined = examine_recorded(sides[1].dataset, contenders[0].policy)
+    else:
+        examined = examine(behaviour, sides[1].dataset, recorded=recorded)
     judged = judge(sides[1], select(sides[0], contenders))
-    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(behaviour.action_space))
+    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best, first = ruling.first, judged.first

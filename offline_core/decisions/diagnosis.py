@@ -18,8 +18,8 @@ from offline_core.errors import OfflineError
 from offline_core.estimation import diagnostics
 from offline_core.policies.lineage import Lineage, episodes_in
 
-HEAVY_TAIL = 0.7
-"""Pareto's k, above which a mean of weights cannot be relied on (Vehtari et al. 2024)."""
+MOST_CARRIED = 0.25
+"""Share of one episode above which it carries too much, see `Difference.largest_share`."""
 DRIFT_RISK = 1e-4
 STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
 """Of the log-probability by which a model exceeds what was recorded."""
@@ -49,8 +49,16 @@ def about_support(effective_episodes: float, config: DecisionConfig, overlap: fl
 def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
     """Why a difference means nothing."""
     yield from about_support(found.effective_episodes, config, overlap)
-    if found.tail > HEAVY_TAIL:
-        yield f"a few episodes carry the estimate (Pareto's k is {found.tail:.2f}, above {HEAVY_TAIL}): record more episodes"
+    if found.largest_share > MOST_CARRIED:
+        yield (
+            f"one episode carries {100 * found.largest_share:.0f} % of the evidence, and may carry {100 * MOST_CARRIED:.0f} % "
+            "at most: record more episodes"
+        )
+    elif found.carrying_episodes < config.estimate.min_effective_episodes:
+        yield (
+            f"a few episodes carry the estimate (they count as {found.carrying_episodes:.1f}, and "
+            f"{config.estimate.min_effective_episodes:g} are needed, estimate.min_effective_episodes): record more episodes"
+        )
     if not np.isfinite([found.value, found.low, found.high]).all():
         yield "its value has no bound on this log: record more episodes"
 

@@ -112,8 +112,10 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     policies = [each.policy for each in contenders] + ([] if side.today is None else [side.today])
     for guardrail in side.config.guardrails:
         rewards = paid(side.dataset, guardrail)
+        size = side.dataset.ref.episodes
         if not rewards.any():  # no step of the log touches it
-            differences = [certain(0.0, 0.0, effective_episodes=len(rewards))] * len(contenders)
+            known = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
+            differences = [known] * len(contenders)
         else:
             found_here = side.evidence(policies, JUDGES, rewards=rewards)
             today = None if side.today is None else found_here[-1]

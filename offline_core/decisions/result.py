@@ -35,8 +35,9 @@ class Difference(_Part):
     standard_error: float
     at_least: float = Field(description="One-sided lower bound at this candidate's share of the risk.")
     p_value: float = Field(description="One-sided, of a difference no larger than the margin.")
-    effective_episodes: float
-    tail: float = Field(description="Shape of the tail of the episodes' influences (Pareto's k); above 0.7 nothing is sure.")
+    effective_episodes: float = Field(description="Episodes that are left by their weights (Kish).")
+    carrying_episodes: float = Field(description="Episodes that carry the difference: the effective number of influences.")
+    largest_share: float = Field(description="Of one episode, in the squared weights or in the influences: the larger one.")
 
     @property
     def chance(self) -> float:

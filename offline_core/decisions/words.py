@@ -33,10 +33,14 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
         gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at least"
         yield f"The log returned {result.recorded:.4g} an episode; {gain}."
-    word = "thin" if judged.effective_episodes < THIN else "fair" if judged.effective_episodes < FAIR else "strong"
+    counting = min(judged.effective_episodes, judged.carrying_episodes)
+    word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
+    why = "as the others did little of what it does"
+    if counting < judged.effective_episodes:
+        why = "as few have most of what is returned"
     yield (
         f"The evidence for {first.name} is {word}: of {result.judging.episodes:,} judging episodes about "
-        f"{judged.effective_episodes:,.0f} count, as the others did little of what it does."
+        f"{counting:,.0f} count, {why}."
     )
     yield _guardrails(first)
     for each in result.candidates:

@@ -1,15 +1,13 @@
-"""What each episode adds to a weighted doubly robust estimate, and how heavy the tail of that is."""
+"""What each episode adds to a weighted doubly robust estimate, and how few carry it."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from offline_core.estimation.estimators import relative_weights, times_of
 from offline_core.estimation.trajectories import Trajectories
-
-TAIL_SHARE = 0.2
-LEAST_TAIL = 5
-EQUAL = 1e-9
 
 
 def influence(episodes: Trajectories) -> np.ndarray:
@@ -33,29 +31,34 @@ def influence(episodes: Trajectories) -> np.ndarray:
     return np.asarray(found)
 
 
-def pareto_k(values: np.ndarray) -> float:
-    """Shape of the generalised Pareto distribution of the largest of |values|; above 0.7 their mean cannot be relied on.
+class Carrying(NamedTuple):
+    """How much of an estimate single episodes carry."""
 
-    By Zhang & Stephens 2009, with the prior of Vehtari et al. 2024 (arXiv 1507.02646), whose limit that is. -inf where there
-    is no tail: fewer than five values, or equal ones.
+    episodes: float
+    """Effective number (Kish 1965) of the sizes of their influences."""
+    largest: float
+    """The largest one's share in their sum."""
+
+
+def carrying(influences: np.ndarray) -> Carrying:
+    """Of influences, whose mean is 0; of rewards that few episodes have, such as clicks, some four times as many as those."""
+    sizes = np.abs(influences)
+    if not sizes.any():
+        return Carrying(float(len(sizes)), 1 / len(sizes))
+    return Carrying(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
+
+
+def varying(returns: np.ndarray, effective: float) -> float:
+    """Degrees of freedom of a weighted variance of returns, at most as many as episodes count.
+
+    By the kurtosis of the returns (Satterthwaite 1946), which weights do not change where they do not depend on them: that is
+    how many of the rare ones can be expected among the episodes that weigh much, whether or not one was seen there.
+
+    Arguments:
+        effective: episodes that are left by their weights.
     """
-    sizes = np.sort(np.abs(values))
-    count = int(min(TAIL_SHARE * len(sizes), 3 * len(sizes) ** 0.5))
-    if count < LEAST_TAIL:
-        return -np.inf
-    excess = sizes[-count:] - sizes[-count - 1]
-    excess = excess[excess > EQUAL * sizes[-1]]  # of a process with few states many are equal
-    if (count := len(excess)) < LEAST_TAIL:
-        return -np.inf
-    quarter = excess[int(count / 4 + 0.5) - 1]
-    grid = 30 + int(count**0.5)
-    steps = 1 - (grid / (np.arange(1, grid + 1) - 0.5)) ** 0.5
-    thetas = 1 / excess[-1] + steps / (3 * quarter)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shapes = np.log1p(-thetas[:, None] * excess).mean(axis=1)
-        likelihoods = count * (np.log(-thetas / shapes) - shapes - 1)
-    likelihoods = np.where(np.isfinite(likelihoods), likelihoods, -np.inf)
-    weights = np.exp(likelihoods - likelihoods.max())
-    theta = float((thetas * weights).sum() / weights.sum())
-    k = float(np.log1p(-theta * excess).mean())
-    return (k * count + 0.5 * 10) / (count + 10)
+    apart = (returns - returns.mean()) ** 2
+    if not apart.any():
+        return effective
+    excess = max(2.0, float((apart**2).mean() / apart.mean() ** 2) - 1)
+    return 2 * effective / excess

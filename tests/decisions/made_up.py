@@ -26,7 +26,8 @@ def difference(value: float, width: float = 0.5, **values: Any) -> Difference:
         "at_least": value - width,
         "p_value": 0.02,
         "effective_episodes": 120.5,
-        "tail": 0.3,
+        "carrying_episodes": 240.0,
+        "largest_share": 0.02,
     }
     return Difference(**(given | values))
 
@@ -75,7 +76,7 @@ def candidates() -> list[Candidate]:
         ),
         candidate(
             "td3_bc",
-            judged=difference(2.0, math.inf, effective_episodes=3.2, tail=1.1),
+            judged=difference(2.0, math.inf, effective_episodes=3.2, carrying_episodes=2.1, largest_share=0.6),
             overlap=0.32,
             reasons=[
                 "the behaviour would plausibly take 32 % of its actions, and 80 % are needed (min_overlap): record with a "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from offline_core.datasets.manifest import Operation
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.contenders import names_of
 from offline_core.decisions.decide import decide
-from offline_core.decisions.result import DecisionResult
+from offline_core.decisions.result import MODEL, DecisionResult
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
@@ -38,14 +40,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def short_cloning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all that a decision takes is its clone; tests that lean on it let it learn for longer."""
-    monkeypatch.setattr("offline_core.decisions.behaviour.MOST_UPDATES", 100)
-
-
 def decided(place: Path, log: str, *names: str, output: Path, **config: Any) -> DecisionResult:
-    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}} | config
+    values = {
+        "estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE},
+        "examine_updates": 100,
+        "clone_updates": 1_000,
+    } | config
     candidates = [str(place / name) for name in names]
     return decide(parse(DecisionConfig, values), dataset=str(place / log), candidates=candidates, output=str(output))
 
@@ -117,9 +117,9 @@ def test_a_policy_that_runs_today_takes_the_place_of_the_log(place: Path, tmp_pa
 
 
 def test_without_probabilities_a_model_of_the_behaviour_is_fitted_and_examined(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("offline_core.decisions.behaviour.MOST_UPDATES", 1_000)
     found = decided(place, "unknown", "target", "worse", output=tmp_path)
     assert found.verdict == "promote"
     assert found.behaviour is not None and Path(found.behaviour).is_dir()
@@ -127,9 +127,8 @@ def test_without_probabilities_a_model_of_the_behaviour_is_fitted_and_examined(
     assert sum(count for _, _, count in found.calibration) > 1_000
 
 
-def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path) -> None:
     """Actions are the most likely ones, and said to have been drawn."""
-    monkeypatch.setattr("offline_core.decisions.behaviour.MOST_UPDATES", 1_000)
     rng = np.random.default_rng(0)
     states = [rng.integers(0, 3, size=4) for _ in range(300)]
     greedy = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
@@ -143,6 +142,27 @@ def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path, m
     )
     assert found.verdict == "refused"
     assert "did the same in the same state" in found.sentence or "cannot be how probable" in found.sentence
+
+
+@pytest.mark.parametrize("updates", [0, 20])
+def test_a_clone_that_examines_what_was_recorded_has_the_bound_that_is_asked(place: Path, tmp_path: Path, updates: int) -> None:
+    found = decided(place, "few", "target", output=tmp_path, examine_updates=updates)
+    assert (found.behaviour, found.calibration) == (None, [])
+    trained = [*tmp_path.glob(f"{MODEL}/**/policy.json")]
+    assert bool(trained) == bool(updates) == (tmp_path / MODEL).exists()
+    if updates:
+        [result] = tmp_path.glob(f"{MODEL}/result.json")
+        assert json.loads(result.read_text())["result"]["updates"] == updates
+
+
+def test_a_log_that_says_it_always_did_the_same_is_refused_without_a_clone(place: Path, tmp_path: Path) -> None:
+    states = [np.random.default_rng(seed).integers(0, 3, size=4) for seed in range(60)]
+    log = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
+    log = [replace(e, extras={"action_logp": np.zeros(4, np.float32)}) for e in log]
+    dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
+    config = parse(DecisionConfig, {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0})
+    found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "o"))
+    assert found.verdict == "refused" and "did the same in the same state" in found.sentence
 
 
 def test_guardrails_are_judged_with_the_same_risk(place: Path, tmp_path: Path) -> None:

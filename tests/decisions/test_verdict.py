@@ -13,7 +13,7 @@ from offline_core.decisions.verdict import Ruling, rule
 
 def difference(value: float, error: float, p_value: float) -> Difference:
     low, high = value - 2 * error, value + 2 * error
-    known = {"effective_episodes": 80.0, "tail": 0.2, "at_least": value - 1.64 * error}
+    known = {"effective_episodes": 80.0, "carrying_episodes": 80.0, "largest_share": 0.05, "at_least": value - 1.64 * error}
     return Difference(value=value, low=low, high=high, standard_error=error, p_value=p_value, **known)
 
 

@@ -139,7 +139,7 @@ def test_the_page_runs_nothing_and_asks_no_other_host() -> None:
 def test_names_stay_names(name: str) -> None:
     first = candidate(
         name,
-        judged=difference(1.0, p_value=math.nan, tail=math.inf),
+        judged=difference(1.0, p_value=math.nan, largest_share=math.nan),
         overlap=math.nan,
         guardrails=[guardrail(name, -1.0, max_fall=0.0, passed=False)],
         reasons=[name],
