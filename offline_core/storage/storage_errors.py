@@ -13,6 +13,7 @@ from offline_core.storage.cloud_errors import NoBucketError, RefusedError, as_os
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another location.",
     errno.EDQUOT: "Your disk quota is used up: free some space or choose another location.",
+    errno.EFBIG: "A file may not become so large here: choose another location, or raise the limit of the process (ulimit -f).",
     errno.EROFS: "Choose another location, or mount it for writing.",
     errno.ENOTDIR: "A file is where a folder has to be: choose another location or move it away.",
     errno.EEXIST: "A file is where a folder has to be: choose another location or move it away.",

@@ -18,6 +18,7 @@ from offline_core.episodes import Episode, columns
 from offline_core.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, EpisodeError, SchemaError, SpaceError
 from offline_core.formats.exports.folder import FolderSink, check_whole
+from offline_core.formats.exports.hdf5_output import Hdf5Output
 from offline_core.formats.exports.info_arrays import check_names, info_arrays
 from offline_core.runtime.extras import require_extra
 from offline_core.storage.location import Location
@@ -41,11 +42,13 @@ class D4rlSink(FolderSink):
         self._shapes: dict[str, tuple[Any, ...]] = {}
 
     def _begin(self) -> None:
-        self._file = self._h5py.File(self.root.child(FILE).path, "w")
+        self._output = Hdf5Output(self.root.child(FILE).path)
+        self._file = self._h5py.File(self._output, "w")
         self._file.attrs[INFOS_ARE_MAPS] = True
 
     def _close(self) -> None:
         self._file.close()
+        self._output.close()
 
     def write(self, episodes: Sequence[Episode]) -> None:
         """Appends episodes.
@@ -64,7 +67,7 @@ class D4rlSink(FolderSink):
             if other := min((p for p in found.keys() | self._shapes if found.get(p) != self._shapes.get(p)), default=None):
                 raise SchemaError(f"Episode {episode.eps_id} and earlier ones differ in {other!r}; D4RL has one form.")
             infos = _infos(episode)
-            with self._writing():
+            with self._writing(), self._output.written():
                 for path, array in (arrays | infos).items():
                     self._append(path, array, episode.eps_id)
                 self._rows += len(episode)
@@ -106,7 +109,7 @@ class D4rlSink(FolderSink):
     def _finish(self) -> None:
         if not self._rows:
             raise EmptyDatasetError(f"No step was written to {self.uri}.")
-        with self._writing():
+        with self._writing(), self._output.written():
             self._file.visititems(lambda _, item: item.resize(self._rows, axis=0) if hasattr(item, "resize") else None)
             self._file.close()
 

@@ -22,6 +22,7 @@ from offline_core.episodes.nested import Nested
 from offline_core.episodes.spaces import space_to_json
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
 from offline_core.formats.exports.folder import FolderSink, check_whole
+from offline_core.formats.exports.hdf5_output import Hdf5Output
 from offline_core.formats.exports.info_arrays import check_names, info_arrays
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.extras import require_extra
@@ -55,6 +56,7 @@ class MinariSink(FolderSink):
         super().__init__(Location.of(uri).child(dataset_id), complete)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
+        self._output: Any = None
         self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
         self._written = 0
 
@@ -76,7 +78,7 @@ class MinariSink(FolderSink):
             self._check_spaces(episode)
         buffers = [_buffer(episode) for episode in episodes]
         attributes = [_attributes(episode) for episode in episodes]
-        with self._writing(), _episode_errors(self.uri):
+        with self._writing(), _episode_errors(self.uri), self._output.written():
             self._storage.update_episodes(buffers)
             self._storage.update_episode_metadata(attributes, range(self._written, self._written + len(episodes)))
         self._written += len(episodes)
@@ -85,7 +87,12 @@ class MinariSink(FolderSink):
         if not self._written:
             raise EmptyDatasetError(f"No episode was written to {self.uri}, and Minari has no empty datasets.")
 
+    def _close(self) -> None:
+        if self._output is not None:
+            self._output.close()
+
     def _created(self) -> Any:
+        import h5py
         import minari
         from minari.dataset.minari_storage import MinariStorage
 
@@ -101,10 +108,15 @@ class MinariSink(FolderSink):
                     env_spec=self.environment,
                     jpeg_encoding=False,
                 )
+                # Minari itself sorts the keys of a Dict.
+                stated = {SPACES: [space_to_json(observation_space), space_to_json(action_space)]}
+                storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__, **stated})
+                self._output = Hdf5Output(str(storage._file_path))
+                with self._output.written() as output:
+                    h5py.File(output, "w", track_order=True).close()
         except NotImplementedError as error:
             raise SpaceError(f"Minari cannot hold these spaces: {error}.") from error
-        stated = {SPACES: [space_to_json(observation_space), space_to_json(action_space)]}  # Minari sorts the keys of a Dict
-        storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__, **stated})
+        storage._file_path = self._output  # Minari opens it for each call
         return storage
 
     def _check_spaces(self, episode: Episode) -> None:
