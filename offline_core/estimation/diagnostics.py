@@ -29,6 +29,8 @@ MOST_UNRECORDED = 0.5
 """Share of an estimate that may be about what was not recorded."""
 MOST_MISSING = 0.5
 """Share of the recorded return that the Q function may be off by, on average."""
+MOST_WEIGHT = 0.25
+"""Share of one episode in all weights, above which an estimate is about that one."""
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
 TIMES_A_STEP = 2.0
@@ -179,7 +181,7 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
 
 
 def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> Iterator[str]:
-    """Too few episodes are left once they are weighed."""
+    """Too few episodes are left once they are weighed, or one has too much of the weights."""
     few = {
         name: each.effective_episodes
         for name, each in estimates.items()
@@ -190,6 +192,13 @@ def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> It
         yield (
             f"So few episodes count that these estimates mean nothing (effective episodes: {told}). Record more, or episodes "
             "of a policy that is more like this one."
+        )
+    heavy = {name: each.largest_weight or 0.0 for name, each in estimates.items() if name not in few}
+    if heavy := {name: share for name, share in heavy.items() if share > MOST_WEIGHT}:
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in heavy.items())
+        yield (
+            f"One episode has too much of all weights ({told}), so the estimates are mostly what it returned. Record more, or "
+            "episodes of a policy that is more like this one."
         )
 
 

@@ -63,7 +63,7 @@ def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, versi
     if config.behaviour is not None:
         behaviour_uri, acted = find_policy(config.behaviour)
         config = config.model_copy(update={"behaviour": behaviour_uri})
-    operation = Operation.of("estimate_policy", config, version=5, exclude={*_GATE, "behaviour"})
+    operation = Operation.of("estimate_policy", config, version=6, exclude={*_GATE, "behaviour"})
     parents = [manifest.parent_entry(policy), opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
@@ -117,7 +117,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
     Raises:
         ConfigError: that method was not asked for its estimate.
-        PromotionError: it does not, or too few episodes count for it to mean anything, or most of it was not recorded.
+        PromotionError: it does not, too few episodes count or one counts too much, or most of it was not recorded.
     """
     if config.require_return is None:
         return
@@ -135,6 +135,11 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
         raise PromotionError(
             f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
             "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
+        )
+    if (largest := found.largest_weight or 0.0) > diagnostics.MOST_WEIGHT:
+        raise PromotionError(
+            f"{told}, but one episode has {100 * largest:.0f} % of all weights. Record more episodes, or episodes of a policy "
+            "that is more like this one."
         )
     if result.unrecorded_share > diagnostics.MOST_UNRECORDED:
         raise PromotionError(

@@ -353,6 +353,19 @@ def test_the_gate_stays_shut_for_what_means_nothing(tmp_path: Path) -> None:
         enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
 
 
+def test_one_episode_with_30_percent_of_the_weights_is_a_warning_and_passes_no_gate(tmp_path: Path) -> None:
+    """Eleven effective episodes are left, which would be enough."""
+    logs = np.full(1_000, np.log(BEHAVIOUR[0, 0]))
+    logs[0] -= np.log(999 * 0.3 / 0.7)
+    made = recorded([(np.zeros(1, np.int64), np.zeros(1, np.int64))] * 1_000)
+    made = [replace(each, extras={"action_logp": logs[i : i + 1]}) for i, each in enumerate(made)]
+    dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None)
+    result = estimate(saved(policy_of(BEHAVIOUR), tmp_path / "policy"), dataset, methods=["wis"])
+    assert any("One episode has too much of all weights (wis 30 %)" in warning for warning in result.warnings)
+    with pytest.raises(PromotionError, match="but one episode has 30 % of all weights"):
+        enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
+
+
 def test_the_gate_needs_its_method() -> None:
     with pytest.raises(ConfigError, match="gate_method wdr is none of the methods is, wis; add it there"):
         parse(OffPolicyConfig, {"methods": ["is", "wis"], "require_return": 1.0})
