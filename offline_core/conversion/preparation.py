@@ -351,7 +351,7 @@ class Preparation:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)
-        if columns.ACTION_LOGP in trees:
+        if columns.ACTION_LOGP in self.mapping and columns.ACTION_LOGP in trees:
             check_log_probabilities(trees, self.mapping)
         if self._masks:
             trees = with_masks(trees, self.spaces[1])

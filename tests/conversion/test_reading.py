@@ -27,12 +27,14 @@ from tests.formats.sources.factories import (
 
 
 def test_the_seeds_columns(tmp_path: Path) -> None:
-    write_steps(tmp_path / "in" / "x.parquet", steps(i_t=[{"n": i} for i in range(5)], logprobs_t=[0.1, 0.2, 0.3, 0.4, 0.5]))
+    write_steps(
+        tmp_path / "in" / "x.parquet", steps(i_t=[{"n": i} for i in range(5)], logprobs_t=[-0.1, -0.2, -0.3, -0.4, -0.5])
+    )
     mapping = SEEDS | {"infos": "i_t", "action_logp": "logprobs_t"}
     found = imported_episodes(tmp_path, tmp_path / "in", mapping=mapping)
     check_steps(found)
     assert found[0].infos == [{}, {"n": 0}, {"n": 1}, {"n": 2}]
-    assert found[1].extras["action_logp"].tolist() == [0.4, 0.5]
+    assert found[1].extras["action_logp"].tolist() == [-0.4, -0.5]
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.ndjson"])
