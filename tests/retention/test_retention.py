@@ -20,6 +20,7 @@ from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.errors import ConfigError, DatasetNotFoundError, VersionNotFoundError
 from offline_core.policies.lineage import lineage
 from offline_core.retention import forget as forgetting
+from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.storage.location import Location
 
 SUBJECTS = ("p-17-adams", "p-18-baker", "p-19-clark")
@@ -170,10 +171,8 @@ def grown(tmp_path: Path) -> Path:
             offline.prune(data, "return > -1000", output=runs / "good")
     offline.tag(runs / "data", "audited", version=1)
     for path in runs.rglob("_versions/0*.json"):
-        text = path.read_text()
-        year = datetime.now(UTC).year
-        body = text[: text.rindex('"checksum"')].rstrip().rstrip(",") + "}"
-        path.write_text(body.replace(f'"created_at": "{year}', f'"created_at": "{year - 1}'))
+        text, year = without_checksum(path.read_bytes(), str(path)).decode(), datetime.now(UTC).year
+        path.write_bytes(with_checksum(text.replace(f'"created_at": "{year}', f'"created_at": "{year - 1}')))
     return runs
 
 
@@ -232,7 +231,7 @@ def test_versions_that_share_files_lose_none(tmp_path: Path) -> None:
     data = offline.import_data(_logs(tmp_path / "logs", 0), output=tmp_path / "runs" / "data", **IMPORT)
     manifest = data.manifest.model_copy(update={"version": 2, "report": {"more": 1}})
     file = Location.of(f"{data.location.uri}/_versions/000002.json")
-    file.write(manifest.to_json().encode())
+    file.write(with_checksum(manifest.to_json()))
     done = offline.vacuum(tmp_path / "runs", keep_versions=1, older_than_days=0, delete=True)
     assert [each.version for each in done.removed] == [1] and done.freed_bytes == 0
     assert len([*datasets.open_dataset(data.location.uri).episodes()]) == 6
