@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,6 +53,9 @@ RAY_VARIABLES = {
     "RAY_DATA_RAISE_ORIGINAL_MAP_EXCEPTION": "1",  # else an OfflineError arrives as text
 }
 
+ATTEMPTS = 4
+START_SECONDS = 300.0
+"""For the raylet of a local Ray to say that it is up; on a machine with nothing else to do it takes two."""
 MIN_OBJECT_STORE_BYTES = 75 * 2**20
 """Ray's lower limit."""
 MIN_SHARED_MEMORY_BYTES = 2**30
@@ -122,12 +126,15 @@ def _connected() -> Iterator[None]:
     where = {"address": address, "runtime_env": {"env_vars": _location_variables()}} if joins else _local_ray()
     if not joins:  # else 16, however few the files and CPUs are
         os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", str(min(16, max(1, local_cpus() // 2))))
-    bound = contextlib.nullcontext() if joins else _on_loopback()
+    starting = contextlib.ExitStack()
+    if not joins:
+        starting.enter_context(_on_loopback())
+        starting.enter_context(_patiently())
     # In a thread that lives as long as Ray: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler, by which Prefect cancels runs.
     with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
         try:
-            with bound:
+            with starting:
                 node = keeper.submit(_init, where).result()
             if url := node.address_info.get("webui_url"):
                 log.info("Ray's dashboard is at http://%s", url)
@@ -154,6 +161,41 @@ def _on_loopback() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+@contextlib.contextmanager
+def _patiently() -> Iterator[None]:
+    """Wait for the raylet of a Ray that starts inside the block as long as it lives, and `START_SECONDS` at most.
+
+    Ray waits for 30 s, which beside much other work are too few, and starts nothing again.
+    """
+    from ray._private import services
+
+    get_node = services.get_node
+
+    def patient(*arguments: Any) -> Any:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() > until or not _raylet_lives():
+                    raise
+            time.sleep(0.1)
+
+    services.get_node = patient
+    try:
+        yield
+    finally:
+        services.get_node = get_node
+
+
+def _raylet_lives() -> bool:
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "raylet" and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
 def _shutdown(*, is_own: bool) -> None:
     """End Ray, and remove its session folder: sockets, spilled objects, log files."""
     import ray
@@ -170,7 +212,7 @@ def _shutdown(*, is_own: bool) -> None:
 
 
 def _init(where: dict[str, Any]) -> Any:
-    """Return Ray's node of this process. A local Ray gets a second attempt: Ray itself waits for 30 s only.
+    """Return Ray's node of this process. A local Ray gets `ATTEMPTS`: beside much other work its processes may give each other up.
 
     Raises:
         ClusterError: it cannot be joined, or did not start.
@@ -178,7 +220,7 @@ def _init(where: dict[str, Any]) -> Any:
     import ray
 
     is_own = where["address"] == "local"
-    for is_last in (False, True) if is_own else (True,):
+    for attempt in range(ATTEMPTS if is_own else 1):
         before = set(psutil.Process().children())
         try:
             # Actors' output stays in Ray's log files; their errors are raised here.
@@ -188,7 +230,7 @@ def _init(where: dict[str, Any]) -> Any:
             if is_own:
                 ray.shutdown()
                 _kill(set(psutil.Process().children()) - before)
-            if is_last:
+            if attempt + 1 == (ATTEMPTS if is_own else 1):
                 raise ClusterError(
                     f"Connection to Ray ({where['address']}) refused: {first_line(error)}. Its log files say more; they are in "
                     "/tmp/ray/session_latest/logs."
