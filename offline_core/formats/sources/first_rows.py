@@ -17,7 +17,7 @@ from offline_core.formats.sources.partitions import PartitionedReader
 from offline_core.formats.sources.sample_batch import SampleBatchFile
 from offline_core.formats.sources.scans import ScannedFile
 from offline_core.formats.sources.step_reader import StepReader, Unreadable
-from offline_core.formats.sources.text_form import utf8_head
+from offline_core.formats.sources.text_form import changed_in_utf8
 from offline_core.storage.location import Location
 from offline_core.storage.parquet_files import parquet_errors, read_footer
 from offline_core.storage.storage_errors import storage_errors
@@ -93,7 +93,7 @@ def _cut(reader: StepReader) -> Iterator[tuple[StepReader, bool]]:
                 yield dataclasses.replace(reader, location=file), is_cut
         case ScannedFile(format="csv" | "ndjson"):
             with _first_lines(reader.location, reader.arguments.get("encoding")) as (file, is_cut):
-                yield dataclasses.replace(reader, location=file, arguments=reader.arguments_of_utf8), is_cut
+                yield dataclasses.replace(reader, location=file), is_cut
         case ScannedFile(format="parquet"):
             rows, is_cut = _rows_of(reader.location)
             if not is_cut:
@@ -136,7 +136,7 @@ def _streamed(file: Location) -> pq.ParquetFile:
 
 @contextlib.contextmanager
 def _first_lines(file: Location, encoding: str | None) -> Iterator[tuple[Location, bool]]:
-    """(the first lines of a text file, unpacked and in UTF-8, on a local disk; whether it has more)."""
+    """(the first lines of a text file, unpacked, on a local disk; whether it has more)."""
     with tempfile.NamedTemporaryFile() as copy:
         with storage_errors("read", file.uri):
             is_cut = _copy_lines(file, encoding, copy)
@@ -150,17 +150,15 @@ def _copy_lines(file: Location, encoding: str | None, into: IO[bytes]) -> bool:
         try:
             while len(text) < TEXT_BYTES or (b"\n" not in text and len(text) < MAX_LINE_BYTES):
                 if not (more := stream.read(TEXT_BYTES)):
-                    into.write(utf8_head(text, encoding, file.uri))
+                    into.write(text)
                     return False
                 text += more
             is_cut = bool(stream.read(1))
         except OSError as error:
             if type(error) is not OSError or error.errno is not None:
                 raise
-            into.write(utf8_head(text, encoding, file.uri))  # damaged from here on, which the import reports
-            return True
-    text = utf8_head(text, encoding, file.uri)
-    into.write(_whole_lines(text) if is_cut else text)
+            is_cut = True  # damaged from here on, which the import reports
+    into.write(changed_in_utf8(_whole_lines, text, encoding, file.uri) if is_cut else text)
     return is_cut
 
 

@@ -25,7 +25,7 @@ from offline_core.formats.sources.local_copy import local_file
 from offline_core.formats.sources.located_reader import BATCH_BYTES, LocatedReader
 from offline_core.formats.sources.partitions import Values
 from offline_core.formats.sources.step_reader import Unreadable, with_note
-from offline_core.formats.sources.text_form import as_utf8, is_utf8, note_on, separators
+from offline_core.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, separators
 from offline_core.formats.sources.text_lines import BadLine, copy_rows
 from offline_core.runtime.sql import shown, sql_condition
 from offline_core.secrets import masked_text
@@ -101,24 +101,25 @@ class ScannedFile(LocatedReader):
                 return
             self._check_expansion(file)
             if self.format in _TEXT:
-                with as_utf8(file, self.arguments.get(_ENCODING)) as text:
-                    yield from self._of_text(text)
+                with as_utf8(file, self.arguments.get(_ENCODING)) as (text, encoding):
+                    yield from self._of_text(text, encoding)
             else:
                 yield from self._batches(file)
 
-    def _of_text(self, file: Location) -> Iterator[pa.Table | Unreadable]:
-        """The rows of a file in UTF-8, whose separator is recognised unless it is given."""
-        arguments, found = self.arguments_of_utf8, dict[str, Any]()
+    def _of_text(self, file: Location, encoding: str | None) -> Iterator[pa.Table | Unreadable]:
+        """The rows of a file in UTF-8, which was in `encoding`; the separator is recognised unless it is given."""
+        arguments, found = self._arguments_of_utf8, dict[str, Any]()
         if self.format == "csv" and arguments.keys() <= {*_SAME_LINES, _FILE_PATHS}:
             if self.uri.lower().removesuffix(".gz").endswith(TAB_SUFFIXES):
                 arguments = {"separator": "\t", **arguments}
             found = separators(file, arguments)
-        note = note_on(found)
+        is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
+        note = note_on(self.format, {_ENCODING: encoding, **found} if is_noted else found)
         for batch in dataclasses.replace(self, arguments={**arguments, **found})._batches(file):
             yield with_note(batch, note) if isinstance(batch, pa.Table) and note is not None else batch
 
     @property
-    def arguments_of_utf8(self) -> dict[str, Any]:
+    def _arguments_of_utf8(self) -> dict[str, Any]:
         """The arguments for the same text in UTF-8."""
         declared = self.arguments.get(_ENCODING)
         is_kept = declared is not None and self.format == "csv" and is_utf8(declared) and str(declared).endswith("lossy")

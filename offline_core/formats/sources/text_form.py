@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from offline_core.errors import ConfigError, CorruptFileError
@@ -18,12 +18,13 @@ HEAD_BYTES = 2**16
 _COPY_BYTES = 2**20
 _SEPARATORS = (",", ";", "\t", "|", " ")
 """The likelier ones first."""
+UTF8_WITH_MARK = "utf-8-sig"
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF8: UTF8_WITH_MARK,
 }
 _EXCELS = re.compile("sep=(.)")
 """A first line by which Excel knows the separator."""
@@ -60,8 +61,8 @@ def encoding_of(head: bytes, declared: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def as_utf8(file: Location, declared: str | None) -> Iterator[Location]:
-    """The file itself, or a copy in UTF-8 of one that is written in another encoding.
+def as_utf8(file: Location, declared: str | None) -> Iterator[tuple[Location, str | None]]:
+    """(the file itself, or a copy in UTF-8 of one that is written in another encoding; that encoding).
 
     Raises:
         ConfigError: there is no such encoding.
@@ -83,7 +84,7 @@ def as_utf8(file: Location, declared: str | None) -> Iterator[Location]:
                     head = source.read(_COPY_BYTES)
                 copy.write(decoder.utf8(b"", final=True))
                 copy.flush()
-        yield file if encoding is None else Location(file.uri, Location.on_disk(copy.name).store, copy.name)
+        yield (file if encoding is None else Location(file.uri, Location.on_disk(copy.name).store, copy.name)), encoding
 
 
 class Decoder:
@@ -135,17 +136,18 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def note_on(arguments: Mapping[str, Any]) -> str | None:
-    """What was recognised, in a sentence; None: nothing."""
+def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
+    """What was recognised of files in `format`, in a sentence; None: nothing."""
     if not arguments:
         return None
-    parts = [f"the separator {arguments['separator']!r}"] if "separator" in arguments else []
+    parts = [f"the encoding {arguments['encoding']}"] if "encoding" in arguments else []
+    parts += [f"the separator {arguments['separator']!r}"] if "separator" in arguments else []
     parts += ["decimal commas"] if "decimal_comma" in arguments else []
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
     line = ", ".join(f"{name}: {'true' if value is True else repr(value)}" for name, value in arguments.items())
     return (
-        f"CSV files are read with {' and '.join(parts)}, as their first lines have it; source.arguments: {{{line}}} says so, "
-        "or otherwise."
+        f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it; source.arguments: "
+        f"{{{line}}} says so, or otherwise."
     )
 
 
@@ -157,7 +159,7 @@ def _separator(header: str, lines: list[str]) -> str:
     return best if count[best] > count[","] and (is_sure or not (count[","] or best == " ")) else ","
 
 
-def utf8_head(head: bytes, declared: str | None, uri: str) -> bytes:
-    """The first bytes of a text file in UTF-8, without a character that is cut."""
-    encoding = encoding_of(head, declared)
-    return head if encoding is None else Decoder(encoding, uri).utf8(head)
+def changed_in_utf8(change: Callable[[bytes], bytes], head: bytes, declared: str | None, uri: str) -> bytes:
+    """What `change` makes of the first bytes of a text file, in the file's encoding; a character that is cut is left out."""
+    encoding = encoding_of(head[:HEAD_BYTES], declared)
+    return change(head) if encoding is None else change(Decoder(encoding, uri).utf8(head)).decode().encode(encoding)

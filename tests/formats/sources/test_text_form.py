@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from offline_core.conversion.importing import import_dataset
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.opening import SourceConfig, open_source
+from offline_core.formats.sources.scans import ScannedFile
 from offline_core.formats.sources.step_reader import StepReader, note_of
 from offline_core.plans.importing.plan import plan_import
 from offline_core.runtime.config import parse
@@ -29,9 +31,10 @@ def text(separator: str = ",", point: str = ".", end: str = "\n") -> str:
 LINES = '{"id": 1, "x": 0.5, "note": "ä, b"}\n{"id": 2, "x": -1.25, "note": "ö"}\n'
 
 
-def opened(folder: Path, name: str, data: bytes, **arguments: Any) -> StepReader:
+def opened(folder: Path, name: str, data: bytes, **arguments: Any) -> ScannedFile:
     (folder / name).write_bytes(data)
     [reader] = open_source([str(folder / name)], SourceConfig(arguments=arguments))
+    assert isinstance(reader, ScannedFile)
     return reader
 
 
@@ -46,8 +49,26 @@ def read(reader: StepReader) -> tuple[list[dict[str, Any]], str | None]:
 def test_encodings_that_are_recognised(encoding: str, name: str, content: str, tmp_path: Path) -> None:
     data = content.encode(encoding)
     reader = opened(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data)
-    assert read(reader) == (ROWS, None)
-    assert read(FirstRows.of(reader)) == (ROWS, None)
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert rows == ROWS
+        if encoding.startswith("utf-8"):
+            assert note is None
+        else:
+            form = name.split(".")[1].upper()
+            assert note is not None and f"{form} files are read with the encoding {encoding}, as their first lines" in note
+            assert f"source.arguments: {{encoding: '{encoding}'}} says so" in note
+    given = dataclasses.replace(reader, arguments={"encoding": encoding})
+    assert read(given) == read(FirstRows.of(given)) == (ROWS, None)
+
+
+def test_an_encoding_and_a_separator_are_one_note(tmp_path: Path) -> None:
+    reader = opened(tmp_path, "x.csv", text(";", ",").encode("utf-16"))
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert rows == ROWS and note is not None
+        assert "the encoding utf-16 and the separator ';' and decimal commas, as their first lines have it" in note
+        assert "source.arguments: {encoding: 'utf-16', separator: ';', decimal_comma: true}" in note
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.csv", text()), ("x.ndjson", LINES)])
