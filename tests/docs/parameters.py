@@ -35,9 +35,9 @@ def names() -> set[str]:
         function = getattr(import_module(f"flows.{flow}"), flow).fn
         hints = typing.get_type_hints(function)
         for name in inspect.signature(function).parameters:
-            found |= set(_names(hints[name])) | (
-                {f"{name}.{inner}" for inner in _names(hints[name])} if flow in CHAINS else set()
-            )
+            found |= set(_names(hints[name]))
+            if flow in CHAINS or name in STAGES[flow].groups:
+                found |= {f"{name}.{inner}" for inner in _names(hints[name])}
     return found
 
 
