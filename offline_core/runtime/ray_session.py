@@ -212,7 +212,9 @@ def _shutdown(*, is_own: bool) -> None:
 
 
 def _init(where: dict[str, Any]) -> Any:
-    """Return Ray's node of this process. A local Ray gets `ATTEMPTS`: beside much other work its processes may give each other up.
+    """Return Ray's node of this process. A local Ray is started `ATTEMPTS` times at most.
+
+    Beside much other work its processes may give each other up.
 
     Raises:
         ClusterError: it cannot be joined, or did not start.
