@@ -51,11 +51,17 @@ class EqualEpisodes:
         leaves = [leaf for name, leaf in steps.columns.items() if name.partition("/")[0] == columns.OBS and leaf.size]
         first = steps.offsets[:-1][steps.lengths > 0]
         if len(first) and leaves:
-            rows = [np.ascontiguousarray(leaf[first]).reshape(len(first), -1).view(np.uint8) for leaf in leaves]
-            self._starts.update(hash(row.tobytes()) for row in np.concatenate(rows, axis=1))
+            parts = [np.ascontiguousarray(leaf[first]).reshape(len(first), -1).view(np.uint8) for leaf in leaves]
+            rows = np.concatenate(parts, axis=1)
+            self._starts.update(map(hash, np.unique(rows.view(np.dtype((np.void, rows.shape[1])))).tolist()))
 
     def __contains__(self, content: str) -> bool:
         return content in self._counts
+
+    @property
+    def are_there(self) -> bool:
+        """Whether a content came more than once."""
+        return self._counts.total() > len(self._counts)
 
     @property
     def are_by_chance(self) -> bool:
@@ -105,16 +111,18 @@ class DuplicateContents(CountingRule):
 class HeldOutOverlap(CountingRule):
     """Episodes that are in the held-out dataset as well, whatever they are called there.
 
-    Where equal episodes come by chance, those are meant that have one id in both.
+    Where equal episodes come by chance, those are meant that have one id in both. Whether they do, this dataset alone says if
+    it has some: held-out copies of a part of it make counts uneven that are not.
     """
 
     name = "held_out_overlap"
     advice = "Split the dataset anew: an evaluation on episodes that were trained on says nothing."
 
     def __init__(self, held_out: str, batches: Iterable[StepBatch]) -> None:
-        self._equal, self._pairs, self._contents = EqualEpisodes(), set[tuple[str, str]](), set[str]()
+        self._here, self._in_both = EqualEpisodes(), EqualEpisodes()
+        self._pairs, self._contents = set[tuple[str, str]](), set[str]()
         for steps in batches:
-            self._equal.add(steps)
+            self._in_both.add(steps)
             self._pairs.update(zip(steps.eps_ids, steps.contents, strict=True))
             self._contents.update(steps.contents)
         super().__init__()
@@ -122,13 +130,14 @@ class HeldOutOverlap(CountingRule):
         self.message = f"episodes are in the held-out dataset {held_out} too"
 
     def look(self, steps: StepBatch) -> None:
-        self._equal.add(steps)
+        self._here.add(steps)
+        self._in_both.add(steps)
         pairs = zip(steps.eps_ids, steps.contents, strict=True)
         self._same.pieces(steps, np.array([pair in self._pairs for pair in pairs], bool))
         self.tally.pieces(steps, np.array([content in self._contents for content in steps.contents], bool))
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
-        if self._equal.are_by_chance:
+        if (self._here if self._here.are_there else self._in_both).are_by_chance:
             self.tally = self._same
         return super().finding(statistics)
 
