@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import traceback
 from typing import Any
 
 from offline_core.errors import OfflineError
@@ -36,6 +37,10 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 def _without_secrets(*args: Any, **kwargs: Any) -> logging.LogRecord:
     """Passwords stand in URLs that Prefect's client logs, and in what other people's code raises."""
     record = _make_record(*args, **kwargs)
+    if isinstance(record.exc_info, tuple):
+        trace = "".join(traceback.format_exception(*record.exc_info)).removesuffix("\n")
+        if (told := masked_text(trace)) != trace:
+            record.exc_text = told  # which formatters take in place of `exc_info`
     try:
         text = record.getMessage()
     except (TypeError, ValueError, KeyError):  # as `logging` says itself when the line is written

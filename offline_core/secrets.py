@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -92,11 +93,7 @@ def _masked(value: Any, arguments: bool, *, of_storage: bool) -> Any:
         return {
             name: MASK
             if arguments and _hides(str(name), inner, of_storage)
-            else _masked(
-                inner,
-                arguments or _ARGUMENTS.fullmatch(str(name)) is not None,
-                of_storage=of_storage or _OF_STORAGE.fullmatch(str(name)) is not None,
-            )
+            else _masked(inner, arguments or _holds_arguments(str(name)), of_storage=of_storage or _is_of_storage(str(name)))
             for name, inner in value.items()
         }
     if isinstance(value, list | tuple):
@@ -104,6 +101,16 @@ def _masked(value: Any, arguments: bool, *, of_storage: bool) -> Any:
     if isinstance(value, str):
         return masked_text(value) if arguments else _without_url_secrets(value)
     return value
+
+
+@functools.lru_cache(4096)  # a manifest of many files has the same names in each
+def _holds_arguments(name: str) -> bool:
+    return _ARGUMENTS.fullmatch(name) is not None
+
+
+@functools.lru_cache(4096)
+def _is_of_storage(name: str) -> bool:
+    return _OF_STORAGE.fullmatch(name) is not None
 
 
 def _hides(name: str, value: Any, of_storage: bool) -> bool:
@@ -121,7 +128,7 @@ def _secrets(arguments: Any, *, of_storage: bool = False) -> Iterator[str]:
             if _hides(str(name), value, of_storage):
                 yield from (text for text in _texts(value) if len(text) > 3)
             else:
-                yield from _secrets(value, of_storage=of_storage or _OF_STORAGE.fullmatch(str(name)) is not None)
+                yield from _secrets(value, of_storage=of_storage or _is_of_storage(str(name)))
     elif isinstance(arguments, list | tuple):
         for value in arguments:
             yield from _secrets(value, of_storage=of_storage)

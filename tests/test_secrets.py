@@ -240,3 +240,12 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch
 def test_what_prefect_logs_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("prefect.client").warning("Cannot reach %s", f"http://me:{SECRET}@host:4200/api")
     assert caplog.messages == [f"Cannot reach http://{MASK}@host:4200/api"]
+
+
+def test_a_traceback_that_is_logged_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError(f"no answer from https://me:{SECRET}@host")
+    except ValueError:
+        logging.getLogger("offline_core.tests").exception("A bug")
+    told = logging.Formatter().format(caplog.records[-1])
+    assert SECRET not in told and f"https://{MASK}@host" in told and "Traceback" in told and told.startswith("A bug")
