@@ -33,8 +33,10 @@ def of_one_agent(steps: SourceRows, mapping: ColumnMapping, files: Sequence[str]
         pairs = np.unique(np.stack([steps.group, code])[:, code >= 0], axis=1)
         mixed, count = np.unique(pairs[0], return_counts=True)
         mixed = mixed[count > 1]
-        for group in mixed:
-            rows = np.flatnonzero(steps.group == group)
+        order = np.argsort(steps.group, kind="stable")
+        begin, end = (np.searchsorted(steps.group[order], mixed, side) for side in ("left", "right"))
+        for group, start, stop in zip(mixed, begin, end, strict=True):
+            rows = order[start:stop]
             agents = [encoded.dictionary[int(number)].as_py() for number in pairs[1][pairs[0] == group]]
             refuse(steps.take(rows), _error(steps, int(rows[0]), name, agents, mapping, files))
         steps = steps.take(np.flatnonzero(~np.isin(steps.group, mixed)))

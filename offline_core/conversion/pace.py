@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from offline_core.conversion.episode_ids import SOURCE_FILE
+from offline_core.conversion.config import IdsPer
+from offline_core.conversion.episode_ids import SOURCE_FILE, named
 from offline_core.conversion.step_order import ends_of
 from offline_core.episodes import columns
 from offline_core.errors import ConfigError
@@ -38,17 +39,22 @@ class Pace(NamedTuple):
         return f"{self.least:,.15g}" if self.least == self.most else f"{self.least:,.15g} to {self.most:,.15g}"
 
 
-def pace_of(tables: Iterable[pa.Table], *, first: pa.Table) -> Pace:
-    """The pace of t in canonical rows with its file: of the first ones if they count by one, else of more."""
-    if (pace := _pace(first)).counts:
+def pace_of(tables: Iterable[pa.Table], *, first: pa.Table, files: Sequence[str], per: IdsPer) -> Pace:
+    """The pace of t in canonical rows with its file: of the first ones if they count by one, else of more.
+
+    Arguments:
+        files: URIs by their number.
+        per: where an id stands for one episode.
+    """
+    if (pace := _pace(first, files, per)).counts:
         return pace
     held, rows = list[pa.Table](), 0
     for table in tables:
-        names = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, SOURCE_FILE}
+        names = {columns.EPS_ID, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, columns.IS_FIRST, SOURCE_FILE}
         held.append(table.select([name for name in table.column_names if name in names]))
         if (rows := rows + table.num_rows) >= MAX_ROWS:
             break
-    return _pace(pa.concat_tables(held))
+    return _pace(pa.concat_tables(held), files, per)
 
 
 def order_by(pace: Pace) -> tuple[str, str | None]:
@@ -72,11 +78,11 @@ def order_by(pace: Pace) -> tuple[str, str | None]:
     )
 
 
-def _pace(table: pa.Table) -> Pace:
+def _pace(table: pa.Table, files: Sequence[str], per: IdsPer) -> Pace:
     t = table[columns.T].to_numpy()
     file = table[SOURCE_FILE].to_numpy().astype(np.int64)
     if columns.EPS_ID in table.column_names:
-        group = table[columns.EPS_ID].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        _, group = named(table[columns.EPS_ID], file, t, files, per)
         order = np.lexsort((t, group))
         took, group = np.diff(t[order]).astype(np.float64), group[order]
         inside, group = (np.diff(group) == 0) & (took > 0), group[1:]

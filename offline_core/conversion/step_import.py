@@ -128,7 +128,8 @@ class StepImport:
             try:
                 job.order = order_of(config.episodes, table)
                 if config.episodes.order == "auto" and job.order == "t":
-                    pace = pace_of(job._prepared(range(len(readers)), Lost()), first=table)
+                    files, per = [reader.uri for reader in readers], config.episodes.ids_per
+                    pace = pace_of(job._prepared(range(len(readers)), Lost()), first=table, files=files, per=per)
                     job.order, note = order_by(pace)
                     job.notes += [] if note is None else [note]
             except ConfigError as error:

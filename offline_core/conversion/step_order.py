@@ -18,10 +18,12 @@ read together is followed by the row that fits."""
 
 
 def ends_of(table: pa.Table) -> np.ndarray:
-    """(N,) bool: the row ends an episode."""
+    """(N,) bool: the row ends an episode, or the next one begins another."""
     ends = np.zeros(table.num_rows, bool)
     for name in {columns.TERMINATEDS, columns.TRUNCATEDS} & set(table.column_names):
         ends |= table[name].to_numpy()
+    if columns.IS_FIRST in table.column_names:
+        ends[:-1] |= table[columns.IS_FIRST].to_numpy()[1:]
     return ends
 
 

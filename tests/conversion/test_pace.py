@@ -54,6 +54,24 @@ def test_uneven_numbers_are_refused_with_both_remedies(tmp_path: Path) -> None:
     assert len(found) == 10
 
 
+@pytest.mark.parametrize("per", ["file", "folder"])
+def test_one_id_in_two_files_is_two_episodes_each_with_its_pace(tmp_path: Path, per: str) -> None:
+    for number in range(2):
+        rows = without([row | {"t": 100 * row["t"] + 37 * number} for row in steps("a", 4)], "new_obs")
+        write_rows(tmp_path / "log" / str(number) / "a.parquet", rows)
+    result, found = run_import(tmp_path / "log", tmp_path / "out", episodes=REPEAT | {"ids_per": per})
+    assert parts(found) == [("a0 a1 a2 a3", "T")] * 2
+    assert any("Column t goes on by 100 in each episode" in note for note in result.notes)
+
+
+def test_a_first_row_begins_a_pace_where_ids_and_ends_are_missing(tmp_path: Path) -> None:
+    rows = without(timed(0, 5, first=0), "eps_id", "new_obs", "terminateds", "truncateds")
+    rows = [row | {"is_first": number in (0, 6), "t": row["t"] + 33 * (number > 5)} for number, row in enumerate(rows)]
+    result, found = run_import(write_rows(tmp_path / "log.parquet", rows), tmp_path / "out", episodes=REPEAT)
+    assert parts(found) == [("a0 a1 a2 a3 a4 a5", "X"), ("b0 b1 b2 b3", "X")]
+    assert any("Column t goes on by 5 in each episode" in note for note in result.notes)
+
+
 @pytest.mark.parametrize("seed", [None, 0])
 def test_steps_that_lie_in_several_files_still_count(tmp_path: Path, seed: int | None) -> None:
     """In the first file alone every fourth one is there, as if it were a time."""

@@ -155,7 +155,7 @@ def _separator(header: str, lines: list[str]) -> str:
     """What most columns of the header are separated by, if each line has it as often, or there is no comma."""
     count = {each: header.count(each) for each in _SEPARATORS}
     best = max(_SEPARATORS, key=lambda each: count[each])
-    is_sure = all(line.count(best) == count[best] for line in lines)
+    is_sure = bool(lines) and all(line.count(best) == count[best] for line in lines)
     return best if count[best] > count[","] and (is_sure or not (count[","] or best == " ")) else ","
 
 

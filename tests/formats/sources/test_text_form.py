@@ -17,8 +17,10 @@ from offline_core.formats.sources.first_rows import FirstRows
 from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.formats.sources.scans import ScannedFile
 from offline_core.formats.sources.step_reader import StepReader, note_of
+from offline_core.formats.sources.text_form import separators
 from offline_core.plans.importing.plan import plan_import
 from offline_core.runtime.config import parse
+from offline_core.storage.location import Location
 
 ROWS = [{"id": 1, "x": 0.5, "note": "ä, b"}, {"id": 2, "x": -1.25, "note": "ö"}]
 
@@ -149,3 +151,8 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
     assert "the separator ';' and decimal commas" in said[0] and "prices.csv: CSV files" in said[1]
     plan = plan_import(config, source=str(tmp_path / "log.csv"))
     assert plan.is_ready and said[0] in plan.notes
+
+
+def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
+    assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}
