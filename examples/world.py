@@ -16,17 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from offline_core.conversion.config import ConversionConfig, ImportConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
-from offline_core.runtime.config import EnvironmentSpec
+import offline_core as offline
 
 EPISODES = 20
 
@@ -34,18 +24,17 @@ EPISODES = 20
 def make_world(folder: Path) -> Path:
     """`runs/` as after `make demo` and the quick start, and `data/` of other people's below `folder`."""
     runs = folder / "runs"
-    train_expert(ExpertConfig(), output=f"{runs}/expert")
-    record_episodes(RecordingConfig(episodes=EPISODES), policy=f"{runs}/expert/best", output=f"{runs}/recording")
-    train_policy(TrainingConfig(), dataset=f"{runs}/recording", output=f"{runs}/policy")
-    convert_table(ConversionConfig(format="table"), dataset=f"{runs}/recording", output=f"{runs}/table")
+    expert = offline.train_expert("CartPole-v1", output=runs / "expert")
+    recording = offline.record(expert, episodes=EPISODES, output=runs / "recording")
+    offline.train(recording, output=runs / "policy")
+    offline.convert(recording, format="table", output=runs / "table")
     shutil.copytree(runs / "recording", runs / "pruned")
     for stage in ("expert", "recording", "pruned", "policy"):
         shutil.copytree(runs / stage, runs / "demo" / stage)
-    record_episodes(RecordingConfig(episodes=EPISODES, seed=1), policy=f"{runs}/expert/best", output=f"{runs}/others")
+    offline.record(expert, episodes=EPISODES, seed=1, output=runs / "others")
     _of_other_people(folder)
-    theirs = ImportConfig(environment=EnvironmentSpec(id="CartPole-v1"))
-    import_dataset(theirs, source=f"{folder}/data/episodes", output=f"{runs}/imported")
-    import_dataset(theirs, source=f"{folder}/data/others", output=f"{runs}/b")
+    for source, output in (("episodes", "imported"), ("others", "b")):
+        offline.import_data(folder / "data" / source, environment={"id": "CartPole-v1"}, output=runs / output)
     return folder
 
 
@@ -54,7 +43,7 @@ def _of_other_people(folder: Path) -> None:
     data = folder / "data"
     for dataset, name in (("recording", "episodes"), ("table", "table"), ("others", "others")):
         (data / name).mkdir(parents=True)
-        for path in open_dataset(f"{folder}/runs/{dataset}").paths:
+        for path in offline.open_dataset(f"{folder}/runs/{dataset}").paths:
             shutil.copy(path, data / name)
     steps = pl.read_parquet(f"{data}/table/*.parquet")
     theirs = steps.select(

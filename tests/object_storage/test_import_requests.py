@@ -106,7 +106,7 @@ def test_no_file_is_asked_for_twice(path: str, bucket: str, proxied: Proxy, tmp_
         assert [asked[method, f"{number}.csv"] for method in ("HEAD", "GET")] == ([2, 2] if number == 0 else [1, 1])
     listed = [each.request.path for each in proxied.seen if "prefix=in%2F" in each.request.path]
     assert len(listed) == 2, "whether it is a folder, and what is below"
-    assert len(proxied.seen) <= 2 * (FILES + 1) + 24
+    assert len(proxied.seen) <= 2 * (FILES + 1) + 30
     proxied.seen.clear()
     assert imported_there(bucket, f"{bucket}/{path}", **SCALAR).reused
     assert len(proxied.seen) <= 10, "whatever the number of files"

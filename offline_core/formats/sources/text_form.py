@@ -76,6 +76,12 @@ def as_utf8(file: Location, declared: str | None) -> Iterator[tuple[Location, st
                 if type(error) is not OSError or error.errno is not None:
                     raise
                 head = b""  # damaged, which reading it says
+            if declared is None and b"\0" in head and encoding_of(head, None) is None:
+                raise CorruptFileError(
+                    f"{file.uri} is not text: it has zero bytes. Unpack it, set source.format to what it is, or name its "
+                    "encoding by source.arguments: {encoding: utf-16-le}, for example.",
+                    uri=file.uri,
+                )
             if (encoding := encoding_of(head, declared)) is not None:
                 copy = stack.enter_context(tempfile.NamedTemporaryFile())
                 decoder = Decoder(encoding, file.uri)
