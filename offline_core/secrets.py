@@ -114,7 +114,9 @@ def _is_of_storage(name: str) -> bool:
 
 
 def _hides(name: str, value: Any, of_storage: bool) -> bool:
-    if value is None or isinstance(value, bool) or value in ("", [], {}):
+    if value is None or isinstance(value, bool):
+        return False
+    if isinstance(value, str | list | Mapping) and not value:  # other objects may have no truth, such as expressions and arrays
         return False
     if isinstance(value, int | float):
         return any(part in name.lower() for part in _NUMBERS_TOO)

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import polars as pl
+import pyarrow.compute as pc
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -140,6 +143,13 @@ def test_secrets_that_another_program_repeats_without_their_names() -> None:
     arguments = {"storage_options": {"key": "AKIAIOSFODNN7"}, "password": SECRET, "separator": "long text"}
     told = masked_text(f"cannot open {SECRET!r} as AKIAIOSFODNN7 with 'long text'", arguments)
     assert told == f"cannot open '{MASK}' as {MASK} with 'long text'"
+
+
+@pytest.mark.parametrize("value", [pc.field("t") < 50, pl.col("t") < 50, np.zeros(3), np.zeros(0), pl.DataFrame({"t": [1]})])
+def test_arguments_may_be_objects_that_are_neither_true_nor_false(value: Any) -> None:
+    arguments = {"filter": value, "password": "hunter22", "nested": [{"filter": value}]}
+    assert masked_text("hunter22 is wrong", arguments) == "*** is wrong"
+    assert masked(arguments, arguments=True)["password"] == "***"
 
 
 # Where secrets would stand.
