@@ -124,7 +124,7 @@ class StepImport:
             tables.close()  # or what reads for it, Ray's tasks among them, goes on
             job.schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
             job.has_ids = columns.EPS_ID in table.column_names
-            job.notes += [*preparation.notes, *getattr(readers[0], "first_notes", ())]
+            job.notes += preparation.notes
             try:
                 job.order = order_of(config.episodes, table)
                 if config.episodes.order == "auto" and job.order == "t":

@@ -71,7 +71,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
         units = len(np.unique(_units(index, config, groups)))
         raise EmptyDatasetError(
             f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
-            f"{units:,} of its {len(index):,} may be parted from all before them. "
+            f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
             "Choose another held_out_fraction, or record more episodes."
         )
     with contextlib.ExitStack() as stack:

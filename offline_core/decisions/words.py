@@ -37,7 +37,7 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
     word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
     why = "as the others did little of what it does"
     if counting < judged.effective_episodes:
-        why = "as few have most of what is returned"
+        why = "as a few episodes carry most of the difference"
     yield (
         f"The evidence for {first.name} is {word}: of {result.judging.episodes:,} judging episodes about "
         f"{counting:,.0f} count, {why}."

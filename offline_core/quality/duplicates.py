@@ -104,7 +104,9 @@ class DuplicateContents(CountingRule):
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         by_chance = self.tally.count > 0 and self._seen.are_by_chance
-        self.message = f"{type(self).message}{', as chance has it where few differ: each counts' if by_chance else ''}"
+        self.message = (
+            f"{type(self).message}{', by chance, as few different ones are possible: keep them' if by_chance else ''}"
+        )
         return super().finding(statistics)
 
 

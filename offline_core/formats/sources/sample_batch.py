@@ -7,7 +7,6 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from offline_core.formats.sources.batch_columns import batch_column, batch_ids, 
 from offline_core.formats.sources.batch_lines import numbered_lines, parsed
 from offline_core.formats.sources.located_reader import LocatedReader
 from offline_core.formats.sources.recurrent import SEQ_LENS, rows_of_sequences, states_by_step
-from offline_core.formats.sources.step_reader import Unreadable
+from offline_core.formats.sources.step_reader import Unreadable, with_note
 
 DEFAULT_MODULE = "default_policy"
 """RLlib's name of the only module of a SampleBatch."""
@@ -37,6 +36,9 @@ MAX_BATCH_BYTES = 64 * 2**20
 _DONES, _AGENT, _UNROLL = "dones", "agent_index", "unroll_id"
 _ONE_A_STEP = (columns.REWARDS, columns.TERMINATEDS, columns.EPS_ID, columns.T)
 """Columns with one number or text a step, which give the number of steps."""
+_EPISODE_A_LINE = (
+    "Lines say neither which episode they are of nor where one ends, so each line is an episode, as RLlib's documents say."
+)
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,8 @@ class SampleBatchFile(LocatedReader):
                 found = _modules(record)
                 modules |= found.keys()
                 chosen = self._chosen(found.get(self.module_id or next(iter(found), "")))
-                steps = None if chosen is None else _steps(chosen, where, len(text), by_agent="policy_batches" in record)
-                if steps is not None and lacks_episodes(steps.columns):
-                    steps.columns[columns.EPS_ID] = np.full(len(steps), _id_of_line(self.uri, where))
+                of_several = "policy_batches" in record
+                steps = None if chosen is None else _steps(chosen, self.uri, where, len(text), by_agent=of_several)
                 if steps is not None:
                     layout = layout or steps.layout
                     _check_layout(steps.layout, layout)
@@ -111,19 +112,6 @@ class SampleBatchFile(LocatedReader):
         if modules and self.module_id is not None and self.module_id not in modules:
             raise SchemaError(f"{self.uri}: There is no module {self.module_id!r}; there are {_listed(modules)}.")
 
-    @property
-    def first_notes(self) -> list[str]:
-        """What the first line shows of all."""
-        with contextlib.suppress(DataError):
-            where, text = next(numbered_lines(self.location, self.max_expansion), ("", b""))
-            batch = next(iter(_modules(parsed(text)).values()), {}) if where else {columns.EPS_ID: []}
-            if lacks_episodes(batch):
-                return [
-                    "Lines say neither which episode they are of nor where one ends, so each line is an episode, as RLlib's "
-                    "documents say."
-                ]
-        return []
-
     def _chosen(self, batch: dict[str, Any] | None) -> dict[str, Any] | None:
         if batch is None or self.columns is None:
             return batch
@@ -132,9 +120,9 @@ class SampleBatchFile(LocatedReader):
         return {name: value for name, value in batch.items() if name in self.columns or name == SEQ_LENS}
 
 
-def lacks_episodes(names: Collection[str]) -> bool:
+def _lacks_episodes(names: Collection[str]) -> bool:
     """Whether no column says which episode steps are of, or where one ends."""
-    return not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS, _DONES} & {*names}
+    return not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & {*names}
 
 
 def _id_of_line(uri: str, where: str) -> str:
@@ -152,6 +140,8 @@ class _Steps:
     infos: list[dict[str, Any]]
     """As many, or none."""
     text_bytes: int
+    is_episode: bool
+    """It said nothing of episodes, and was taken for one."""
 
     def __len__(self) -> int:
         return len(nested.leaves(self.columns)[0])
@@ -184,7 +174,7 @@ def _modules(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
             raise SchemaError(f"The type {other!r} is neither 'SampleBatch' nor 'MultiAgentBatch'.")
 
 
-def _steps(batch: dict[str, Any], where: str, text_bytes: int, *, by_agent: bool) -> _Steps | None:
+def _steps(batch: dict[str, Any], uri: str, where: str, text_bytes: int, *, by_agent: bool) -> _Steps | None:
     """The columns as arrays; None if there are no steps."""
     raw = {name: value for name, value in batch.items() if name not in (columns.INFOS, _AGENT, _UNROLL)}
     if not raw:
@@ -209,10 +199,12 @@ def _steps(batch: dict[str, Any], where: str, text_bytes: int, *, by_agent: bool
     if lengths[name] == 0:
         return None
     agents = batch_ids(arrays.pop(_AGENT), _AGENT) if _AGENT in arrays else None
+    if is_episode := _lacks_episodes(arrays):
+        arrays[columns.EPS_ID] = np.full(lengths[name], _id_of_line(uri, where))
     if columns.EPS_ID in arrays:
         ids = batch_ids(arrays[columns.EPS_ID], columns.EPS_ID)
         arrays[columns.EPS_ID] = ids if agents is None else np.strings.add(np.strings.add(ids, "/"), agents)
-    return _Steps(where, arrays, infos if any(infos) else [], text_bytes)
+    return _Steps(where, arrays, infos if any(infos) else [], text_bytes, is_episode)
 
 
 def _by_step(arrays: dict[str, Nested], infos: list[dict[str, Any]]) -> tuple[dict[str, Nested], list[dict[str, Any]]]:
@@ -243,7 +235,8 @@ def _tables(lines: list[_Steps], uri: str) -> Iterator[pa.Table | Unreadable]:
     if not lines:
         return
     try:
-        yield _table(lines)
+        table = _table(lines)
+        yield with_note(table, _EPISODE_A_LINE) if any(line.is_episode for line in lines) else table
     except DataError as error:
         if len(lines) == 1:
             yield Unreadable(uri, None, len(lines[0]), error.within(lines[0].where))

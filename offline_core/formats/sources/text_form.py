@@ -152,8 +152,8 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
     line = ", ".join(f"{name}: {'true' if value is True else repr(value)}" for name, value in arguments.items())
     return (
-        f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it; source.arguments: "
-        f"{{{line}}} says so, or otherwise."
+        f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it. If that is wrong, "
+        f"set others of source.arguments: {{{line}}}."
     )
 
 

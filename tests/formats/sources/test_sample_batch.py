@@ -27,7 +27,7 @@ from offline_core.episodes.arrow import read_column
 from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, StorageError, UnsafeDataError
 from offline_core.formats.sources import sample_batch
 from offline_core.formats.sources.sample_batch import SampleBatchFile
-from offline_core.formats.sources.step_reader import Unreadable
+from offline_core.formats.sources.step_reader import Unreadable, note_of
 from offline_core.storage.location import Location
 from tests.datasets.factories import Bomb
 from tests.formats.sources.factories import tables_of
@@ -246,6 +246,16 @@ def test_infos_that_are_no_dicts(tmp_path: Path) -> None:
 
 
 # Lines.
+
+
+def test_lines_without_episodes_are_one_for_each_agent_and_that_is_said(tmp_path: Path) -> None:
+    lines = [multi(one={"obs": [1.0, 2.0, 3.0], "agent_index": [0, 1, 0]})] * 2
+    [table] = tables(written(tmp_path, *lines))
+    ids = table["eps_id"].to_pylist()
+    assert ids[0] == ids[2] and len({*ids}) == 4 and {each[-2:] for each in ids} == {"/0", "/1"}
+    assert "each line is an episode" in (note_of(table) or "")
+    [table] = tables(written(tmp_path, batch(obs=[1.0], dones=[True])))
+    assert "eps_id" not in table.column_names and note_of(table) is None
 
 
 def test_lines_are_joined_to_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

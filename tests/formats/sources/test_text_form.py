@@ -59,7 +59,7 @@ def test_encodings_that_are_recognised(encoding: str, name: str, content: str, t
         else:
             form = name.split(".")[1].upper()
             assert note is not None and f"{form} files are read with the encoding {encoding}, as their first lines" in note
-            assert f"source.arguments: {{encoding: '{encoding}'}} says so" in note
+            assert f"source.arguments: {{encoding: '{encoding}'}}." in note
     given = dataclasses.replace(reader, arguments={"encoding": encoding})
     assert read(given) == read(FirstRows.of(given)) == (ROWS, None)
 
