@@ -5,6 +5,7 @@ Formats that declare sizes are checked before anything is read, others while the
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import zlib
@@ -109,6 +110,17 @@ def check_parquet(file: Location, expansion: Expansion) -> None:
     except (OSError, pa.ArrowException):
         return  # reading it raises the error
     check_footer(footer, expansion)
+
+
+def check_stream(path: str, expansion: Expansion) -> None:
+    """Checks a stream of Arrow, which declares no sizes: unpacks it batch by batch, with no more than one in memory.
+
+    Raises:
+        UnsafeDataError: it unpacks to too much.
+    """
+    with contextlib.suppress(OSError, pa.ArrowException), pa.memory_map(path) as file:  # reading it raises the error
+        for batch in pa.ipc.open_stream(file):
+            expansion.add(batch.nbytes)
 
 
 def check_footer(footer: pq.FileMetaData, expansion: Expansion) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from offline_core.episodes.extension_types import refuse_extension_types
 from offline_core.episodes.table import stated_spaces
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
-from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_text
+from offline_core.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_stream, check_text
 from offline_core.formats.sources.local_copy import local_file
 from offline_core.formats.sources.located_reader import BATCH_BYTES, LocatedReader
 from offline_core.formats.sources.partitions import Values
@@ -55,11 +55,15 @@ def _scan_avro(path: str, *, row_index_name: str | None = None, **arguments: Any
     return rows if row_index_name is None else rows.with_row_index(row_index_name)
 
 
+def _is_stream(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(_ARROW_FILE)) != _ARROW_FILE
+
+
 def _scan_ipc(path: str, **arguments: Any) -> pl.LazyFrame:
     """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
-    with open(path, "rb") as file:
-        if file.read(len(_ARROW_FILE)) == _ARROW_FILE:
-            return pl.scan_ipc(path, glob=False, **arguments)
+    if not _is_stream(path):
+        return pl.scan_ipc(path, glob=False, **arguments)
     rows = pl.read_ipc_stream(path, n_rows=arguments.pop("n_rows", None)).lazy()
     row_index_name = arguments.pop("row_index_name", None)
     if arguments:
@@ -131,6 +135,8 @@ class ScannedFile(LocatedReader):
             expansion = self._expansion(file.path)
             if self.format == "parquet":
                 check_parquet(file, expansion)
+            elif self.format == "ipc" and _is_stream(file.path):
+                check_stream(file.path, expansion)
             elif self.format in _TEXT:
                 line_end = str(self.arguments.get("eol_char", "\n")).encode() if self.format == "csv" else None
                 check_text(file, expansion, line_end=line_end)

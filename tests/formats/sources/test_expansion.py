@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -215,3 +216,16 @@ def test_bz2_is_counted_while_it_unpacks(tmp_path: Path) -> None:
     (tmp_path / "x.json.bz2").write_bytes(bz2.compress(b'{"type": "SampleBatch", "obs": [' + b"1," * 10**6))
     with pytest.raises(DataError, match=MANY):
         read(tmp_path / "x.json.bz2", format="sample_batch")
+
+
+def test_a_stream_of_arrow_that_unpacks_to_too_much_is_not_read_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"obs": np.zeros(10**7)})
+    with pa.ipc.new_stream(tmp_path / "x.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(table, max_chunksize=10**5)
+    with monkeypatch.context() as patch:
+        patch.delattr(pl, "read_ipc_stream")
+        with pytest.raises(UnsafeDataError, match=MANY):
+            read(tmp_path / "x.arrow")
+    assert sum(batch.num_rows for batch in read(tmp_path / "x.arrow", max_expansion=10**5)) == 10**7
