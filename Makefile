@@ -41,7 +41,7 @@ test: check ## check, and the quick tests, in five minutes on two cores; this is
 	$(PYTEST) -m "not slow"
 
 test-all: check ## check, and all tests: runs killed in each stage, schedules, automations, forms in a browser
-	$(PYTEST)
+	HYPOTHESIS_PROFILE=whole $(PYTEST)
 
 browser: ## Install the Chromium that tests of forms drive, where root and apt are there
 	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,3 +16,8 @@ def slow_but(cases: Iterable[Any], *quick: object) -> list[Any]:
 
 def _slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def examples(most: int) -> int:
+    """How many examples a property is tried with: `most` by 'make test-all', a quarter of them by 'make test'."""
+    return most if os.environ.get("HYPOTHESIS_PROFILE", "quick") != "quick" else max(10, most // 4)

@@ -13,11 +13,17 @@ import hypothesis
 import numpy as np
 import pytest
 
-# The same examples in every run, however busy the machine; HYPOTHESIS_PROFILE=explore tries others.
-_HOWEVER_BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("same", derandomize=True, database=None, **_HOWEVER_BUSY)
-hypothesis.settings.register_profile("explore", **_HOWEVER_BUSY)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+from tests.cases import examples
+
+# The same examples in every run, however busy the machine: few by 'make test', all by 'make test-all' (whole); 'explore' tries
+# others each time.
+_SAME = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize=True, database=None
+)
+hypothesis.settings.register_profile("quick", _SAME, max_examples=examples(100))
+hypothesis.settings.register_profile("whole", _SAME)
+hypothesis.settings.register_profile("explore", _SAME, derandomize=False)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 os.environ["OMP_NUM_THREADS"] = "1"  # small networks, and others may want the second core
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -16,6 +16,7 @@ from offline_core.conversion.ends import lost_terminations
 from offline_core.curation.config import PruningConfig
 from offline_core.curation.prune import prune_dataset
 from offline_core.datasets.dataset import open_dataset
+from tests.cases import examples
 from tests.conversion.factories import assembled, parts, run_import, scattered, shuffled, steps, without
 from tests.datasets.factories import edit_json
 
@@ -96,7 +97,7 @@ def test_imports_from_when_the_drop_lost_terminations_are_known(tmp_path: Path) 
     assert "when last_new_obs: drop lost every termination" in str(lost_terminations(open_dataset(dataset.uri)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_ends_are_as_the_source_has_them_whatever_is_missing_or_there_twice(data: st.DataObject) -> None:
     """By t: rows in any order, some of them lost, some in two files; terminations survive with their row."""

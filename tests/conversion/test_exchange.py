@@ -15,6 +15,7 @@ from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.conversion.exchange import PartWriter, part_of, read_part
 from offline_core.errors import StorageError
 from offline_core.storage.location import Location, temporary_folder
+from tests.cases import examples
 
 
 def rows(ids: list[str], file: int, first: int = 0) -> pa.Table:
@@ -22,7 +23,7 @@ def rows(ids: list[str], file: int, first: int = 0) -> pa.Table:
     return pa.table({"eps_id": ids, "number": numbers, SOURCE_FILE: np.full(len(ids), file, np.int32)})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 @given(
     st.lists(st.lists(st.text("abé", max_size=2), min_size=1, max_size=8), min_size=1, max_size=4),
     st.integers(1, 5),

@@ -15,6 +15,7 @@ from offline_core.conversion import good_rows
 from offline_core.conversion.preparation import Preparation
 from offline_core.conversion.report import Unreadable, refuse
 from offline_core.errors import SchemaError
+from tests.cases import examples
 from tests.conversion.preparing import prepare, reason, table
 
 # Rows.
@@ -52,7 +53,7 @@ def test_most_rows_say_what_rows_are_like(first: int) -> None:
 
 
 @given(st.lists(st.sampled_from(["good", "nan", "null", "ragged", "flag"]), min_size=1, max_size=300), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_each_row_is_kept_or_named(kinds: list[str], has_template: bool) -> None:
     prepared = Preparation({})
     if has_template:

@@ -17,6 +17,7 @@ from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.episodes import Episode, episodes_to_table
 from offline_core.episodes.spaces import space_to_json
 from offline_core.errors import ConfigError, EpisodeError
+from tests.cases import examples
 from tests.conversion.factories import (
     ROWS,
     SEED_NAMES,
@@ -206,7 +207,7 @@ def played(number: int, length: int, observation_space: Any, action_space: Any, 
     )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(any_spaces(), any_spaces(), st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
 def test_episodes_of_any_space_come_back(
     tmp_path_factory: pytest.TempPathFactory,

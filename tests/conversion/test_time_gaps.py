@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from offline_core.conversion.times import time_gaps
 from offline_core.errors import ConfigError
+from tests.cases import examples
 from tests.conversion.factories import Row, assembled, nonzero, parts, run_import, shuffled, steps, without, write_rows
 
 MORNING = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -129,7 +130,7 @@ def test_ids_per_date() -> None:
         assembled(steps("a", 3), ids_per="date")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_every_row_is_kept_or_told_of_and_every_end_is_as_it_was(data: st.DataObject) -> None:
     """Whatever the ids, days, ends, lengths and the place of the rows."""

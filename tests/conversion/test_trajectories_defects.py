@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from offline_core.conversion.episode_ids import SOURCE_FILE
 from offline_core.errors import EpisodeError
 from offline_core.formats.sources.scans import SOURCE_ROW
+from tests.cases import examples
 from tests.conversion.factories import (
     Row,
     assembled,
@@ -259,7 +260,7 @@ def damaged(draw: st.DrawFn) -> list[list[Row]]:
     return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(damaged().filter(lambda files: any(files)), st.sampled_from(["cut", "keep", "drop"]))
 def test_as_a_slow_and_obvious_program_does_it(files: list[list[Row]], incomplete: str) -> None:
     expected, counted = reference_by_t(files, incomplete)
@@ -270,7 +271,7 @@ def test_as_a_slow_and_obvious_program_does_it(files: list[list[Row]], incomplet
     assert counts.restarted_ids == 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     damaged().filter(lambda files: any(files)),
     st.sampled_from(["auto", "t", "time", "linked", "stored", "single_step"]),

@@ -21,6 +21,7 @@ from offline_core.datasets.dataset import versions
 from offline_core.datasets.manifest import Format
 from offline_core.episodes import Episode, nested
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from tests.cases import examples
 from tests.curation.test_prune import kept, prune
 from tests.datasets.factories import FORMATS, episode, write_dataset
 
@@ -187,7 +188,7 @@ def test_episodes_that_do_not_agree_on_a_column(tmp_path: Path) -> None:
     assert len(kept(prune(tmp_path, where_steps="t > 0"))) == 2, "what it does not name may differ"
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=5), st.sampled_from(FORMATS))
 def test_any_mask(masks: list[list[bool]], format: Format) -> None:
     """Steps come back, in order, exactly where the mask said; what follows in a piece followed in the episode."""

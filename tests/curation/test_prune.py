@@ -28,6 +28,7 @@ from offline_core.datasets.reader import episodes
 from offline_core.datasets.writer import statistics_of
 from offline_core.episodes import Episode
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError, VersionNotFoundError
+from tests.cases import examples
 from tests.datasets.factories import (
     FORMATS,
     cut_in_half,
@@ -441,7 +442,7 @@ def recordings(draw: st.DrawFn) -> list[Episode]:
     return [one(i, n, draw(st.lists(st.integers(-4, 4), min_size=1, max_size=3))) for i, n in enumerate(lengths)]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 @given(recordings(), st.data(), st.sampled_from([10**6, 1500, 1]), st.sampled_from([None, 1, 3, 20]))
 def test_any_threshold_keeps_exactly_the_episodes_that_meet_it(
     some: list[Episode], data: st.DataObject, row_group_bytes: int, max_rows: int | None

@@ -22,6 +22,7 @@ from offline_core.datasets.reader import episodes
 from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import ConfigError, EmptyDatasetError
+from tests.cases import examples
 from tests.datasets.factories import FORMATS, episode, write_dataset
 
 
@@ -113,7 +114,7 @@ def test_what_comes_under_one_id() -> None:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.floats(-5, 5)), min_size=1, max_size=40),
     st.floats(0.01, 0.99),

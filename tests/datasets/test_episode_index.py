@@ -22,6 +22,7 @@ from offline_core.episodes import Episode, columns
 from offline_core.episodes.metadata import content_of
 from offline_core.errors import SchemaError
 from offline_core.storage.parquet_files import open_parquet
+from tests.cases import examples
 from tests.datasets.factories import FORMATS, edit_json, episode, write_dataset, write_items
 from tests.episodes.strategies import episode_lists
 
@@ -82,7 +83,7 @@ def test_returns_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     assert indices == [[e.return_ for e in some]] * 2
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.just(0)))
 def test_both_formats_say_the_same_of_any_episode(some: list[Episode]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from offline_core.episodes import nested
 from offline_core.episodes.arrow import from_arrow, read_column, to_arrow
 from offline_core.errors import SchemaError, SpaceError, UnsafeDataError
+from tests.cases import examples
 from tests.episodes.strategies import any_spaces, values
 
 # ---- Ours ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])
 @given(any_spaces(), st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(0, 5))
 def test_every_array_comes_back_from_any_slice(space: gym.Space[Any], count: int, seed: int, start: int) -> None:
     tree = values(space, count, np.random.default_rng(seed), infinite=True)
@@ -38,7 +39,7 @@ def test_every_array_comes_back_from_any_slice(space: gym.Space[Any], count: int
         assert left.shape[1:] == right.shape[1:]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(any_spaces(), st.lists(st.integers(0, 3), max_size=4))
 def test_chunks_are_read_as_one(space: gym.Space[Any], sizes: list[int]) -> None:
     trees = [values(space, size, np.random.default_rng(size)) for size in sizes]

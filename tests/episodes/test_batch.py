@@ -11,6 +11,7 @@ from offline_core.episodes import Episode, EpisodeBatch, columns, episodes_to_ta
 from offline_core.episodes.arrow import read_column
 from offline_core.episodes.steps import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
+from tests.cases import examples
 from tests.episodes.strategies import counting, episode_lists
 
 EPISODES = episode_lists(count=st.integers(1, 3), steps=st.integers(1, 4), lookback=st.integers(0, 2))
@@ -24,7 +25,7 @@ def without_the_rest(episode: Episode) -> Episode:
     return Episode(**{name: getattr(whole, name) for name in names})
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(EPISODES)
 def test_columns_are_those_of_the_step_table(some: list[Episode]) -> None:
     table, batch = episodes_to_table(some), EpisodeBatch.of(some)
@@ -36,7 +37,7 @@ def test_columns_are_those_of_the_step_table(some: list[Episode]) -> None:
         assert nested.equal(again[name], batch[name])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(EPISODES, st.booleans())
 def test_episodes_come_back_from_a_batch(some: list[Episode], has_last: bool) -> None:
     batch = EpisodeBatch.of(some, has_last=has_last)
@@ -46,7 +47,7 @@ def test_episodes_come_back_from_a_batch(some: list[Episode], has_last: bool) ->
     assert batch.returns().tolist() == [episode.return_ for episode in some]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(EPISODES, st.booleans(), st.data())
 def test_parts_of_a_batch_are_batches_of_parts(some: list[Episode], has_last: bool, data: st.DataObject) -> None:
     batch, expected = EpisodeBatch.of(some, has_last=has_last), [without_the_rest(episode) for episode in some]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from offline_core.episodes import Episode, decode, encode, space_to_json
 from offline_core.errors import CorruptFileError, DataError, EpisodeError, SpaceError, UnsafeDataError
+from tests.cases import examples
 from tests.episodes.strategies import counting, episode_lists, info_dicts, leaves
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -25,7 +26,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # ---- Round trips -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), suppress_health_check=SLOW)
 @given(episode_lists(count=st.just(1), steps=st.integers(0, 4), lookback=st.integers(0, 2), spaces_known=st.booleans()))
 def test_every_episode_comes_back_equal(episodes: list[Episode]) -> None:
     (episode,) = episodes
@@ -37,7 +38,7 @@ def test_every_episode_comes_back_equal(episodes: list[Episode]) -> None:
     assert again.validate() is again
 
 
-@settings(max_examples=60, suppress_health_check=SLOW)
+@settings(max_examples=examples(60), suppress_health_check=SLOW)
 @given(st.lists(info_dicts(), min_size=4, max_size=4), info_dicts())
 def test_infos_and_custom_data_come_back(infos: list[dict[Any, Any]], custom_data: dict[Any, Any]) -> None:
     again = decode(encode(counting(3, infos=infos, custom_data=custom_data)))
@@ -320,7 +321,7 @@ def test_bytes_after_the_end_are_refused(tail: bytes) -> None:
         decode(encode(counting(3)) + tail)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_flipped_bytes_raise_data_errors_or_give_an_episode(data: st.DataObject) -> None:
     original = data.draw(st.sampled_from([encode(EXPECTED), foreign(), encode(counting(2, infos=None))]))
@@ -346,7 +347,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=SLOW)
+@settings(max_examples=examples(300), suppress_health_check=SLOW)
 @given(st.dictionaries(st.sampled_from(list(msgpack.unpackb(foreign()))), json_like, min_size=1, max_size=3))
 def test_fields_of_any_kind_raise_data_errors_or_give_an_episode(changes: dict[str, Any]) -> None:
     try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from offline_core.episodes import Episode
 from offline_core.errors import EpisodeError, NonFiniteError
+from tests.cases import examples
 from tests.episodes.strategies import counting, episode_lists
 
 # ---- Size and state --------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ LOOKBACKS = st.integers(0, 3)
 BOUNDS = st.none() | st.integers(-12, 12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     steps=STEPS, lookback=LOOKBACKS, start=BOUNDS, stop=BOUNDS, step=st.none() | st.integers(1, 3), t_started=st.integers(0, 50)
 )
@@ -69,7 +70,7 @@ def test_slices_read_like_slices_of_a_list(
         assert found.tolist() == list(range(t_started, t_started + count))[index], what
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=STEPS, lookback=LOOKBACKS, index=st.integers(-12, 12))
 def test_integers_read_like_items_of_a_list(steps: int, lookback: int, index: int) -> None:
     piece = counting(steps, lookback=lookback)
@@ -83,7 +84,7 @@ def test_integers_read_like_items_of_a_list(steps: int, lookback: int, index: in
                 getter(index)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=STEPS, lookback=LOOKBACKS, start=BOUNDS, stop=BOUNDS)
 def test_negative_indices_can_reach_into_the_lookback(steps: int, lookback: int, start: int | None, stop: int | None) -> None:
     """With neg_index_as_lookback an index is a time step, and a slice takes those there are."""
@@ -95,7 +96,7 @@ def test_negative_indices_can_reach_into_the_lookback(steps: int, lookback: int,
         assert found.tolist() == [t for t in wanted if -lookback <= t < last], what
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(steps=STEPS, lookback=LOOKBACKS, index=st.integers(-5, 9))
 def test_single_items_of_the_lookback(steps: int, lookback: int, index: int) -> None:
     piece = counting(steps, lookback=lookback)
@@ -210,7 +211,7 @@ def test_slices_outside_are_refused(start: int, stop: int) -> None:
         counting(6).slice(start, stop)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(episode_lists(count=st.just(1), steps=st.integers(1, 6), lookback=st.integers(0, 2)), st.data())
 def test_joining_consecutive_pieces_undoes_slicing(episodes: list[Episode], data: st.DataObject) -> None:
     (whole,) = episodes

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from offline_core.episodes import space_from_json, space_to_json
 from offline_core.episodes import spaces as module
 from offline_core.errors import SpaceError
+from tests.cases import examples
 from tests.episodes.strategies import any_spaces
 
 
@@ -36,7 +37,7 @@ def key_orders(space: gym.Space[Any]) -> list[Any]:
     return [key_orders(child) for child in space.spaces] if isinstance(space, spaces.Tuple) else []
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(any_spaces())
 def test_every_space_comes_back_equal(space: gym.Space[Any]) -> None:
     again = through_text(space)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from offline_core.episodes import Episode, columns, episodes_to_table, table_to_episodes
 from offline_core.errors import EpisodeError, SchemaError, SpaceError
+from tests.cases import examples
 from tests.episodes.strategies import counting, episode_lists, leaves
 
 # ---- Round trips -----------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ def as_stored(episode: Episode) -> Episode:
     return episode.slice(0, len(episode))
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.integers(0, 2), spaces_known=st.booleans()),
     st.none() | st.integers(1, 5),

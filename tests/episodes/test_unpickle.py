@@ -23,6 +23,7 @@ from hypothesis.extra import numpy as hnp
 from offline_core.episodes import nested, unpickle
 from offline_core.episodes.unpickle import load_alike, load_array, load_nested, load_plain
 from offline_core.errors import UnsafeDataError
+from tests.cases import examples
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 ARRAY = pickle.dumps(np.float32([1, 2]), 5)
@@ -31,7 +32,7 @@ ARRAY = pickle.dumps(np.float32([1, 2]), 5)
 # ---- Arrays ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     hnp.arrays(
         st.sampled_from(["?", "i1", "<u2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c16", "<U3", "S2"]),
@@ -46,7 +47,7 @@ def test_every_array_comes_back(array: np.ndarray, protocol: int) -> None:
     assert again.tobytes() == array.tobytes()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     hnp.arrays(
         st.sampled_from(["?", "i1", "<u2", ">i4", "<i8", ">f4", "<f8", "<c16", "S2"]),
@@ -220,7 +221,7 @@ def test_what_is_not_numbers_is_refused(value: Any) -> None:
         load_array(pickle.dumps(value))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=60))
 def test_random_bytes_are_refused(data: bytes) -> None:
     """The one exception: a few bytes that say a number."""
@@ -231,7 +232,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
     assert found.dtype.kind in "biufcSU"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from([np.arange(4.0), np.array([1, 2.5], object), np.float32(1)]), st.sampled_from(PROTOCOLS), st.data())
 def test_flipped_bytes_are_refused_or_give_numbers(value: Any, protocol: int, data: st.DataObject) -> None:
     broken = bytearray(pickle.dumps(value, protocol))
@@ -349,7 +350,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(TREES, st.sampled_from(PROTOCOLS))
 def test_nested_arrays_come_back(tree: Any, protocol: int) -> None:
     again, expected = load_nested(pickle.dumps(tree, protocol)), _plain_dicts(tree)

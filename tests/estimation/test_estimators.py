@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offline_core.estimation import estimators
 from offline_core.estimation.estimators import METHODS, size_by_time, size_of_episodes
 from offline_core.estimation.trajectories import Model, Trajectories
+from tests.cases import examples
 from tests.estimation.chains import BEHAVIOUR, played, trajectories
 
 F = Fraction
@@ -115,7 +116,7 @@ counted = st.lists(st.tuples(episode, st.integers(0, 3)), min_size=1, max_size=4
 
 
 @given(data=counted, gamma=st.sampled_from([F(0), F(1, 2), F(9, 10), F(1)]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_each_is_what_its_paper_defines(data: list[tuple[tuple[list[Step], F], int]], gamma: F) -> None:
     steps, counts = [each for each, _ in data], [count for _, count in data]
     errors = []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from offline_core.errors import ConfigError
 from offline_core.learning.shards import ReadingOrder, Shards, batches
+from tests.cases import examples
 
 WORLDS = (1, 2, 3, 4, 8)
 
@@ -37,7 +38,7 @@ def test_more_learners_than_shards_are_refused() -> None:
         Shards.of(100, world=9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     row_groups=st.integers(1, 40),
     window=st.integers(1, 24),
@@ -89,7 +90,7 @@ def shares(counts: list[int], world: int, **how: int) -> list[tuple[torch.Tensor
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(counts=st.lists(st.integers(0, 40), min_size=8, max_size=8).filter(any), seed=st.integers(0, 9))
 def test_all_learners_together_make_the_batches_of_one(counts: list[int], seed: int) -> None:
     [alone] = shares(counts, 1, seed=seed)

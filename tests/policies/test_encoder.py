@@ -18,6 +18,7 @@ from offline_core.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import as_tensors
+from tests.cases import examples
 from tests.policies.sampling import observed
 
 NESTED = spaces.Dict(
@@ -86,7 +87,7 @@ def test_what_is_not_numbers_is_refused(space: gym.Space[Any]) -> None:
         Encoder(space, normalize=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=8),
     st.sampled_from([0.0, 1.0, -300.0, 1e4]),

@@ -21,6 +21,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
+from tests.cases import examples
 
 CATEGORICAL: list[gym.Space[Any]] = [
     spaces.Discrete(1),
@@ -316,7 +317,7 @@ def test_the_tail_pulls_as_strongly_as_it_should_in_float32(z: float) -> None:
         assert sign * inputs.grad[0, 0].item() == pytest.approx(expected, rel=1e-4)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.floats(-1e6, 1e6, width=32), st.floats(-8, 2, width=32), st.sampled_from([-1.0, 1.0, 0.0, 0.999]))
 def test_far_out_nothing_is_infinite(mean: float, log_std: float, action: float) -> None:
     head = gaussian([-1], [1])

@@ -28,7 +28,7 @@ from offline_core.policies.onnx_nodes import ML, Nodes, Value
 from offline_core.policies.onnx_rows import feeds, with_rows
 from offline_core.policies.policy import Policy
 from offline_core.policies.sample_rows import rows_like
-from tests.cases import slow_but
+from tests.cases import examples, slow_but
 
 STEPS = RowSteps(
     columns={"tin": "number", "tout": "number", "mode": "text", "floor": "number", "busy": "flag", "power": "number"},
@@ -223,7 +223,7 @@ def run_expression(text: str) -> list[float | None]:
 COLUMNS: Any = {"x": "number", "y": "number", "m": "text", "f": "flag"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.recursive(st.sampled_from(NUMBERS), grown, max_leaves=6))
 def test_expressions_are_what_polars_computes(text: str) -> None:
     steps = RowSteps(columns=COLUMNS, computed={"z": text})

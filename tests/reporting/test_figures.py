@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from offline_core.reporting import figures
+from tests.cases import examples
 
 numbers = st.floats(-1e300, 1e300) | st.just(math.nan) | st.just(math.inf) | st.just(-math.inf)
 
@@ -113,7 +114,7 @@ def test_a_target_that_is_no_number_is_not_drawn(target: float | None) -> None:
     drawn(figure)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(st.tuples(st.integers(0, 10**9), numbers), max_size=60), st.none() | numbers)
 def test_any_curve_can_be_drawn(points: list[tuple[int, float]], target: float | None) -> None:
     figure, (axes,) = figures.new_figure(1)
@@ -165,7 +166,7 @@ def test_what_is_no_number_is_counted_beside_the_histogram() -> None:
     assert axes.get_xlabel() == "return (2 not finite)"
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(st.lists(numbers, max_size=9), min_size=1, max_size=2))
 def test_any_histogram_can_be_drawn(groups: list[list[float]]) -> None:
     figure, (axes,) = figures.new_figure(1)

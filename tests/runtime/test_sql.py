@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import FUNCTIONS, MAX_LENGTH, MAX_OPERATORS, TYPES, sql_condition, sql_expression
+from tests.cases import examples
 
 ROWS = pl.DataFrame(
     {"a": [1, 2, 3], "b": ["x", "y", None], "obs": [[0.5, 1.5]] * 3, "at": [1.0, 2.0, 3.0], "select": [1, 2, 3]}
@@ -111,7 +112,7 @@ def test_expressions_are_of_one_row_and_of_whole_names() -> None:
         sql_expression("avg(a)")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(max_size=30))
 def test_texts_stay_texts(text: str) -> None:
     """Whatever is in quotes: it neither ends early nor means something else."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from offline_core.conversion.exporting import FORMATS, ExportConfig, export_dataset
 from offline_core.episodes import Episode
 from offline_core.errors import EpisodeError, SpaceError
+from tests.cases import examples
 from tests.datasets.factories import episode, write_dataset
 from tests.episodes.strategies import any_spaces, values
 from tests.formats.exports.test_sample_batch import read_back
@@ -26,7 +27,7 @@ REFUSALS = {"minari": r"names in HDF5 are text without /", "d4rl": r"names in HD
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(any_spaces(), any_spaces(), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
 def test_what_is_exported_is_imported_as_it_was(
     format: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], lengths: list[int], seed: int

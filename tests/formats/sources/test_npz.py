@@ -21,6 +21,7 @@ from offline_core.formats.sources.npz import NpzFile
 from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.formats.sources.step_reader import StepReader
 from offline_core.storage.location import Location
+from tests.cases import examples
 from tests.datasets.factories import Bomb, cut_in_half, garble
 
 NUMBERS = st.one_of(
@@ -33,7 +34,7 @@ def read(path: Path) -> pa.Table:
     return pa.concat_tables(NpzFile(Location.of(str(path))).batches())
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     arrays=st.dictionaries(
         st.text("abc_/", min_size=1, max_size=5).filter(lambda name: "//" not in name and name[0] != "/"), STEPS

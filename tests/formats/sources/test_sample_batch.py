@@ -29,6 +29,7 @@ from offline_core.formats.sources import sample_batch
 from offline_core.formats.sources.sample_batch import SampleBatchFile
 from offline_core.formats.sources.step_reader import Unreadable, note_of
 from offline_core.storage.location import Location
+from tests.cases import examples
 from tests.datasets.factories import Bomb
 from tests.formats.sources.factories import tables_of
 
@@ -126,7 +127,7 @@ def lines(draw: st.DrawFn) -> list[dict[str, np.ndarray]]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(lines(), st.sampled_from(["plain", "whole", "rows"]), st.integers(1, 3000))
 def test_what_is_written_is_read(some: list[dict[str, np.ndarray]], form: str, batch_bytes: int) -> None:
     """Numbers to the last bit, NaN and infinity too; packed ones with their dtype, others with that of JSON."""
@@ -145,7 +146,7 @@ def test_what_is_written_is_read(some: list[dict[str, np.ndarray]], form: str, b
         np.testing.assert_array_equal(got, expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False), min_size=1, max_size=8))
 def test_nan_as_text(values: list[float | None]) -> None:
     """A float32 NaN that is no array is the text "null", which numpy would take for the kind of all."""
@@ -428,7 +429,7 @@ def test_a_recorder_that_was_killed(tmp_path: Path) -> None:
         tables(path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=40) | st.integers(0, 10**6).map(lambda cut: json.dumps(batch(a=[1], b="BCJNGGhA"))[:cut].encode()))
 def test_any_bytes_are_read_or_named(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from offline_core.formats.sources import scans
 from offline_core.formats.sources.scans import SOURCE_ROW, ScannedFile
 from offline_core.formats.sources.step_reader import Unreadable
 from offline_core.storage.location import Location
+from tests.cases import examples
 from tests.datasets.factories import cut_in_half, garble
 from tests.formats.sources.factories import imported, tables_of, write_steps
 
@@ -305,7 +306,7 @@ def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_never_ends_in_anything_but_our_errors(whole_files: dict[str, Path], format: str, data: st.DataObject) -> None:
     whole = whole_files[format].read_bytes()
     damaged = bytearray(whole)
