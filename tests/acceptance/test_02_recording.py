@@ -30,6 +30,7 @@ def record(policy: str, output: Path | str, **changes: Any) -> Dataset:
     return open_dataset(record_episodes(config, policy=policy, output=str(output)).dataset.uri)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_02_n_recorders_play_at_the_same_time(tmp_path: Path) -> None:
     """Or the first would wait for ever for the second; none of them plays the other's episodes."""

@@ -100,6 +100,7 @@ def test_04_a_filter_expression_and_a_filesystem_object_of_pyarrow(source: Path,
     assert kept["filter"].startswith("python:(t < 1)#")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_04_a_query_by_read_sql(tmp_path: Path) -> None:
     """It takes no paths: what is asked for is the source, and what makes the connection is a function."""

@@ -133,6 +133,7 @@ def test_05_packed_infos_are_read(tmp_path: Path) -> None:
     assert found.get_infos() == [{}, {"n": 0}, {"n": 1}, {"n": 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole_episodes", "pendulum_episodes"])
 def test_05_rllibs_recordings_go_out_as_d4rl_and_come_back(rllib_recordings: Path, tmp_path: Path, name: str) -> None:
     environment = {"environment": {"id": "CartPole-v1" if "cartpole" in name else "Pendulum-v1"}}

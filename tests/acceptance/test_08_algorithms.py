@@ -68,6 +68,7 @@ def test_08_bc_and_marwil_with_discrete_actions(discrete: str, tmp_path: Path, a
     assert agreement(load_policy(result.checkpoint)) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bc", "marwil"])
 def test_08_bc_and_marwil_with_continuous_actions(continuous: str, tmp_path: Path, algorithm: str) -> None:
     result = train(continuous, tmp_path, algorithm=algorithm, optimizer=THOROUGH)

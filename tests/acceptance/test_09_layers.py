@@ -208,6 +208,7 @@ def test_09_a_buffer_class_with_its_arguments(recording: str, tmp_path: Path) ->
     assert result.steps == result.updates > 1
 
 
+@pytest.mark.slow
 def test_09_steps_are_drawn_with_replacement_without_a_buffer(recording: str, tmp_path: Path, alone: str) -> None:
     drawn = torch.cat(batches(torch.arange(1000), size=10, seed=0, epoch=0, window=0, replacement=True))
     assert len(drawn) == 1000 and 550 < len(drawn.unique()) < 700, "1 - 1/e of them"
@@ -244,6 +245,7 @@ def test_09_raw_rows_or_mapped_rows_are_materialised_or_neither(
     assert (epochs[0] == epochs[1]) is (resident_bytes == 10**9), "shuffled by files, where it is streamed"
 
 
+@pytest.mark.slow
 def test_09_what_is_materialised_changes_nothing_but_the_time(recording: str, tmp_path: Path, alone: str) -> None:
     def learned(**data: Any) -> str:
         return weights(train(recording, tmp_path / str(len(list(tmp_path.iterdir()))), data={"prelearners": 0} | data))

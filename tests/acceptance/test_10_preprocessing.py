@@ -52,6 +52,7 @@ def test_10_the_mean_std_filter_is_that_of_the_data_and_is_in_the_checkpoint(rec
     np.testing.assert_allclose(encoder.variance, seen.var(axis=0), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_10_the_same_filter_serves_in_evaluation(recording: str, filtered: str) -> None:
     """What is played is given raw observations, and does what its network says to filtered ones; unfiltered, otherwise."""
     policy = load_policy(filtered)
@@ -64,6 +65,7 @@ def test_10_the_same_filter_serves_in_evaluation(recording: str, filtered: str) 
     assert (policy.act(seen) != chosen).any()
 
 
+@pytest.mark.slow
 def test_10_raw_data_stays_raw_on_disk(recording: str, tmp_path: Path) -> None:
     def files() -> dict[str, str]:
         found = sorted(path for path in Path(recording).rglob("*") if path.is_file())
@@ -93,6 +95,7 @@ RLLIBS = {"pendulum_episodes": 1508, "pendulum_table": 1308}
 """Steps whose action RLlib recorded beyond -1 and 1, by recording."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "declared"),
     [("pendulum_table", {"recorded_action_range": (-1, 1)}), ("pendulum_table", {}), ("pendulum_episodes", {})],
@@ -128,6 +131,7 @@ def replay_error(episode: Episode) -> float:
     return error
 
 
+@pytest.mark.slow
 def test_10_a_clone_of_rllibs_recording_acts_in_the_units_of_the_environment(rllib_recordings: Path, tmp_path: Path) -> None:
     """It is at the bounds as often as RLlib's policy was."""
     run_import(rllib_recordings / "pendulum_table", tmp_path / "data", environment={"id": "Pendulum-v1"})
@@ -139,6 +143,7 @@ def test_10_a_clone_of_rllibs_recording_acts_in_the_units_of_the_environment(rll
     assert (np.abs(actions) == 2).mean() == pytest.approx(share, abs=0.06) and np.abs(actions).max() == 2
 
 
+@pytest.mark.slow
 def test_10_rllibs_actions_without_bounds_are_refused(rllib_recordings: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"normalised to \[-1, 1\].*declare them by environment\.id or by action_space"):
         run_import(rllib_recordings / "pendulum_table", tmp_path / "out")

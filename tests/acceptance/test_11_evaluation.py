@@ -24,6 +24,7 @@ from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.formats.sources.factories import SEEDS, steps, write_steps
 
 
+@pytest.mark.slow
 def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path) -> None:
     """k updates: an iteration is what lies between two evaluations."""
     result = train(recording, tmp_path, optimizer={"updates_per_iteration": 20})

@@ -43,6 +43,7 @@ def test_12_s3_is_trained_from_and_to_and_streamed(bucket: str, recording: str, 
         assert load_policy(result.checkpoint).act(observations(recording)).shape == (result.dataset.steps,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pyarrow.fs:S3FileSystem", "pyarrow.fs:LocalFileSystem"])
 def test_12_any_filesystem_of_pyarrow_with_its_arguments(
     bucket: str, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

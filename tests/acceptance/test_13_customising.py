@@ -27,6 +27,7 @@ def own(name: str, **arguments: Any) -> dict[str, Any]:
     return {"path": name, "arguments": arguments}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_13_a_connector_changes_what_is_learned_from(recording: str, tmp_path: Path) -> None:
     """All returns become those of no reward, so there is nothing to value."""

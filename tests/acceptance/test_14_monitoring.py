@@ -22,6 +22,7 @@ def trained(recording: str, output: Path) -> TrainingResult:
     return train(recording, output)
 
 
+@pytest.mark.slow
 def test_14_update_time_and_data_wait_time(trained: TrainingResult, output: Path) -> None:
     """Of each iteration; the whole run has a moment more, after the last of them."""
     records = [record for record in metrics(output) if "loss" in record]
@@ -58,6 +59,7 @@ def test_14_rates_of_each_layer_in_each_iteration(recording: str, tmp_path: Path
         assert all(rate > 0 for rate in rates) and len(set(rates)) == 3
 
 
+@pytest.mark.slow
 def test_14_tensorboard(trained: TrainingResult, output: Path) -> None:
     """The same numbers as in the file of metrics."""
     board = EventAccumulator(str(output / "tensorboard")).Reload()

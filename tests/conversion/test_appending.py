@@ -368,6 +368,7 @@ def test_workers_get_the_version_before_and_give_back_what_they_found(tmp_path: 
     assert cloudpickle.loads(cloudpickle.dumps(lost)) == lost
 
 
+@pytest.mark.slow
 def test_files_of_episodes(rllib_recordings: Path, tmp_path: Path) -> None:
     files = sorted((rllib_recordings / "cartpole_episodes").rglob("*.parquet")) or sorted(
         path for path in (rllib_recordings / "cartpole_episodes").rglob("*") if path.is_file()

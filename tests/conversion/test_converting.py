@@ -19,6 +19,7 @@ pytestmark = pytest.mark.shared_ray
 SMALL = FilesConfig(max_rows_per_file=1_000, max_bytes_per_file=2**16)
 
 
+@pytest.mark.slow
 def test_ray_writes_the_same_files_from_several(tmp_path: Path, ray_up: None) -> None:
     recorded = [episode(number, steps=500) for number in range(12)]
     write_dataset(tmp_path / "table", recorded, format="table", max_rows_per_file=1_000)

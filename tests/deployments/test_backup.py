@@ -67,6 +67,7 @@ def test_results_are_restored_verified_and_reused(tmp_path: Path, cartpole_polic
     assert (tmp_path / "runs/policy/policy.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_version_that_the_backup_names_is_whole_though_another_is_committed_meanwhile(
     tmp_path: Path, cartpole_policy: str
 ) -> None:

@@ -43,6 +43,7 @@ def card_of(flow: Flow, key: str) -> str:
     return cards[key]
 
 
+@pytest.mark.slow
 def test_from_sample_batches_to_training_data(rllib_recordings: Path, tmp_path: Path) -> None:
     imported = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "imported"))
     assert (imported.counts.rows, imported.counts.episodes) == (15_432, 40)
@@ -127,6 +128,7 @@ def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: 
     assert told == [(good, "dataset.passed")]
 
 
+@pytest.mark.slow
 def test_objects_from_python_in_a_flow_that_is_called_here(rllib_recordings: Path, tmp_path: Path) -> None:
     """Prefect's record of the run, the card and the manifest have the text that stands for them."""
     recordings = fs.SubTreeFileSystem(str(rllib_recordings), fs.LocalFileSystem())

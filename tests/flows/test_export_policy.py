@@ -18,6 +18,7 @@ from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.filterwarnings("default")
 def test_the_verb_writes_what_onnx_runtime_runs_and_a_card(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
     assert not ray.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> None:
     data, other = (
         dataset_of(tmp_path / name, balancing_episodes(4, seed=seed), environment=None) for seed, name in enumerate(("a", "b"))

@@ -31,6 +31,7 @@ SHORT = TrainingConfig(optimizer=OptimizerConfig(max_epochs=2), evaluation=Evalu
 QUICK = OffPolicyConfig(methods=["wis", "wdr"], resamples=50, fqe=FQEConfig(updates=50))
 
 
+@pytest.mark.slow
 def test_logs_of_a_known_environment_are_evaluated_in_it(rllib_recordings: Path, tmp_path: Path) -> None:
     """A table of ours is converted as a stage of its own; nothing is split off."""
     source = _table(rllib_recordings, tmp_path)
@@ -65,6 +66,7 @@ def test_logs_without_an_environment_are_estimated_on_episodes_that_nothing_lear
     assert not any("learned from" in warning for warning in result.estimate.warnings)
 
 
+@pytest.mark.slow
 def test_actions_of_unknown_probability_are_weighed_by_a_clone_of_who_acted(rllib_recordings: Path, tmp_path: Path) -> None:
     table = _table(rllib_recordings, tmp_path)
     steps = ["eps_id", "t", "obs", "actions", "rewards", "terminateds", "truncateds"]

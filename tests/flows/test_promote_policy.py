@@ -17,6 +17,7 @@ from tests.promotion.decisions import decision_at, policy_at
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 
 
+@pytest.mark.slow
 def test_a_promotion_and_a_rollback_leave_cards_in_prefect_and_beside_the_history(tmp_path: Path) -> None:
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
     promote_policy(registry=registry, source=decision_at(tmp_path / "decision", policy))
@@ -34,6 +35,7 @@ def test_a_promotion_and_a_rollback_leave_cards_in_prefect_and_beside_the_histor
     assert names == [f"00000{number}.{kind}" for number in (1, 2, 3) for kind in ("html", "json", "md")]
 
 
+@pytest.mark.slow
 def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
     assert run("registry", str(tmp_path / "registry")) == (

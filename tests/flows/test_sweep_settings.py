@@ -51,6 +51,7 @@ def test_a_sweep_of_which_runs_failed_fails_with_a_card(tmp_path: Path) -> None:
     assert "1 settings, 2 runs, 2 failed" in card and "nothing was divided" in card
 
 
+@pytest.mark.slow
 def test_the_verb_plans_and_prints_the_settings(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(4))
     (tmp_path / "sweep.yaml").write_text(config().model_dump_json(exclude_unset=True))

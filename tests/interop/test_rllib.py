@@ -115,6 +115,7 @@ def test_rllibs_bc_trains_on_a_dataset_written_here(tmp_path: Path, cartpole_pol
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_rllib_reads_observations_with_masks_of_actions(tmp_path: Path, format: Format) -> None:
     environment = EnvironmentSpec(id="tests.rollouts.games:Strict-v0", action_mask=True)

@@ -38,6 +38,7 @@ def played(policy: Policy, rounds: int, **config: Any) -> list[Evaluation]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)

@@ -100,7 +100,7 @@ KEPT = {"resident_bytes": "rows", "window_steps": 4}
 POOL = {"prelearners": 1, "cpus_per_prelearner": 0.5}
 
 
-@pytest.mark.parametrize("changes", [{}, {"window_steps": 4}, KEPT, KEPT | POOL], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"window_steps": 4}, KEPT, pytest.param(KEPT | POOL, marks=pytest.mark.slow)], ids=str)
 def test_rows_become_steps_each_once(text: str, changes: dict[str, Any]) -> None:
     config = lines(**changes)
     source = RawRows.of(text, config)

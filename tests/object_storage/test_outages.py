@@ -77,6 +77,7 @@ def test_an_export_that_is_away_is_not_taken_for_something_else(bucket: str, pro
     assert strange_files(place) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", slow_but([0, 1], 1), ids=["when it is looked for", "when it is gone on with"])
 def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
     bucket: str, proxied: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int

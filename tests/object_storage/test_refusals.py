@@ -225,6 +225,7 @@ def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch:
         assert "the TLS handshake failed, or the certificate is not trusted" in message_of(ask, f"{bucket}/runs/x")
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"REQUEST_SECONDS": 1.0, "READ_ATTEMPTS": 1, "WRITE_ATTEMPTS": 1}.items():
         monkeypatch.setattr(s3, name, value)

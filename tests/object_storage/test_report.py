@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import offline_core as offline
 from offline_core.storage.location import Location
 from tests.homepage.test_report import data_of
@@ -14,6 +16,7 @@ from tests.object_storage.faults import Proxy, refusal
 FORBIDDEN = refusal(403, "AccessDenied")
 
 
+@pytest.mark.slow
 def test_a_root_in_a_bucket_has_its_page_there(bucket: str, proxied: Proxy, tmp_path: Path) -> None:
     root = Location.of(f"{bucket}/team/runs")
     for name, count in (("recording", 30), ("cut", 31), ("closed", 32)):

@@ -233,6 +233,7 @@ def test_a_profile_says_where_and_who(bucket: str, tmp_path: Path, monkeypatch: 
     assert {each.region for each in proxied.seen} == {"eu-west-3"}
 
 
+@pytest.mark.slow
 def test_a_profile_s_endpoint_inside_of_amazon_s_network_holds_for_both(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

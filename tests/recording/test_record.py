@@ -211,6 +211,7 @@ def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: P
     assert len(list(episodes(open_dataset(disturbed.uri)))) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_a_recorder_that_dies_too_often_ends_the_recording(tmp_path: Path, slow_policy) -> None:
     policy, _, notes = slow_policy
@@ -261,6 +262,7 @@ def test_equal_ids_mean_equal_episodes(tmp_path: Path, cartpole_policy: str) -> 
         assert not base & {e.eps_id for e in episodes(open_dataset(ref.uri))}
 
 
+@pytest.mark.slow
 def test_auto_plays_here_what_takes_no_longer_than_rays_start(
     tmp_path: Path, cartpole_policy: str, ray_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes())
 
 
+@pytest.mark.slow
 def test_runs_at_once_are_the_same_to_the_bit_whatever_the_others_come_to(tmp_path: Path, data: str) -> None:
     grid = {"algorithm": ["marwil", DYING], "optimizer.learning_rate": [0.01, 0.001]}
     with made_in_run("a run"):
@@ -39,6 +40,7 @@ def test_runs_at_once_are_the_same_to_the_bit_whatever_the_others_come_to(tmp_pa
     assert {policy.provenance[RUN] for policy in made} == {"a run"}
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_dies_goes_on(tmp_path: Path, data: str) -> None:
     (tmp_path / "marks").mkdir()
     dying = DYING | {"arguments": {"folder": str(tmp_path / "marks")}}

@@ -143,6 +143,7 @@ def test_a_sweep_is_reused_and_more_settings_and_seeds_make_only_what_is_missing
     assert written(output).keys() == after.keys()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path: Path, data: str) -> None:
     """In the second of three settings, after the state of its fourth update."""
     (tmp_path / "marks").mkdir()
