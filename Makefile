@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # tests/conftest.py says what belongs to one worker, and what begins first.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations=25
 PACKAGES := -c constraints.txt -e '.[dev,interop]'
 # Where uv finds Torch: beside pip's other wheels, else where builds without CUDA are for a machine without a GPU.
 FROM := $(if $(PIP_FIND_LINKS),UV_FIND_LINKS="$(PIP_FIND_LINKS)",UV_TORCH_BACKEND=auto)

@@ -23,11 +23,19 @@ LOST = (
 _lost: str | None = None
 """Why the raylet died, until its session ends; the watch sets it before it interrupts the main thread."""
 
+_told = False
+"""The main thread has handled the signal of the watch."""
+
+SECONDS_BETWEEN_SIGNALS = 1.0
+"""A signal that arrives just before the main thread enters a system call is handled after it, which may be never."""
+
 _terminated = False
 """SIGTERM arrived. Who cancels a run sends it to all its processes, so that Ray's death is no news, and interrupts nothing."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _told
+    _told = True
     if not _terminated:
         raise KeyboardInterrupt
 
@@ -76,12 +84,12 @@ def watch_raylet(raylet: int | None) -> Iterator[None]:
     Raises:
         RayLostError: it died, now or before.
     """
-    global _lost, _terminated
+    global _lost, _terminated, _told
     is_main = threading.current_thread() is threading.main_thread()
     if raylet is None or not is_main or (process := _handle(raylet)) is None:
         yield
         return
-    _terminated = False
+    _terminated = _told = False
     ended, end = os.pipe()
 
     def watch() -> None:
@@ -91,7 +99,10 @@ def watch_raylet(raylet: int | None) -> Iterator[None]:
             _lost = LOST.format(pid=raylet)
             main = threading.main_thread().ident
             assert main is not None
-            signal.pthread_kill(main, WAKING)
+            while not _told:
+                signal.pthread_kill(main, WAKING)
+                if select.select([ended], [], [], SECONDS_BETWEEN_SIGNALS)[0]:
+                    break
 
     watcher = threading.Thread(target=watch, name="raylet watch", daemon=True)
     before = signal.signal(WAKING, _interrupt)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from offline_core.errors import RayLostError
+from offline_core.runtime import ray_watchdog
 from offline_core.runtime.ray_watchdog import WAKING, terminable, watch_raylet
 from tests.waiting import wait_until
 
@@ -35,6 +36,21 @@ def test_a_lost_ray_is_told_once(raylet: subprocess.Popen[bytes]) -> None:
     lose(raylet)
     with terminable():  # a session in a Ray that somebody else has started
         pass
+
+
+def test_a_signal_that_came_too_early_is_sent_again(raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_watchdog, "SECONDS_BETWEEN_SIGNALS", 0.01)
+    sent: list[int] = []
+
+    def send(*arguments: int) -> None:
+        sent.append(1)
+        if len(sent) > 1:
+            pthread_kill(*arguments)
+
+    pthread_kill = signal.pthread_kill
+    monkeypatch.setattr(signal, "pthread_kill", send)
+    lose(raylet)
+    assert len(sent) > 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
