@@ -1,4 +1,4 @@
-"""Columns of a source that no one mapped: kept beside the steps where they can be, left out and said where not."""
+"""Columns of a source that are not mapped: kept beside the steps where they can be, left out and said where not."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Preparation:
         return good
 
     def _extras(self, table: pa.Table) -> set[str]:
-        """The columns that nobody mapped, whose name has no meaning, and which no version that is appended to has."""
+        """Columns that are not mapped, whose name has no meaning, and which the version that is appended to lacks."""
         mapped = [source for each in self.mapping.values() for source in ([each] if isinstance(each, str) else each)]
         late = () if self.made is None else self.made.late
         return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}

@@ -138,7 +138,7 @@ def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
 
 
 def _remedy(texts: pa.ChunkedArray, name: str) -> str:
-    """What makes numbers of texts like 0,5, which is no one's to guess: 1,500 is 1.5 or 1500."""
+    """The expression that makes numbers of texts like 0,5. It is not guessed: 1,500 is 1.5 or 1500."""
     if not _any_matches(texts, _DECIMAL_COMMA):
         return ""
     number = f"cast(replace({name}, ',', '.') as double)"

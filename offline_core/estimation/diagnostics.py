@@ -163,7 +163,7 @@ def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int 
 def about_q(episodes: Trajectories) -> Iterator[str]:
     """The Q function does not fit what was recorded.
 
-    Of the right one, r + γ V(s') - Q(s, a) is 0 on average after any action, whoever chose it. Discounted and added up over an
+    Of the right one, r + γ V(s') - Q(s, a) is 0 on average after any action of any policy. Discounted and added up over an
     episode, these are what the recorded actions came to beyond what it said of them.
     """
     if episodes.model is None:

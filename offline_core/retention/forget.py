@@ -84,7 +84,7 @@ def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
 
 
 def _held(held: contextlib.ExitStack, catalog: Catalog) -> Catalog:
-    """The same as it is when nobody writes there: what is written may hold what is to be forgotten."""
+    """The same once no run writes there: what is being written may hold what is to be forgotten."""
     names: set[str] = set()
     while new := all_datasets(catalog) - names:
         if busy := hold(held, catalog, new):

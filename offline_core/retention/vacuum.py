@@ -70,7 +70,7 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
         if config.delete:
             wanted = plan.touched
             busy = hold(held, plan.catalog, wanted)
-            plan = _Plan.of(config, root, only=wanted - busy)  # as it is now that nobody else writes these
+            plan = _Plan.of(config, root, only=wanted - busy)  # as it is now that no other run writes these
             for name in plan.touched:
                 _delete(plan, name)
     result = VacuumResult(

@@ -1,7 +1,7 @@
-"""Hold a folder: as one of those that write there, or alone, to delete what nobody needs.
+"""Hold a folder: shared, as one of its writers, or exclusively, to delete what is in it.
 
-Who writes tells so first and looks whether another is alone then; who is to be alone locks first and looks for writers then.
-So at least one of two sees the other: the writer waits, the other one is told.
+A writer first leaves its mark and then looks for an exclusive holder; an exclusive holder first locks and then looks for
+writers. So at least one of two runs sees the other: the writer waits, the exclusive holder is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_SECONDS = 0.2
 
 @contextlib.contextmanager
 def writing(folder: Location) -> Iterator[None]:
-    """Be one of the writers of a folder inside the block, after waiting until nobody is alone there."""
+    """Be one of the writers of a folder inside the block, after waiting for an exclusive holder to be done."""
     is_told = False
     while True:
         with contextlib.ExitStack() as held:
@@ -40,10 +40,10 @@ def writing(folder: Location) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(folder: Location) -> Iterator[None]:
-    """Let nobody write to a folder inside the block.
+    """Hold a folder exclusively inside the block: no other run writes there.
 
     Raises:
-        BusyError: somebody does, or is alone there.
+        BusyError: another run writes there, or holds the folder exclusively.
     """
     with folder.locked():
         with storage_errors("look at", folder.uri):

@@ -117,7 +117,7 @@ def is_held(store: Store, folder: str) -> bool:
     if not known or _read(store, _path(folder, known[-1])) in (_RELEASED, b""):
         return False
     try:
-        with lease(store, folder):  # of a process that died: nobody needs to wait for it again
+        with lease(store, folder):  # of a process that died: the next run need not wait for it
             return False
     except BlockingIOError:
         return True

@@ -51,7 +51,7 @@ _OWN = {
 
 
 def check_reader(format: str, arguments: Mapping[str, object]) -> None:
-    """Check a format of ours or a function of Ray Data; what users wrote is named by its module, see `allowed_imports`.
+    """Check a built-in format or a function of Ray Data; a user's reader is named by its module, see `allowed_imports`.
 
     Raises:
         ConfigError: a variable limits what runs may do, and it may lead elsewhere.
