@@ -96,19 +96,11 @@ def _leave(store: Store, path: str, heartbeats: _Heartbeats) -> None:
 
 def has_writers(store: Store, folder: str) -> bool:
     """Whether a process is one of the writers of `folder`; the files of dead ones are deleted after `LEASE_SECONDS`."""
-    first = {path: _read(store, path) for path in _writers(store, folder)}
-    for _ in range(math.ceil(LEASE_SECONDS / POLL_SECONDS)):
-        if not first:
-            return False
-        time.sleep(POLL_SECONDS)
-        now = {path: text for path in first if (text := _read(store, path))}
-        if any(text != first[path] for path, text in now.items()):
-            return True
-        first = now
-    for path in first:
+    is_alive, dead = _watch(store, _writers(store, folder))
+    for path in dead:
         log.warning("%s got no heartbeat for %g s: its run was killed. It is deleted.", path, LEASE_SECONDS)
         store.delete(path)
-    return False
+    return is_alive
 
 
 def is_held(store: Store, folder: str) -> bool:
@@ -223,17 +215,29 @@ class _Holding:
 
 def _is_alive(store: Store, path: str) -> bool:
     """Whether the holder of that file changes it within `LEASE_SECONDS` and has not released it."""
-    first = _read(store, path)
-    if first in (_RELEASED, b""):
-        return False
-    log.info("Another run holds %s, or was killed: waiting %g s for a heartbeat.", posixpath.dirname(path), LEASE_SECONDS)
+    is_alive, dead = _watch(store, [path])
+    if dead:
+        log.warning(
+            "The holder of %s sent no heartbeat for %g s: this run takes it over.", posixpath.dirname(path), LEASE_SECONDS
+        )
+    return is_alive
+
+
+def _watch(store: Store, paths: list[str]) -> tuple[bool, list[str]]:
+    """(whether one of the files gets a heartbeat within `LEASE_SECONDS`, else those that are neither released nor deleted)."""
+    watched = {path: text for path in paths if (text := _read(store, path)) not in (_RELEASED, b"")}
+    if watched:
+        folder = posixpath.dirname(paths[0])
+        log.info("Another run holds %s, or was killed: waiting %g s for a heartbeat.", folder, LEASE_SECONDS)
     for _ in range(math.ceil(LEASE_SECONDS / POLL_SECONDS)):
+        if not watched:
+            break
         time.sleep(POLL_SECONDS)
-        now = _read(store, path)
-        if now != first:
-            return now not in (_RELEASED, b"")
-    log.warning("The holder of %s sent no heartbeat for %g s: this run takes it over.", posixpath.dirname(path), LEASE_SECONDS)
-    return False
+        now = {path: _read(store, path) for path in watched}
+        if any(text not in (watched[path], _RELEASED, b"") for path, text in now.items()):
+            return True, []
+        watched = {path: text for path, text in watched.items() if now[path] == text}
+    return False, [*watched]
 
 
 def _numbers(store: Store, folder: str) -> list[int]:
