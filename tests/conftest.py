@@ -66,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turns.index(_service_of(item)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """See that xdist will keep each group on one worker: a version of pytest that it does not know lets it forget them."""
+    if hasattr(session.config, "workerinput") and session.config.getoption("loadgroup", False):
+        assert all("@" in item.nodeid for item in session.items), "pytest-xdist has not taken the groups of the tests"
+
+
 def _service_of(item: pytest.Item) -> str | None:
     """The first of the services that a test needs."""
     if item.get_closest_marker("shared_ray"):

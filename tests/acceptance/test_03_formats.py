@@ -77,7 +77,11 @@ def test_03_rllibs_episode_recordings_are_read(
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "steps", "count"), [("cartpole_table_packed", 6_078, 3_798, 10), ("pendulum_table", 4_000, 4_000, 20)]
+    ("name", "rows", "steps", "count"),
+    [
+        ("cartpole_table_packed", 6_078, 3_798, 10),
+        pytest.param("pendulum_table", 4_000, 4_000, 20, marks=pytest.mark.slow),
+    ],
 )
 def test_03_rllibs_tables_are_read(
     rllib_recordings: Path, tmp_path: Path, name: str, rows: int, steps: int, count: int

@@ -81,6 +81,7 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
     assert len(one) == len(other) == 3
 
 
+@pytest.mark.slow
 def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
     config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=30))

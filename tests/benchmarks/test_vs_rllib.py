@@ -247,6 +247,7 @@ def test_a_stage_begins_with_what_finished_before_it() -> None:
     assert source_of("bc_seen", "our", runs) == ("theirs", "")
 
 
+@pytest.mark.slow
 def test_a_process_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "import os, subprocess, sys, time\n"

@@ -34,6 +34,7 @@ from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
 from offline_core.runtime.config import parse
 from offline_core.storage.stores import TEMPORARY
+from tests.cases import slow_but
 from tests.conversion.factories import nonzero, run_import, shuffled, steps, write_rows
 from tests.datasets.factories import copy_tree, episode, found, in_small_filesystem, rllib_states, write_dataset, write_items
 
@@ -180,7 +181,10 @@ import_dataset(ImportConfig(partitions=24), source=sys.argv[1], output=sys.argv[
 """
 
 
-@pytest.mark.parametrize(("module", "function"), [("exchange", "part_of"), ("step_import", "write")])
+KILLED_IN = [("exchange", "part_of"), ("step_import", "write")]
+
+
+@pytest.mark.parametrize(("module", "function"), slow_but(KILLED_IN, KILLED_IN[0]))
 def test_killed_in_the_middle(tmp_path: Path, module: str, function: str) -> None:
     """While rows are scattered, or written: no version is there, and the next run makes what one run makes."""
     lying = shuffled(ROWS)

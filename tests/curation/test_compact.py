@@ -16,10 +16,11 @@ from offline_core.datasets.episode_index import episode_index
 from offline_core.datasets.manifest import Format, Operation
 from offline_core.datasets.reader import episodes
 from offline_core.episodes import columns
+from tests.cases import slow_but
 from tests.datasets.factories import FORMATS, episode, write_dataset, write_files
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", slow_but(FORMATS, "episodes"))
 def test_nothing_changes_but_the_files(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 1 + i % 9, infos=[{"i": i}] * (2 + i % 9) if i % 4 == 0 else None) for i in range(50)]
     writer = write_files(tmp_path / "in", some, format, batch=3, max_rows_per_file=10)

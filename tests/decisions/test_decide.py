@@ -72,6 +72,7 @@ def test_the_same_question_is_answered_from_what_is_there(place: Path, tmp_path:
     assert decided(place, "few", "worse", "same", output=tmp_path, seed=1).reused is False
 
 
+@pytest.mark.slow
 def test_another_question_is_another_decision(place: Path, tmp_path: Path) -> None:
     """The same two policies: both as candidates, and one as what runs today."""
     both = decided(place, "known", "worse", "target", output=tmp_path)
@@ -79,6 +80,7 @@ def test_another_question_is_another_decision(place: Path, tmp_path: Path) -> No
     assert (both.verdict, against.verdict, against.reused) == ("promote", "keep", False)
 
 
+@pytest.mark.slow
 def test_methods_that_are_shown_do_not_change_what_is_judged(place: Path, tmp_path: Path) -> None:
     known = {"gamma": GAMMA, "resamples": 200, "fqe": FQE}
     default = decided(place, "few", "target", output=tmp_path / "default")
@@ -93,7 +95,7 @@ def test_both_sides_are_like_the_log_where_episodes_are_equal(tmp_path: Path, pl
     actions = (np.random.default_rng(2).random((2_000, 1)) >= BEHAVIOUR[states, 0]).astype(int)
     log = recorded([*zip(states, actions, strict=True)])
     dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
-    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}}
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 200}
     config = parse(DecisionConfig, values)
     found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
     truth = (np.array([TARGET - BEHAVIOUR]) * REWARDS).sum(axis=(0, 2)).mean()
@@ -133,7 +135,7 @@ def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path) -
     states = [rng.integers(0, 3, size=4) for _ in range(300)]
     greedy = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
     dataset_of(tmp_path / "log", greedy, spaces=SPACES, environment=None)
-    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}}
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 200}
     found = decide(
         parse(DecisionConfig, values),
         dataset=str(tmp_path / "log"),

@@ -115,6 +115,7 @@ def test_runs_of_a_deleted_deployment_are_counted_with_those_after_them(prefect_
     assert (ended["deleted-later,Completed"], ended["deleted-later,Failed"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_a_metric() -> None:
     registry = CollectorRegistry()
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api", PREFECT_CLIENT_MAX_RETRIES: 0}):

@@ -150,6 +150,7 @@ def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) ->
     assert offered.concurrency_limit == definition.get("concurrency_limit", {}).get("limit")
 
 
+@pytest.mark.slow
 def test_deploying_loads_neither_torch_nor_ray() -> None:
     """Forms and schedules are about parameters; what computes is loaded by the run that does."""
     script = "import sys, deployments.serve, tests.deployments.flows; print(*sorted({'torch', 'ray'} & sys.modules.keys()))"

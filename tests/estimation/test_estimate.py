@@ -170,6 +170,7 @@ def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> 
         estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
 
 
+@pytest.mark.slow
 def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path) -> None:
     """After two steps. What would have followed is in fqe, dr and wdr; what was recorded is all that the others tell of.
 

@@ -142,7 +142,7 @@ BOX = spaces.Box(-4, 4, (1,), np.float32)
 SEES = spaces.Box(-1, 1, (2,), np.float32)
 
 
-@pytest.mark.parametrize(("explore", "value"), [(True, -0.25 - 0.25), (False, -0.25)])
+@pytest.mark.parametrize(("explore", "value"), slow_but([(True, -0.25 - 0.25), (False, -0.25)], (False, -0.25)))
 def test_other_actions_than_listed_ones_are_sampled(tmp_path: Path, explore: bool, value: float) -> None:
     """Paid -a² for a ~ N(½, ½²): the mean is -(½² + ½²) of the policy that samples, and -½² of the one that does not."""
     policy = Policy(SEES, BOX, NetworkConfig(hidden_sizes=[]))
@@ -191,6 +191,7 @@ def test_numbers_that_run_away_are_an_error(tmp_path: Path) -> None:
         fitted(tmp_path, episodes, policy_of(TARGET), updates=5)
 
 
+@pytest.mark.slow
 def test_rewards_far_larger_than_returns_are_no_trouble(tmp_path: Path) -> None:
     """1,000 and then -1,000, or the other way round: each comes to 0, and the second step is worth what it pays."""
     episodes = [
@@ -215,6 +216,7 @@ class Normed(nn.Module):
         return features
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_may_normalise_batches(tmp_path: Path) -> None:
     """No step is left alone in a batch; values are by the statistics of all, not by those asked about."""
     network = NetworkConfig(module=f"{__name__}:Normed", normalize_observations=False)

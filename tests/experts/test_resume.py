@@ -124,6 +124,7 @@ def test_the_best_is_that_of_the_state_it_goes_on_from(
     assert result.mean_return == best.metrics["episode_return_mean"] == 5 and best.weights_sha256 == saved[1]
 
 
+@pytest.mark.slow
 def test_what_it_played_before_is_learned_from_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ring holds 300 steps: at 400 it has forgotten the first ones, and so have its files."""
     killed_after(4, tmp_path, SAC, monkeypatch)

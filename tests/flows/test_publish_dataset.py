@@ -15,6 +15,7 @@ from tests.flows.test_data_flows import card_of
 pytest.importorskip("deltalake")
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_dataset_is_published_by_flow_and_from_python(tmp_path: Path) -> None:
     data = f"{tmp_path}/data"
     write_dataset(data, [episode(number) for number in range(3)])

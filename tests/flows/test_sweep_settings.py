@@ -41,6 +41,7 @@ def test_a_sweep_leaves_its_card_in_prefect_and_beside_the_runs(tmp_path: Path) 
     assert again.reused and "| Reused | yes" in sweep_card()
 
 
+@pytest.mark.slow
 def test_a_sweep_of_which_runs_failed_fails_with_a_card(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes())
     with pytest.raises(SweepError, match="2 of 4 runs failed"):

@@ -19,6 +19,7 @@ from offline_core.learning.series import wanted
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
+from tests.cases import slow_but
 from tests.learning.datasets import dataset_of
 from tests.learning.test_monitor import RETURNS, Behind
 from tests.learning.test_resume import interrupted
@@ -155,7 +156,7 @@ def test_how_far_evaluations_are_behind_does_not_matter(
 PLAYED = {"episodes": 3, "target_return": 501, "location": "process"}
 
 
-@pytest.mark.parametrize("evaluation", ["played", "held out"])
+@pytest.mark.parametrize("evaluation", slow_but(["played", "held out"], "held out"))
 def test_a_run_that_ends_half_way_leaves_the_same_series(tmp_path: Path, data: str, evaluation: str) -> None:
     measured = PLAYED if evaluation == "played" else {"play": False, "held_out": data}
     settings = {"evaluation": measured, "keep": {"every_iterations": 2, "last": 2, "best": 2}}

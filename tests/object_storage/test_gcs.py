@@ -13,6 +13,7 @@ import pytest
 from offline_core.errors import StorageError, StorageUnavailableError
 from offline_core.storage.location import Location
 from offline_core.storage.partial_files import remove_partial_files
+from tests.cases import slow_but
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
 from tests.object_storage.faults import Answer, proxy
@@ -67,7 +68,7 @@ def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     assert not caplog.records
 
 
-@pytest.mark.parametrize("status", [503, 502])
+@pytest.mark.parametrize("status", slow_but([503, 502], 503))
 def test_what_leaves_a_store_has_a_number(place: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=no_sleep))
     with proxy(os.environ["STORAGE_EMULATOR_HOST"], lambda request: Answer(status, "later")) as down:

@@ -24,7 +24,6 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from tests.cases import slow_but
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 STREAMED: dict[str, Any] = {
@@ -40,7 +39,8 @@ def trained(dataset: str, output: str, settings: dict[str, Any]) -> tuple[Traini
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
-@pytest.mark.parametrize("format", slow_but(["episodes", "table"], "table"))
+@pytest.mark.parametrize("format", ["episodes", "table"])
+@pytest.mark.slow
 def test_a_stream_from_a_bucket_teaches_what_one_from_disk_does(bucket: str, tmp_path: Path, format: str) -> None:
     """From many files."""
     made = balancing_episodes()

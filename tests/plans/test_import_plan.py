@@ -26,9 +26,11 @@ from offline_core.plans.importing.plan import plan_import
 from offline_core.plans.importing.result import ImportPlan
 from offline_core.plans.importing.sample import chosen
 from offline_core.runtime.config import parse
+from tests.cases import slow_but
 from tests.plans import logs
 
 DATA = Path(__file__).parents[1] / "data" / "rllib"
+RECORDINGS = sorted(path.name for path in DATA.iterdir())
 
 
 def planned(source: Path, /, **given: Any) -> ImportPlan:
@@ -54,7 +56,7 @@ def check_by_import(plan: ImportPlan, folder: Path) -> None:
         assert sum(each.rows for each in plan.refused) == made.counts.rows - kept
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in DATA.iterdir()))
+@pytest.mark.parametrize("name", slow_but(RECORDINGS, *{*RECORDINGS} - {"pendulum_table"}))
 def test_what_rllib_recorded(name: str, tmp_path: Path) -> None:
     given = {"environment": {"id": "Pendulum-v1"}} if name == "pendulum_table" else {}
     check_by_import(planned(DATA / name, **given), tmp_path)

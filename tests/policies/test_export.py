@@ -109,7 +109,7 @@ def run_torch(folder: Path, observations: dict[str, np.ndarray]) -> tuple[np.nda
         pytest.param(
             spaces.Tuple([spaces.Box(0, 1, (), np.float16)]), spaces.Box(-1, 1, (2, 2), np.float16), {}, marks=pytest.mark.slow
         ),
-        (COMPOSITE, spaces.Box(-2, 5, (2,)), {"frames": 3, "squash": True}),
+        pytest.param(COMPOSITE, spaces.Box(-2, 5, (2,)), {"frames": 3, "squash": True}, marks=pytest.mark.slow),
         pytest.param(VECTOR, spaces.Discrete(4), {"imitation_threshold": 0.9}, marks=pytest.mark.slow),
         pytest.param(
             spaces.Box(0, 255, (16, 20, 3), np.uint8),

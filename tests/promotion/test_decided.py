@@ -14,7 +14,8 @@ from offline_core.runtime.config import parse
 from tests.estimation.chains import BEHAVIOUR, TARGET, policy_of
 from tests.estimation.test_estimate import chain, saved
 
-CONFIG = {"estimate": {"gamma": 0.9, "resamples": 100, "fqe": {"updates": 200}}}
+FQE = {"updates": 80, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
+CONFIG = {"estimate": {"gamma": 0.9, "resamples": 100, "fqe": FQE}, "examine_updates": 100}
 
 
 def test_a_decision_promotes_and_the_next_one_is_against_the_champion(tmp_path: Path) -> None:

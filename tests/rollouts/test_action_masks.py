@@ -77,6 +77,7 @@ def test_the_switch_does_not_change_what_environments_are_called() -> None:
     assert "action_mask" not in EnvironmentSpec().model_dump_json()
 
 
+@pytest.mark.slow
 def test_from_an_expert_to_policies_of_its_data_no_action_is_illegal(tmp_path: Path) -> None:
     config = {
         "environment": STRICT.model_dump(),

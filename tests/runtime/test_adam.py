@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from offline_core.runtime.adam import Adam
@@ -39,5 +40,6 @@ def test_updates_and_states_are_those_of_torch() -> None:
     assert str(our_state) == str(torch_state)
 
 
+@pytest.mark.slow
 def test_the_compiler_is_not_imported() -> None:
     subprocess.run([sys.executable, "-c", STEPS], check=True)

@@ -100,6 +100,7 @@ def test_what_was_released_is_not_waited_for(folder: str, looks: list[float]) ->
         assert looks == []
 
 
+@pytest.mark.usefixtures("looks")
 def test_an_outdated_number_does_not_get_the_lease(folder: str) -> None:
     """Number 6 was given, given back and deleted meanwhile, and 7 is held."""
     dead_holder(folder)
@@ -175,6 +176,7 @@ def test_a_failed_heartbeat_is_not_the_last_one(folder: str, down: type[Down]) -
             lease(STORE, folder).__enter__()
 
 
+@pytest.mark.usefixtures("looks")
 def test_a_lease_that_cannot_be_released_is_waited_for(folder: str, down: type[Down]) -> None:
     with lease(Down(), folder):
         down.is_down = True

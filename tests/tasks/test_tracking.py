@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,11 +27,21 @@ def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda *_, **__: None)
 
 
-@pytest.fixture
-def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """MLflow's client of a tracker in a file."""
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's database with its tables, which take it seconds to make."""
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}", f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path) -> Iterator[Any]:
+    """MLflow's client of a tracker in a file."""
+    import mlflow
+
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
     monkeypatch.setenv(tracking.TRACKER, uri)
     monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # artifacts go below it
