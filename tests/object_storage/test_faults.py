@@ -27,6 +27,7 @@ from offline_core.recording.record import record_episodes
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
 from offline_core.storage.location import Location
+from tests.cases import slow_but
 from tests.datasets.factories import episode
 from tests.object_storage.faults import FAULTS, Fault, Proxy, no_faults, refusal, seeded
 
@@ -103,7 +104,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(bucket: str, proxied: Proxy)
         assert there == {file.path for file in dataset.manifest.files}, "what was put twice is the same file"
 
 
-@pytest.mark.parametrize("fault", FAULTS[1:5], ids=lambda fault: type(fault).__name__)
+@pytest.mark.parametrize("fault", slow_but(FAULTS[1:5], *FAULTS[3:5]), ids=lambda fault: type(fault).__name__)
 def test_every_request_fails_once(bucket: str, proxied: Proxy, fault: Fault) -> None:
     """Whichever it is, from the first look to the last byte."""
     uri = f"{bucket}/runs/x"
