@@ -70,7 +70,8 @@ def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_pa
     card = {card.key: str(card.data) for card in artifacts_of(latest_run().id)}["improve-policy-card"]
     assert "🟢 **promote** Promote" in card and "| Moved | yes |" in card
 
-    second = improve(tmp_path, log_of(tmp_path / "tuesday", 2))
+    clones = SWEEP.model_copy(update={"grid": {"algorithm": ["bc"]}})  # of the behaviour, which the champion is better than
+    second = improve(tmp_path, log_of(tmp_path / "tuesday", 2), sweep=clones)
     assert second.decision.verdict != "promote" and second.promotion is None
     assert find_policy(second.decision.against)[1].fingerprint == first.decision.fingerprint
     assert len(read_history(entry_of(f"{tmp_path}/registry/chain")).moves) == 1
