@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,10 @@ def test_chosen_arrays(tmp_path: Path) -> None:
         list(NpzFile(Location.of(str(path)), ("reward",)).batches())
 
 
+def _text() -> bytes:
+    return b"text"
+
+
 def _pickled() -> bytes:
     return pickle.dumps([1, 2])
 
@@ -123,9 +128,9 @@ def _zip_of_text() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("content", [b"", b"text", _pickled(), _array_alone(), _zip_of_text()])
-def test_other_files_are_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "steps.npz").write_bytes(content)
+@pytest.mark.parametrize("content", [bytes, _text, _pickled, _array_alone, _zip_of_text])
+def test_other_files_are_told(tmp_path: Path, content: Callable[[], bytes]) -> None:
+    (tmp_path / "steps.npz").write_bytes(content())
     with pytest.raises(CorruptFileError, match=r"steps\.npz is not an \.npz file"):
         read(tmp_path / "steps.npz")
 
