@@ -30,8 +30,9 @@ from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
 from offline_core.registry.history import HISTORY, entry_of
-from offline_core.reporting.card import MARKS, Card
-from offline_core.reporting.cards import (
+from offline_core.retention.vacuum import VacuumResult
+from offline_core.runtime.reporting.card import MARKS, Card
+from offline_core.runtime.reporting.cards import (
     episodes_card,
     estimates_card,
     expert_card,
@@ -39,8 +40,7 @@ from offline_core.reporting.cards import (
     returns_rows,
     training_card,
 )
-from offline_core.reporting.values import return_text
-from offline_core.retention.vacuum import VacuumResult
+from offline_core.runtime.reporting.values import return_text
 from offline_core.runtime.units import duration_text, size_text
 from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page

@@ -19,8 +19,8 @@ from offline_core.learning.result import TrainingResult
 from offline_core.promotion.result import PromotionResult
 from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecordingResult
-from offline_core.reporting.card import Headline, Tone
-from offline_core.reporting.values import FEW_EPISODES, return_text
+from offline_core.runtime.reporting.card import Headline, Tone
+from offline_core.runtime.reporting.values import FEW_EPISODES, return_text
 from offline_core.sweeps.result import SweepResult
 from tasks.outcomes import outcome_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from offline_core.ranking.config import OutlierConfig
 from offline_core.ranking.reasons import MOST_DEVIATIONS
 from offline_core.ranking.result import OutlierResult
-from offline_core.reporting.card import Headline
-from offline_core.reporting.cards import outliers_card
+from offline_core.runtime.reporting.card import Headline
+from offline_core.runtime.reporting.cards import outliers_card
 from offline_core.storage.location import Location
 from tasks.artifacts import Page
 

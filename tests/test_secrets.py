@@ -22,12 +22,12 @@ from offline_core.datasets.manifest import Operation, Parent, identity_of
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.recording.config import RecordingConfig
-from offline_core.reporting.card import Card, Headline, Ran
 from offline_core.retention.rewriting import replace_manifest
 from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime import config
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.reporting.card import Card, Headline, Ran
 from offline_core.secrets import MASK, has_masked, is_secret, masked, masked_text
 from offline_core.storage.json_files import without_secrets
 from tests.datasets.factories import episode, write_dataset

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 
 from offline_core.homepage.values import dumps
-from offline_core.reporting import palette
+from offline_core.runtime.reporting import palette
 
 SCRIPTS = ("charts.js", "tables.js", "episodes.js", "page.js")
 """In this order; each uses those before it."""

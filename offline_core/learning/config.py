@@ -194,7 +194,7 @@ class DataConfig(Config):
         None,
         exclude_if=lambda own: own is None,
         title="Prelearner",
-        description="Your own subclass of offline_core.prelearner.prelearner.PreLearner, which makes episodes of stored rows.",
+        description="Your own subclass of offline_core.PreLearner, which makes episodes of stored rows.",
     )
     source: SourceConfig | None = Field(
         None,

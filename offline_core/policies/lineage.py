@@ -13,7 +13,7 @@ from offline_core.datasets.dataset import open_dataset, versions
 from offline_core.datasets.manifest import Manifest, Parent
 from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
-from offline_core.reporting.palette import mermaid_styles
+from offline_core.runtime.reporting.palette import mermaid_styles
 from offline_core.storage.location import Location
 
 Kind = Literal["dataset", "checkpoint", "files"]

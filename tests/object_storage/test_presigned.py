@@ -13,9 +13,9 @@ from offline_core.curation.config import PruningConfig
 from offline_core.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.reporting.card import Card
 from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.reporting.card import Card
 from offline_core.storage.location import Location
 from offline_core.storage.stores import LINK_SECONDS
 from tasks import artifacts

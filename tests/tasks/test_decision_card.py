@@ -12,7 +12,7 @@ from PIL import Image
 
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.result import Verdict
-from offline_core.reporting.card import Card
+from offline_core.runtime.reporting.card import Card
 from tasks.decision_card import decide_policies
 from tests.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
 

@@ -18,7 +18,7 @@ from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.quality.result import Finding, QualityReport, Verdict
 from offline_core.recording.result import RecordingResult
-from offline_core.reporting.card import Headline
+from offline_core.runtime.reporting.card import Headline
 from tasks import headlines
 from tasks.headlines import beside_expert, headline_of, stage_headline
 

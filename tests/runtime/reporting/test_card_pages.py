@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from offline_core.decisions.config import DecisionConfig
-from offline_core.reporting.card import Card, Headline, Ran, Section
-from offline_core.reporting.cards import (
+from offline_core.runtime.reporting.card import Card, Headline, Ran, Section
+from offline_core.runtime.reporting.cards import (
     chain_card,
     episodes_card,
     estimates_card,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from offline_core.reporting.html import html_of
-from offline_core.reporting.values import text_of
+from offline_core.runtime.reporting.html import html_of
+from offline_core.runtime.reporting.values import text_of
 from offline_core.secrets import masked
 
 Tone = Literal["good", "bad", "warning", "neutral"]

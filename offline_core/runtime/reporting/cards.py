@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offline_core.reporting import figures
-from offline_core.reporting.card import MARKS, Card, Headline, Section, Tone
-from offline_core.reporting.values import return_text
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import MARKS, Card, Headline, Section, Tone
+from offline_core.runtime.reporting.values import return_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import jinja2
 
-from offline_core.reporting import palette
-from offline_core.reporting.values import text_of
+from offline_core.runtime.reporting import palette
+from offline_core.runtime.reporting.values import text_of
 
 if TYPE_CHECKING:
-    from offline_core.reporting.card import Card
+    from offline_core.runtime.reporting.card import Card
 
 STYLE = (
     f"""{palette.css()}

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from offline_core.reporting.card import Card, Headline, Ran, Section
-from offline_core.reporting.cards import (
+from offline_core.runtime.reporting.card import Card, Headline, Ran, Section
+from offline_core.runtime.reporting.cards import (
     chain_card,
     episodes_card,
     expert_card,

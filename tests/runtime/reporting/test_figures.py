@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from offline_core.reporting import figures
+from offline_core.runtime.reporting import figures
 from tests.cases import examples
 
 numbers = st.floats(-1e300, 1e300) | st.just(math.nan) | st.just(math.inf) | st.just(-math.inf)
@@ -195,5 +195,5 @@ def test_bars_begin_with_the_first_on_top() -> None:
 
 
 def test_matplotlib_is_loaded_for_drawing_only() -> None:
-    code = "import sys, offline_core.reporting.cards; print('matplotlib' in sys.modules)"
+    code = "import sys, offline_core.runtime.reporting.cards; print('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

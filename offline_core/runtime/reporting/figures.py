@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from offline_core.reporting.palette import LIGHT, SERIES, pale
+from offline_core.runtime.reporting.palette import LIGHT, SERIES, pale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
