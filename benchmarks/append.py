@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.figure import environment, figure, seconds
-from offline_core.conversion.config import EpisodesConfig, ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.importing.config import EpisodesConfig, ImportConfig
+from offline_core.data.importing.importing import import_dataset
 
 EPISODE_STEPS = 200
 LATE_SHARE = 0.1

@@ -112,10 +112,10 @@ def write_images(uri: str) -> None:
     """Noise of 64 × 64 pixels."""
     import gymnasium as gym
 
-    from offline_core.datasets.commit import commit, prepare_dataset
-    from offline_core.datasets.manifest import Operation
-    from offline_core.datasets.writer import EpisodeWriter
-    from offline_core.episodes import Episode
+    from offline_core.data.datasets.commit import commit, prepare_dataset
+    from offline_core.data.datasets.manifest import Operation
+    from offline_core.data.datasets.writer import EpisodeWriter
+    from offline_core.data.episodes import Episode
 
     rng = np.random.default_rng(0)
     spaces = {"observation_space": gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), "action_space": gym.spaces.Discrete(4)}

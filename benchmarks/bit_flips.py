@@ -25,22 +25,22 @@ import safetensors.torch
 import torch
 
 from benchmarks.figure import figure
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Format, Operation
-from offline_core.datasets.result_cache import load_result, store_result
-from offline_core.datasets.row_groups import tables
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes import Episode
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Format, Operation
+from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.datasets.row_groups import tables
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import Episode
+from offline_core.data.quality.check import check_dataset, last_report
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.result import QualityReport
+from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.learning.state import States, TrainingState
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.quality.check import check_dataset, last_report
-from offline_core.quality.config import QualityConfig
-from offline_core.quality.result import QualityReport
-from offline_core.storage.location import Location
 
 EPISODES = 20
 STEPS = 50

@@ -49,7 +49,7 @@ def main() -> None:
 
 def convert(root: str, steps: int) -> None:
     """Another system's Parquet files to episodes, in order and scrambled within each file; and both our formats."""
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
 
     write_recording(f"{root}/table", steps, format="table", max_rows_per_file=max(EPISODE_STEPS, steps // FILES))
     paths = open_dataset(f"{root}/table").paths
@@ -57,17 +57,17 @@ def convert(root: str, steps: int) -> None:
         folder = f"{root}/{rows.replace(' ', '-')}"
         write_foreign(paths, folder, scrambled=rows == "scrambled")
         run = f"import_dataset(ImportConfig(), source={folder!r}, output={folder + '-imported'!r})"
-        took, peak = in_process("from offline_core.conversion.importing import *", run)
+        took, peak = in_process("from offline_core.data.importing.importing import *", run)
         fields = {"steps": steps, "rows": rows, "files": len(paths)}
         figure("convert.steps_per_second", steps / took, "steps/s", **fields)
         figure("convert.peak_bytes", peak, "bytes", **fields)
         shutil.rmtree(folder)
     source, output = f"{root}/table", f"{root}/converted"
     run = f"convert_table(ConversionConfig(), dataset={source!r}, output={output!r})"
-    took, peak = in_process("from offline_core.conversion.converting import *", run)
+    took, peak = in_process("from offline_core.data.curation.converting import *", run)
     figure("convert.table_to_episodes.steps_per_second", steps / took, "steps/s", steps=steps, peak_bytes=peak)
     run = f"convert_table(ConversionConfig(format='table'), dataset={output!r}, output={output + '-back'!r})"
-    took, peak = in_process("from offline_core.conversion.converting import *", run)
+    took, peak = in_process("from offline_core.data.curation.converting import *", run)
     figure("convert.episodes_to_table.steps_per_second", steps / took, "steps/s", steps=steps, peak_bytes=peak)
 
 
@@ -89,9 +89,9 @@ def document_loop(root: str, steps: int, *, pairs: int = 3) -> None:
     """The same table by the loop of RLlib's document, Ray's start not counted, and by us."""
     import ray
 
-    from offline_core.conversion.config import ConversionConfig
-    from offline_core.conversion.converting import convert_table
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.curation.converting import convert_table
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.importing.config import ConversionConfig
 
     source = f"{root}/table"
     write_recording(source, steps, format="table")
@@ -162,7 +162,7 @@ def steps_of_rllib(folder: str) -> int:
     """Steps in a folder of episodes, as they are there."""
     import pyarrow.dataset as ds
 
-    from offline_core.episodes import decode
+    from offline_core.data.episodes import decode
 
     items = ds.dataset(folder, format="parquet").to_table(columns=["item"])["item"].to_pylist()
     return sum(len(decode(item)) for item in items)
@@ -172,7 +172,7 @@ def in_process(imports: str, run: str) -> tuple[float, float]:
     """(seconds, bytes of memory at the peak beyond what imports take) of a statement in a process of its own (Linux)."""
     script = f"""
 import re, time
-from offline_core.conversion.config import ConversionConfig, ImportConfig
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
 {imports}
 peak = lambda: int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) * 1024
 before, start = peak(), time.perf_counter()
@@ -186,9 +186,9 @@ print(time.perf_counter() - start, peak() - before)
 
 def compact(root: str, steps: int) -> None:
     """Many small files to few large ones, in both formats."""
-    from offline_core.curation.compact import compact_dataset
-    from offline_core.curation.config import CompactionConfig
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.curation.compact import compact_dataset
+    from offline_core.data.curation.config import CompactionConfig
+    from offline_core.data.datasets.dataset import open_dataset
 
     for format in ("episodes", "table"):
         source = f"{root}/compact-{format}"
@@ -204,9 +204,9 @@ def compact(root: str, steps: int) -> None:
 
 def prune(root: str, steps: int, *, pairs: int = 5) -> None:
     """Half of the episodes, chosen by return and strewn over the dataset, against a copy of the files that come of it."""
-    from offline_core.curation.config import PruningConfig
-    from offline_core.curation.prune import prune_dataset
-    from offline_core.datasets.data_file import FilesConfig
+    from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.curation.prune import prune_dataset
+    from offline_core.data.datasets.data_file import FilesConfig
 
     for codec in CODECS:
         source, output = f"{root}/prune-{codec}", f"{root}/pruned-{codec}"
@@ -221,7 +221,7 @@ def prune(root: str, steps: int, *, pairs: int = 5) -> None:
         took = statistics.median(pruned)
         figure("prune.metadata.ratio_to_copy", statistics.median(copied) / took, "ratio", seconds=took, **fields)
         run = f"prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset={source!r}, output={output + '-memory'!r})"
-        _, peak = in_process("from offline_core.curation.prune import *", run)
+        _, peak = in_process("from offline_core.data.curation.prune import *", run)
         figure("prune.metadata.peak_bytes", peak, "bytes", **fields)
 
 
@@ -244,11 +244,11 @@ def write_recording(
     """
     import gymnasium as gym
 
-    from offline_core.datasets.commit import commit, prepare_dataset
-    from offline_core.datasets.data_file import FilesConfig
-    from offline_core.datasets.manifest import Operation
-    from offline_core.datasets.writer import EpisodeWriter
-    from offline_core.episodes import Episode
+    from offline_core.data.datasets.commit import commit, prepare_dataset
+    from offline_core.data.datasets.data_file import FilesConfig
+    from offline_core.data.datasets.manifest import Operation
+    from offline_core.data.datasets.writer import EpisodeWriter
+    from offline_core.data.episodes import Episode
 
     rng = np.random.default_rng(0)
     seen, acted = spaces or (gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2))

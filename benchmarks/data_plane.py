@@ -79,8 +79,8 @@ def make_sources(folder: str, megabytes: int) -> None:
 
 def importing(folder: str, root: str) -> Stage:
     """Another system's table to episodes."""
-    from offline_core.conversion.config import ImportConfig
-    from offline_core.conversion.importing import import_dataset
+    from offline_core.data.importing.config import ImportConfig
+    from offline_core.data.importing.importing import import_dataset
 
     source = f"{folder}/foreign"
     paths = [f"{source}/{name}" for name in os.listdir(source)]
@@ -89,8 +89,8 @@ def importing(folder: str, root: str) -> Stage:
 
 def convert(folder: str, root: str) -> Stage:
     """Our table to episodes."""
-    from offline_core.conversion.config import ConversionConfig
-    from offline_core.conversion.converting import convert_table
+    from offline_core.data.curation.converting import convert_table
+    from offline_core.data.importing.config import ConversionConfig
 
     source = f"{folder}/table"
     return Stage(lambda output: convert_table(ConversionConfig(), dataset=source, output=output), files_of(source))
@@ -107,8 +107,8 @@ def prune_metadata(folder: str, root: str) -> Stage:
 
 
 def _pruning(folder: str, root: str, **parameters: Any) -> Stage:
-    from offline_core.curation.config import PruningConfig
-    from offline_core.curation.prune import prune_dataset
+    from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.curation.prune import prune_dataset
 
     config, source = PruningConfig(**parameters), f"{folder}/episodes"
     kept = prune_dataset(config, dataset=source, output=f"{root}/kept-{len(parameters)}-{next(iter(parameters))}").dataset
@@ -117,9 +117,9 @@ def _pruning(folder: str, root: str, **parameters: Any) -> Stage:
 
 def check(folder: str, root: str) -> Stage:
     """All rules over the table."""
-    from offline_core.datasets.dataset import open_dataset
-    from offline_core.quality.check import check_dataset, default_rules
-    from offline_core.quality.config import QualityConfig
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.quality.check import check_dataset, default_rules
+    from offline_core.data.quality.config import QualityConfig
 
     source, config = f"{folder}/table", QualityConfig()
     assert open_dataset(source).manifest.format == "table"
@@ -128,8 +128,8 @@ def check(folder: str, root: str) -> Stage:
 
 def compact(folder: str, root: str) -> Stage:
     """Small files to large ones."""
-    from offline_core.curation.compact import compact_dataset
-    from offline_core.curation.config import CompactionConfig
+    from offline_core.data.curation.compact import compact_dataset
+    from offline_core.data.curation.config import CompactionConfig
 
     source = f"{folder}/small"
     return Stage(lambda output: compact_dataset(CompactionConfig(), dataset=source, output=output), files_of(source))
@@ -180,10 +180,10 @@ def copy(paths: Sequence[str], target: str) -> None:
 
 def manifest(uri: str) -> None:
     """A version of 10^5 files with 10^6 row groups that are not there: opening it, and listing its row groups."""
-    from offline_core.datasets.commit import commit, prepare_dataset
-    from offline_core.datasets.dataset import open_dataset
-    from offline_core.datasets.manifest import FileEntry, Operation, Statistics
-    from offline_core.datasets.row_groups import row_groups
+    from offline_core.data.datasets.commit import commit, prepare_dataset
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.datasets.manifest import FileEntry, Operation, Statistics
+    from offline_core.data.datasets.row_groups import row_groups
 
     def entry(number: int) -> FileEntry:
         digest = hashlib.sha256(str(number).encode()).hexdigest()
@@ -202,7 +202,7 @@ def manifest(uri: str) -> None:
 
 def files_of(uri: str) -> list[str]:
     """The data files of a dataset's latest version."""
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
 
     return open_dataset(uri).paths
 

@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.data import write_recording
 from benchmarks.figure import figure, seconds
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.learner import Learner
@@ -157,7 +157,7 @@ STREAM = """
 import json, logging, re, time
 import gymnasium as gym, numpy as np
 from benchmarks.mixtures import write
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 
 SIZE, T = 64, 1000
 count = {times} * {object_store_bytes} // (SIZE * 4 * T)

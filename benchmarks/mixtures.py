@@ -10,10 +10,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes import Episode
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import Episode
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy

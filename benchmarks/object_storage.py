@@ -147,10 +147,10 @@ def write_wide(uri: str, size_bytes: int) -> None:
     import gymnasium as gym
     import numpy as np
 
-    from offline_core.datasets.commit import commit, prepare_dataset
-    from offline_core.datasets.manifest import Operation
-    from offline_core.datasets.writer import EpisodeWriter
-    from offline_core.episodes import Episode
+    from offline_core.data.datasets.commit import commit, prepare_dataset
+    from offline_core.data.datasets.manifest import Operation
+    from offline_core.data.datasets.writer import EpisodeWriter
+    from offline_core.data.episodes import Episode
 
     width, length, together = 64, 1000, 64
     rng = np.random.default_rng(0)

@@ -43,10 +43,10 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.quality.check import check_dataset
-from offline_core.quality.config import QualityConfig
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
-from offline_core.episodes import Episode
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.episodes import Episode
 from offline_core.ranking.config import OutlierConfig
 from offline_core.ranking.outliers import find_outliers
 from offline_core.ranking.result import OutlierResult

@@ -63,7 +63,7 @@ def expert(root: str, seed: int) -> str:
 
 
 def recording(root: str, policy: str, seed: int) -> None:
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
     from offline_core.recording.config import RecordingConfig
     from offline_core.recording.record import record_episodes
 
@@ -93,9 +93,9 @@ def clone(root: str, seed: int) -> None:
 
 def decode(root: str) -> None:
     """Bytes of column `item` → episodes, on one core."""
-    from offline_core.datasets.dataset import open_dataset
-    from offline_core.datasets.row_groups import tables
-    from offline_core.episodes import decode as decode_episode
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.datasets.row_groups import tables
+    from offline_core.data.episodes import decode as decode_episode
 
     dataset = open_dataset(f"{root}/episodes")
     items = [item for table in tables(dataset, ["item"]) for item in table["item"].to_pylist()]
@@ -108,8 +108,8 @@ def scan(root: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from offline_core.datasets.dataset import open_dataset
-    from offline_core.episodes.arrow import from_arrow
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.episodes.arrow import from_arrow
 
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -20,11 +20,11 @@ import numpy as np
 from gymnasium import spaces
 
 from benchmarks.figure import environment, figure
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
-from offline_core.episodes import Episode
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.episodes import Episode
 from offline_core.homepage.config import ReportConfig
 from offline_core.homepage.report import report
 from offline_core.learning.config import TrainingConfig

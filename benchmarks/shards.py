@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def run_of(dataset: str, **settings: Any) -> Any:
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.recorded import Recorded
     from offline_core.learning.run import Run
@@ -140,7 +140,7 @@ def _digests(run: Any, rank: int, world: int) -> list[tuple[int, int]]:
 
 def read_bytes(dataset: str) -> None:
     """What a learner reads of an epoch, by its calls of the operating system."""
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
 
     stored = open_dataset(dataset).ref.bytes
     whole = together(1, _read, dataset, data=STREAMED)[0]
@@ -222,7 +222,7 @@ def nodes(dataset: str) -> None:
     """A streamed epoch by a learner on each of two Ray nodes: all bytes of the loopback device, Ray's own talk included."""
     from ray.cluster_utils import Cluster
 
-    from offline_core.datasets.dataset import open_dataset
+    from offline_core.data.datasets.dataset import open_dataset
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train_policy
     from offline_core.runtime.config import parse

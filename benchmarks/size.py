@@ -59,9 +59,9 @@ def main() -> None:
 
 def make(dataset: str, part: str, steps: int) -> None:
     """Write so many steps."""
-    from offline_core.datasets.commit import commit, prepare_dataset
-    from offline_core.datasets.dataset import open_dataset
-    from offline_core.datasets.manifest import Operation
+    from offline_core.data.datasets.commit import commit, prepare_dataset
+    from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.data.datasets.manifest import Operation
 
     write_recording(part, min(steps, PART_STEPS), format="table")
     source, files = open_dataset(part), []

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.figure import figure
-from offline_core.datasets.commit import prepare_dataset
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.manifest import FileEntry, Format
-from offline_core.datasets.row_groups import row_groups, tables
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes import columns
+from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import FileEntry, Format
+from offline_core.data.datasets.row_groups import row_groups, tables
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import columns
 
 
 def verification(root: str, steps: int, *, pairs: int = 7) -> None:

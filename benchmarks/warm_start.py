@@ -14,7 +14,7 @@ import statistics
 import tempfile
 
 from benchmarks.figure import figure
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.experts.config import ExpertConfig

@@ -2,8 +2,8 @@
 
 from flows.events import announce
 from flows.local_flow import flow
-from offline_core.quality.config import QualityConfig
-from offline_core.quality.result import QualityReport
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.result import QualityReport
 from tasks.stages import check_dataset as check_dataset_task
 
 

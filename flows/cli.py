@@ -237,7 +237,7 @@ def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, 
 
 
 def _place(uri: str) -> str:
-    from offline_core.storage.location import Location
+    from offline_core.data.store.location import Location
 
     Location.of(uri)
     return uri
@@ -245,7 +245,7 @@ def _place(uri: str) -> str:
 
 def _refuse_credentials(uris: Iterable[str]) -> None:
     """Checks what user readers may know how to read, and this pipeline not."""
-    from offline_core.storage.location import refuse_credentials
+    from offline_core.data.store.location import refuse_credentials
 
     for uri in uris:
         refuse_credentials(uri)

@@ -1,8 +1,8 @@
 """Flow: the same episodes in files of another size."""
 
 from flows.local_flow import flow
-from offline_core.curation.compact import CompactionResult
-from offline_core.curation.config import CompactionConfig
+from offline_core.data.curation.compact import CompactionResult
+from offline_core.data.curation.config import CompactionConfig
 from tasks.stages import compact_dataset as compact_dataset_task
 
 

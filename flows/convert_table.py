@@ -1,8 +1,8 @@
 """Flow: from one of our two formats to the other."""
 
 from flows.local_flow import flow
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import ConversionResult
+from offline_core.data.curation.converting import ConversionResult
+from offline_core.data.importing.config import ConversionConfig
 from tasks.stages import convert_table as convert_table_task
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from prefect.events import emit_event
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 
 DatasetEvent = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
 RESOURCE = "offline.dataset"

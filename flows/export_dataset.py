@@ -1,7 +1,7 @@
 """Flow: write a dataset in other people's formats."""
 
 from flows.local_flow import flow
-from offline_core.conversion.exporting import ExportConfig, ExportResult
+from offline_core.data.formats.exporting import ExportConfig, ExportResult
 from tasks.stages import export_dataset as export_dataset_task
 
 

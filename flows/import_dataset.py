@@ -2,8 +2,8 @@
 
 from flows.events import announce
 from flows.local_flow import flow
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.report import ImportResult
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.report import ImportResult
 from tasks.stages import import_dataset as import_dataset_task
 
 

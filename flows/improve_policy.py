@@ -4,24 +4,24 @@ from flows.approval import approval_of
 from flows.local_flow import flow
 from flows.seeds import seed_of
 from flows.sources import episodes_of
-from offline_core.conversion.config import ConversionConfig, ImportConfig
-from offline_core.conversion.converting import ConversionResult
-from offline_core.conversion.report import ImportResult
-from offline_core.curation.config import PruningConfig, SplitConfig
-from offline_core.curation.prune import PruningResult
-from offline_core.curation.split import SplitResult
-from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.curation.config import PruningConfig, SplitConfig
+from offline_core.data.curation.converting import ConversionResult
+from offline_core.data.curation.prune import PruningResult
+from offline_core.data.curation.split import SplitResult
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.result import QualityReport
+from offline_core.data.store.location import Location
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.result import Candidate, DecisionResult
 from offline_core.estimation.estimators import weighing
 from offline_core.promotion.config import PromotionConfig
 from offline_core.promotion.result import PromotionResult
-from offline_core.quality.config import QualityConfig
-from offline_core.quality.result import QualityReport
 from offline_core.registry.history import entry_of, last_move
 from offline_core.registry.move import Move
 from offline_core.runtime.ray_session import ray_scope
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from tasks.chain import ChainResult, Stages, reading, summarize_chain

@@ -10,18 +10,18 @@ from rich.table import Table
 from rich.tree import Tree
 
 from flows.results import console_of_output, findings_table
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.result_cache import RESULT_FILE, stored_result
-from offline_core.datasets.statistics import ColumnStatistics
-from offline_core.episodes import space_from_json
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.result_cache import RESULT_FILE, stored_result
+from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.episodes import space_from_json
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.quality.check import last_report
+from offline_core.data.store.location import Location
 from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.series import saved_in, series_of
-from offline_core.quality.check import last_report
 from offline_core.registry.address import parse_address
-from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult
 
 MAX_FILES = 20

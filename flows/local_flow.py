@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from flows import embedded_server
+from offline_core.data.store.allowed_roots import IS_URI, is_limited, uris_in
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import name_choices, shown
 from offline_core.runtime.user_code import check_imports
-from offline_core.storage.allowed_roots import IS_URI, is_limited, uris_in
-from offline_core.storage.location import Location
 from tasks.table import STAGES
 
 LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.kind in ("folder", "uris")}

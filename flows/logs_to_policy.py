@@ -5,13 +5,16 @@ from typing import Literal
 from flows.local_flow import flow
 from flows.seeds import seed_of
 from flows.sources import episodes_of
-from offline_core.conversion.config import ConversionConfig, ImportConfig
-from offline_core.conversion.converting import ConversionResult
-from offline_core.conversion.report import ImportResult
-from offline_core.curation.config import PruningConfig, SplitConfig
-from offline_core.curation.prune import PruningResult
-from offline_core.curation.split import SplitResult
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.curation.config import PruningConfig, SplitConfig
+from offline_core.data.curation.converting import ConversionResult
+from offline_core.data.curation.prune import PruningResult
+from offline_core.data.curation.split import SplitResult
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.result import QualityReport
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import weighing
@@ -20,10 +23,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.quality.config import QualityConfig
-from offline_core.quality.result import QualityReport
 from offline_core.runtime.ray_session import ray_scope
-from offline_core.storage.location import Location
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.headlines import headline_of

@@ -1,8 +1,8 @@
 """Flow: several datasets become one."""
 
 from flows.local_flow import flow
-from offline_core.curation.config import MergeConfig
-from offline_core.curation.merge import MergeResult
+from offline_core.data.curation.config import MergeConfig
+from offline_core.data.curation.merge import MergeResult
 from tasks.stages import merge_datasets as merge_datasets_task
 
 

@@ -10,14 +10,14 @@ from rich.table import Table
 
 from flows.results import console_of_output, print_json
 from flows.verbs import as_json
-from offline_core.curation.plan import QUANTILES, PruningPlan
+from offline_core.data.curation.plan import QUANTILES, PruningPlan
+from offline_core.data.store.location import Location
 from offline_core.plans.plan import Amount, Plan
 from offline_core.runtime.units import duration_text, size_text
-from offline_core.storage.location import Location
 from tasks.table import Stage, load
 
 if TYPE_CHECKING:
-    from offline_core.plans.importing.result import ImportPlan
+    from offline_core.data.import_plan.result import ImportPlan
 
 PARAMETER_FILES = (".yaml", ".yml")
 

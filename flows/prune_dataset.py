@@ -2,8 +2,8 @@
 
 from flows.events import announce
 from flows.local_flow import flow
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import PruningResult
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import PruningResult
 from tasks.stages import prune_dataset as prune_dataset_task
 
 

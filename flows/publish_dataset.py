@@ -1,7 +1,7 @@
 """Flow: publish a dataset as a table of Delta or Iceberg that points at the same files."""
 
 from flows.local_flow import flow
-from offline_core.conversion.publishing import PublishConfig, PublishResult
+from offline_core.data.formats.publishing import PublishConfig, PublishResult
 from tasks.stages import publish_dataset as publish_dataset_task
 
 

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.store.location import Location
 from offline_core.secrets import masked
-from offline_core.storage.location import Location
 
 if TYPE_CHECKING:
-    from offline_core.quality.result import QualityReport
+    from offline_core.data.quality.result import QualityReport
     from offline_core.ranking.result import OutlierResult
     from offline_core.sweeps.result import SweepResult
 

@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel
 
 from flows.yaml_values import load_yaml
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
-from offline_core.storage.location import Location
 
 
 def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """What a chain begins with: files that are imported, or a dataset."""
 
-from offline_core.conversion.config import ConversionConfig, ImportConfig
-from offline_core.conversion.converting import ConversionResult
-from offline_core.conversion.report import ImportResult
-from offline_core.datasets.dataset import Dataset, is_dataset, open_dataset
-from offline_core.storage.location import Location
+from offline_core.data.curation.converting import ConversionResult
+from offline_core.data.datasets.dataset import Dataset, is_dataset, open_dataset
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.store.location import Location
 from tasks.chain import Stages, reading
 from tasks.stages import convert_table, import_dataset
 

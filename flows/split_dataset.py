@@ -1,8 +1,8 @@
 """Flow: hold some episodes out."""
 
 from flows.local_flow import flow
-from offline_core.curation.config import SplitConfig
-from offline_core.curation.split import SplitResult
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.split import SplitResult
 from tasks.stages import split_dataset as split_dataset_task
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from flows.results import console_of_output
-from offline_core.datasets.verify import verify
+from offline_core.data.datasets.verify import verify
 
 
 def print_verified(uri: str, version: int | None) -> bool:

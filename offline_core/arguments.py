@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from offline_core.datasets import dataset as datasets
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets import dataset as datasets
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config, parse
 

@@ -13,10 +13,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from offline_core.arguments import Data, Given, Path, config_of, place_of
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
-    from offline_core.conversion.publishing import PublishConfig, PublishResult
+    from offline_core.data.formats.publishing import PublishConfig, PublishResult
     from offline_core.homepage.config import ReportConfig, ReportResult
     from offline_core.retention.config import ForgetConfig, VacuumConfig
     from offline_core.retention.forget import ForgetResult
@@ -36,8 +36,8 @@ def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = 
         VersionNotFoundError: there is no such version, or no such tag to remove.
         DatasetNotFoundError: there is no dataset.
     """
-    from offline_core.datasets.dataset import open_committed
-    from offline_core.datasets.tags import remove_tag, resolve, write_tag
+    from offline_core.data.datasets.dataset import open_committed
+    from offline_core.data.datasets.tags import remove_tag, resolve, write_tag
 
     uri, known = place_of(data)
     opened = open_committed(uri, known if version is None else version)
@@ -93,7 +93,7 @@ def publish(data: Data, /, *, config: Given[PublishConfig] = None, **parameters:
         ConfigError: the extra of the format is missing.
         SchemaError: the table cannot hold a column.
     """
-    from offline_core.conversion.publishing import PublishConfig, publish_dataset
+    from offline_core.data.formats.publishing import PublishConfig, publish_dataset
 
     parsed, (uri, version) = config_of(PublishConfig, config, parameters), place_of(data)
     return publish_dataset(parsed, dataset=uri, version=version)

@@ -23,18 +23,21 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, config_of, latest_of, place_of
-from offline_core.datasets import dataset as datasets
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets import dataset as datasets
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import EnvironmentSpec
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from offline_core.conversion.config import ConversionConfig, ImportConfig
-    from offline_core.conversion.exporting import ExportConfig, ExportResult
-    from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-    from offline_core.datasets.verify import Verified
+    from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+    from offline_core.data.datasets.verify import Verified
+    from offline_core.data.formats.exporting import ExportConfig, ExportResult
+    from offline_core.data.import_plan.result import ImportPlan
+    from offline_core.data.importing.config import ConversionConfig, ImportConfig
+    from offline_core.data.quality.config import QualityConfig
+    from offline_core.data.quality.result import QualityReport
     from offline_core.estimation.config import OffPolicyConfig
     from offline_core.estimation.result import OffPolicyResult
     from offline_core.evaluation.config import EvaluationConfig
@@ -45,10 +48,7 @@ if TYPE_CHECKING:
     from offline_core.fine_tuning.result import FineTuneResult
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.result import TrainingResult
-    from offline_core.plans.importing.result import ImportPlan
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
-    from offline_core.quality.config import QualityConfig
-    from offline_core.quality.result import QualityReport
     from offline_core.ranking.config import OutlierConfig
     from offline_core.ranking.result import OutlierResult
     from offline_core.recording.config import MixtureConfig, RecordingConfig, RecordingExport
@@ -132,8 +132,8 @@ def import_data(
         source: files or folders; `result.notes` of what comes back says how they were read.
         parameters: fields of `ImportConfig`; with `append=True` what is new is added to the latest version.
     """
-    from offline_core.conversion.config import ImportConfig
-    from offline_core.conversion.importing import import_dataset
+    from offline_core.data.importing.config import ImportConfig
+    from offline_core.data.importing.importing import import_dataset
 
     parsed = config_of(ImportConfig, config, parameters)
     return _made(import_dataset(parsed, source=_paths(source), output=os.fspath(output)))
@@ -149,16 +149,16 @@ def plan_import(source: Path | Sequence[Path], /, *, config: Given[ImportConfig]
         source: files or folders.
         parameters: fields of `ImportConfig`; what is given stays as it is.
     """
-    from offline_core.conversion.config import ImportConfig
-    from offline_core.plans.importing.plan import plan_import
+    from offline_core.data.import_plan.plan import plan_import
+    from offline_core.data.importing.config import ImportConfig
 
     return plan_import(config_of(ImportConfig, config, parameters), source=_paths(source))
 
 
 def convert(data: Data, /, *, output: Path, config: Given[ConversionConfig] = None, **parameters: Any) -> Dataset:
     """Write the same episodes in the other storage format (`format`: episodes or table)."""
-    from offline_core.conversion.config import ConversionConfig
-    from offline_core.conversion.converting import convert_table
+    from offline_core.data.curation.converting import convert_table
+    from offline_core.data.importing.config import ConversionConfig
 
     parsed, (uri, version) = config_of(ConversionConfig, config, parameters), place_of(data)
     return _made(convert_table(parsed, dataset=uri, version=version, output=os.fspath(output)))
@@ -179,8 +179,8 @@ def prune(
         where: SQL on the columns of `Dataset.table` ("return >= 400 and length < 500"), or a Polars expression.
         parameters: fields of `PruningConfig`.
     """
-    from offline_core.curation.config import PruningConfig
-    from offline_core.curation.prune import prune_dataset
+    from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.curation.prune import prune_dataset
 
     if isinstance(where, str):
         parameters, where = {"where": where, **parameters}, None
@@ -190,8 +190,8 @@ def prune(
 
 def split(data: Data, /, *, output: Path, config: Given[SplitConfig] = None, **parameters: Any) -> tuple[Dataset, Dataset]:
     """Split the episodes into (train, held out), below `output`; equal episodes stay on one side."""
-    from offline_core.curation.config import SplitConfig
-    from offline_core.curation.split import split_dataset
+    from offline_core.data.curation.config import SplitConfig
+    from offline_core.data.curation.split import split_dataset
 
     parsed, (uri, version) = config_of(SplitConfig, config, parameters), place_of(data)
     result = split_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
@@ -200,8 +200,8 @@ def split(data: Data, /, *, output: Path, config: Given[SplitConfig] = None, **p
 
 def merge(datasets: Sequence[Data], /, *, output: Path, config: Given[MergeConfig] = None, **parameters: Any) -> Dataset:
     """Write the episodes of several datasets as one."""
-    from offline_core.curation.config import MergeConfig
-    from offline_core.curation.merge import merge_datasets
+    from offline_core.data.curation.config import MergeConfig
+    from offline_core.data.curation.merge import merge_datasets
 
     parsed = config_of(MergeConfig, config, parameters)
     return _made(merge_datasets(parsed, datasets=[latest_of(each) for each in datasets], output=os.fspath(output)))
@@ -230,8 +230,8 @@ def mix(
 
 def compact(data: Data, /, *, output: Path, config: Given[CompactionConfig] = None, **parameters: Any) -> Dataset:
     """Write the same episodes in fewer, larger files."""
-    from offline_core.curation.compact import compact_dataset
-    from offline_core.curation.config import CompactionConfig
+    from offline_core.data.curation.compact import compact_dataset
+    from offline_core.data.curation.config import CompactionConfig
 
     parsed, (uri, version) = config_of(CompactionConfig, config, parameters), place_of(data)
     return _made(compact_dataset(parsed, dataset=uri, version=version, output=os.fspath(output)))
@@ -239,8 +239,8 @@ def compact(data: Data, /, *, output: Path, config: Given[CompactionConfig] = No
 
 def check(data: Data, /, *, config: Given[QualityConfig] = None, **parameters: Any) -> QualityReport:
     """Check a dataset against the rules of the quality gate; `verdict` is pass, warn or fail."""
-    from offline_core.quality.check import check_dataset
-    from offline_core.quality.config import QualityConfig
+    from offline_core.data.quality.check import check_dataset
+    from offline_core.data.quality.config import QualityConfig
 
     parsed, (uri, version) = config_of(QualityConfig, config, parameters), place_of(data)
     return check_dataset(parsed, dataset=uri, version=version)
@@ -285,10 +285,10 @@ def fine_tune(
         output: folder of the checkpoint `best`.
         parameters: fields of `FineTuneConfig`.
     """
+    from offline_core.data.store.location import Location
     from offline_core.fine_tuning.config import FineTuneConfig
     from offline_core.fine_tuning.fine_tune import fine_tune_policy
     from offline_core.learning.result import TrainingResult
-    from offline_core.storage.location import Location
 
     folder = Location.of(training.last).parent.uri if isinstance(training, TrainingResult) else training
     if isinstance(folder, BaseModel):
@@ -344,7 +344,7 @@ def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] =
 
 def export(data: Data, /, *, output: Path, config: Given[ExportConfig] = None, **parameters: Any) -> ExportResult:
     """Write a dataset for other programs: Minari, LeRobot, D4RL, RLlib's JSON, or a writer of your own."""
-    from offline_core.conversion.exporting import ExportConfig, export_dataset
+    from offline_core.data.formats.exporting import ExportConfig, export_dataset
 
     parsed, (uri, version) = config_of(ExportConfig, config, parameters), place_of(data)
     return export_dataset(parsed, dataset=uri, version=version, output=os.fspath(output))
@@ -364,7 +364,7 @@ def export_policy(
 
 def verify(path: Path | Data) -> Iterator[Verified]:
     """Compare all datasets, checkpoints and results at `path` or below with their hashes, one after the other."""
-    from offline_core.datasets.verify import verify
+    from offline_core.data.datasets.verify import verify
 
     uri, version = place_of(path)
     return verify(uri, version)

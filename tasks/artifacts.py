@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prefect.artifacts import create_markdown_artifact
 from pydantic import BaseModel
 
-from offline_core.datasets.dataset import VERSIONS, DatasetRef, open_dataset
-from offline_core.datasets.episode_index import episode_index
-from offline_core.episodes import columns
+from offline_core.data.datasets.dataset import VERSIONS, DatasetRef, open_dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
+from offline_core.data.store.stores import LINK_SECONDS
 from offline_core.errors import StorageError
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card, Ran, links
 from offline_core.runtime.reporting.cards import Episodes, episodes_card
 from offline_core.runtime.reporting.values import text_of
 from offline_core.secrets import masked_text
-from offline_core.storage.location import Location
-from offline_core.storage.stores import LINK_SECONDS
 
 if TYPE_CHECKING:
     from offline_core.policies.lineage import Lineage

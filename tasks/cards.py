@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import ConversionResult
-from offline_core.conversion.exporting import ExportConfig, ExportResult
-from offline_core.conversion.publishing import PublishResult
-from offline_core.conversion.report import ImportResult
-from offline_core.curation.compact import CompactionResult
-from offline_core.curation.config import SplitConfig
-from offline_core.curation.merge import MergeResult
-from offline_core.curation.prune import PruningResult
-from offline_core.curation.split import SplitResult
+from offline_core.data.curation.compact import CompactionResult
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.converting import ConversionResult
+from offline_core.data.curation.merge import MergeResult
+from offline_core.data.curation.prune import PruningResult
+from offline_core.data.curation.split import SplitResult
+from offline_core.data.formats.exporting import ExportConfig, ExportResult
+from offline_core.data.formats.publishing import PublishResult
+from offline_core.data.importing.config import ConversionConfig
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.quality.result import QualityReport
+from offline_core.data.store.location import Location
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.evaluation.config import EvaluationConfig
@@ -27,7 +29,6 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.export_config import Latency, PolicyExportResult
 from offline_core.promotion.result import PromotionResult
-from offline_core.quality.result import QualityReport
 from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
 from offline_core.registry.history import HISTORY, entry_of
 from offline_core.retention.vacuum import VacuumResult
@@ -42,7 +43,6 @@ from offline_core.runtime.reporting.cards import (
 )
 from offline_core.runtime.reporting.values import return_text
 from offline_core.runtime.units import duration_text, size_text
-from offline_core.storage.location import Location
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide_policies
 from tasks.outliers_card import find_outliers
@@ -170,7 +170,7 @@ def _mix_datasets(result: MixtureResult, config: object, **_: object) -> Page:
 
 
 def _export_dataset(result: ExportResult, config: ExportConfig, *, output: str, **_: object) -> Page:
-    from offline_core.conversion.exporting import result_place
+    from offline_core.data.formats.exporting import result_place
 
     rows = {"From": result.source, "To": result.output, "Format": result.format}
     place = result_place(config, output)

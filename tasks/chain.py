@@ -9,12 +9,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.card import Headline
 from offline_core.runtime.reporting.cards import chain_card
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
-from offline_core.storage.location import Location
 from tasks.artifacts import Page, publish, warn_without_card
 from tasks.outcomes import outcome_of
 from tasks.stage import stage

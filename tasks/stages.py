@@ -17,14 +17,15 @@ from tasks.table import STAGES, Stage, load
 from tasks.tracking import track
 
 if TYPE_CHECKING:  # the core's functions are imported when they run: many bring Torch or Ray with them
-    from offline_core.conversion.converting import convert_table as convert_table
-    from offline_core.conversion.exporting import export_dataset as export_dataset
-    from offline_core.conversion.importing import import_dataset as import_dataset
-    from offline_core.conversion.publishing import publish_dataset as publish_dataset
-    from offline_core.curation.compact import compact_dataset as compact_dataset
-    from offline_core.curation.merge import merge_datasets as merge_datasets
-    from offline_core.curation.prune import prune_dataset as prune_dataset
-    from offline_core.curation.split import split_dataset as split_dataset
+    from offline_core.data.curation.compact import compact_dataset as compact_dataset
+    from offline_core.data.curation.converting import convert_table as convert_table
+    from offline_core.data.curation.merge import merge_datasets as merge_datasets
+    from offline_core.data.curation.prune import prune_dataset as prune_dataset
+    from offline_core.data.curation.split import split_dataset as split_dataset
+    from offline_core.data.formats.exporting import export_dataset as export_dataset
+    from offline_core.data.formats.publishing import publish_dataset as publish_dataset
+    from offline_core.data.importing.importing import import_dataset as import_dataset
+    from offline_core.data.quality.check import check_dataset as check_dataset
     from offline_core.decisions.decide import decide
     from offline_core.estimation.estimate import estimate_policy as estimate_policy
     from offline_core.evaluation.evaluate import evaluate_policy as evaluate_policy
@@ -35,7 +36,6 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.policies.export import export_policy as export_policy
     from offline_core.promotion.promote import promote_policy as promote_policy
     from offline_core.promotion.rollback import rollback_policy as rollback_policy
-    from offline_core.quality.check import check_dataset as check_dataset
     from offline_core.ranking.outliers import find_outliers as find_outliers
     from offline_core.recording.mixing import mix_datasets as mix_datasets
     from offline_core.recording.record import record_episodes as record_episodes

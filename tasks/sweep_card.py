@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.cards import sweep_card
 from offline_core.runtime.units import duration_text
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult, SweptSetting
 from offline_core.sweeps.statistics import performance_profile

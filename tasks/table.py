@@ -106,8 +106,8 @@ STAGES = {
         Stage(
             verb="import",
             operation="import_dataset",
-            module="conversion.importing",
-            config="conversion.config:ImportConfig",
+            module="data.importing.importing",
+            config="data.importing.config:ImportConfig",
             help="Take experience of any kind into a dataset: -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
             arguments=(
                 Argument(
@@ -120,15 +120,15 @@ STAGES = {
                 Argument("append", "Add what is new to the latest version.", False, is_option=True, kind="switch"),
             ),
             card="import-card",
-            plan="plans.importing.plan:plan_import",
+            plan="data.import_plan.plan:plan_import",
             plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
             "which -o FILE.yaml or > FILE keeps.",
         ),
         Stage(
             verb="convert",
             operation="convert_table",
-            module="conversion.converting",
-            config="conversion.config:ConversionConfig",
+            module="data.curation.converting",
+            config="data.importing.config:ConversionConfig",
             help="Write a dataset one episode a row, or with -s format=table one step a row.",
             arguments=(DATASET, _output("runs/converted"), VERSION),
             card="conversion-card",
@@ -137,12 +137,12 @@ STAGES = {
         Stage(
             verb="check",
             operation="check_dataset",
-            module="quality.check",
-            config="quality.config:QualityConfig",
+            module="data.quality.check",
+            config="data.quality.config:QualityConfig",
             help="Check every step of a dataset by the quality rules; exit code 1 if it fails.",
             arguments=(DATASET, VERSION),
             card="quality-card",
-            gate="quality.check:enforce",
+            gate="data.quality.check:enforce",
         ),
         Stage(
             verb="outliers",
@@ -156,18 +156,18 @@ STAGES = {
         Stage(
             verb="prune",
             operation="prune_dataset",
-            module="curation.prune",
-            config="curation.config:PruningConfig",
+            module="data.curation.prune",
+            config="data.curation.config:PruningConfig",
             help="Keep the episodes that meet some conditions, such as -s where='return >= 400'.",
             arguments=(DATASET, _output("runs/pruned"), VERSION),
             card="pruning-card",
-            plan="curation.plan:plan_pruning",
+            plan="data.curation.plan:plan_pruning",
         ),
         Stage(
             verb="compact",
             operation="compact_dataset",
-            module="curation.compact",
-            config="curation.config:CompactionConfig",
+            module="data.curation.compact",
+            config="data.curation.config:CompactionConfig",
             help="Copy a dataset into files of another size, such as -s files.max_bytes_per_file=268435456.",
             arguments=(DATASET, _output("runs/compacted"), VERSION),
             card="compaction-card",
@@ -176,8 +176,8 @@ STAGES = {
         Stage(
             verb="split",
             operation="split_dataset",
-            module="curation.split",
-            config="curation.config:SplitConfig",
+            module="data.curation.split",
+            config="data.curation.config:SplitConfig",
             help="Split a dataset by episode into train and held_out, with the same spread of returns.",
             arguments=(DATASET, _output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
             card="split-card",
@@ -185,8 +185,8 @@ STAGES = {
         Stage(
             verb="merge",
             operation="merge_datasets",
-            module="curation.merge",
-            config="curation.config:MergeConfig",
+            module="data.curation.merge",
+            config="data.curation.config:MergeConfig",
             help="Copy the episodes of several datasets, each once, into one.",
             arguments=(
                 Argument("datasets", "Folders of the datasets to read.", kind="uris"),
@@ -206,8 +206,8 @@ STAGES = {
         Stage(
             verb="export",
             operation="export_dataset",
-            module="conversion.exporting",
-            config="conversion.exporting:ExportConfig",
+            module="data.formats.exporting",
+            config="data.formats.exporting:ExportConfig",
             help="Write a dataset for Minari, or by -s format=… for LeRobot, RLlib (sample_batch), D4RL or a user writer.",
             arguments=(
                 DATASET,
@@ -219,8 +219,8 @@ STAGES = {
         Stage(
             verb="publish",
             operation="publish_dataset",
-            module="conversion.publishing",
-            config="conversion.publishing:PublishConfig",
+            module="data.formats.publishing",
+            config="data.formats.publishing:PublishConfig",
             help="Make a Delta table, or with -s format=iceberg an Iceberg table, show a version by its own files.",
             arguments=(DATASET, VERSION),
             card="publication-card",

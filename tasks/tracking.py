@@ -17,12 +17,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from offline_core.data.store.location import Location
 from offline_core.promotion.result import PromotionResult
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card
 from offline_core.secrets import masked, masked_text
-from offline_core.storage.location import Location
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 

@@ -136,10 +136,10 @@ def pendulum_policy(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _untrained(tmp_path_factory: pytest.TempPathFactory, env_id: str) -> str:
-    from offline_core.datasets.manifest import Operation
+    from offline_core.data.datasets.manifest import Operation
+    from offline_core.data.environments.vector_env import spaces_of
     from offline_core.policies.checkpoint import save_policy
     from offline_core.policies.policy import Policy
-    from offline_core.rollouts.environments import spaces_of
     from offline_core.runtime.config import EnvironmentSpec
 
     environment = EnvironmentSpec(id=env_id)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import nested
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import nested
 from offline_core.runtime.config import EnvironmentSpec
-from tests.datasets.test_reuse import STEPS, write_rows
+from tests.data.datasets.test_reuse import STEPS, write_rows
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 GOLDEN = {

@@ -16,21 +16,21 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from deployments.server import readable_errors
 from flows.prefect_server import trouble
-from offline_core.conversion.config import ImportConfig
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.store.json_files import without_secrets
 from offline_core.errors import ConfigError, OfflineError
-from offline_core.formats.sources.opening import SourceConfig, open_source
 from offline_core.recording.config import RecordingConfig
 from offline_core.retention.rewriting import replace_manifest
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime import config
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.reporting.card import Card, Headline, Ran
 from offline_core.secrets import MASK, has_masked, is_secret, masked, masked_text
-from offline_core.storage.json_files import without_secrets
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 
 SECRET = "hunter2-Xq9"
 

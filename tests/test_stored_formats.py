@@ -13,7 +13,7 @@ import pytest
 
 import offline_core as offline
 from flows.verification import print_verified
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.reader import episodes
 
 STORED = sorted((Path(__file__).parent / "data" / "stored").iterdir())
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from benchmarks.decisions.simulators import WORLDS, World, play, value_of
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.manifest import Operation, Statistics, Summary
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes.episode import return_of
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.manifest import Operation, Statistics, Summary
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes.episode import return_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 

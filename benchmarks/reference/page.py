@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.figure import environment
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.sweeps.statistics import Bootstrap, interval
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -18,8 +18,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from offline_core.episodes import Episode, decode
-from offline_core.episodes.unpickle import load_array
+from offline_core.data.episodes import Episode, decode
+from offline_core.data.episodes.unpickle import load_array
 
 STEP = ["episode", "before", "action", "after"]
 """Id, bytes of the observation, action, bytes of the next observation."""

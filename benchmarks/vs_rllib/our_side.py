@@ -57,8 +57,8 @@ def record(task: Task, clock: Clock) -> dict[str, Any]:
 def convert(task: Task, clock: Clock) -> dict[str, Any]:
     """RLlib's table, as RLlib wrote it."""
     with clock("imports"):
-        from offline_core.conversion.config import ImportConfig
-        from offline_core.conversion.importing import import_dataset
+        from offline_core.data.importing.config import ImportConfig
+        from offline_core.data.importing.importing import import_dataset
         from offline_core.runtime.config import EnvironmentSpec
     with clock("stage"):
         config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
@@ -80,8 +80,8 @@ def clone(task: Task, clock: Clock) -> dict[str, Any]:
 
 def imported(task: Task) -> str:
     """The dataset that becomes of RLlib's recording."""
-    from offline_core.conversion.config import ImportConfig
-    from offline_core.conversion.importing import import_dataset
+    from offline_core.data.importing.config import ImportConfig
+    from offline_core.data.importing.importing import import_dataset
     from offline_core.runtime.config import EnvironmentSpec
 
     config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))

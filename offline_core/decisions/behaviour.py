@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from offline_core.datasets.dataset import Dataset, DatasetRef
-from offline_core.episodes import columns, nested
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.episodes import columns, nested
 from offline_core.estimation.logged import recorded_logs, step_batches
 from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.learning.config import TrainingConfig

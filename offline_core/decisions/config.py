@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from offline_core.data.store.allowed_roots import IsUri
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.runtime.config import Config
-from offline_core.storage.allowed_roots import IsUri
 
 BEHAVIOUR = "behaviour"
 """What `against` calls the policy, or the policies, that recorded the log."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offline_core.datasets.manifest import Parent
+from offline_core.data.datasets.manifest import Parent
 from offline_core.decisions.names import readable_names
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy

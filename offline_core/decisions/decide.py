@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import gymnasium as gym
 
-from offline_core.curation.config import SplitConfig
-from offline_core.curation.split import split_dataset
-from offline_core.datasets.dataset import Dataset, open_committed, open_dataset
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.store.location import Location
 from offline_core.decisions import diagnosis
 from offline_core.decisions.behaviour import examine, examine_recorded, model_of_behaviour
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
@@ -29,7 +30,6 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import fingerprint_of
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

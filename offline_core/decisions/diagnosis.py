@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.episode_index import episode_index
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
 from offline_core.decisions.behaviour import Examined
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.overlap import is_deterministic
 from offline_core.decisions.result import Difference
-from offline_core.episodes import columns
 from offline_core.errors import OfflineError
 from offline_core.estimation import diagnostics
 from offline_core.policies.lineage import Lineage, episodes_in

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offline_core.curation.condition import Condition
-from offline_core.curation.pieces import EPISODE, step_frame
-from offline_core.datasets.dataset import Dataset, DatasetRef, open_dataset
-from offline_core.datasets.row_groups import row_groups
+from offline_core.data.curation.condition import Condition
+from offline_core.data.curation.pieces import EPISODE, step_frame
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.row_groups import row_groups
 from offline_core.decisions.comparison import compare
 from offline_core.decisions.config import DecisionConfig, Guardrail
 from offline_core.decisions.result import Difference

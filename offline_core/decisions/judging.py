@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from offline_core.datasets.episode_index import episode_index
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
 from offline_core.decisions import diagnosis
 from offline_core.decisions.comparison import certain, combined
 from offline_core.decisions.contenders import Contender
 from offline_core.decisions.evidence import Side, paid
 from offline_core.decisions.overlap import overlap_of, regions, supported
 from offline_core.decisions.result import Candidate, Difference, GuardrailFinding
-from offline_core.episodes import columns
 from offline_core.estimation import diagnostics
 from offline_core.estimation.config import Method
 from offline_core.estimation.estimators import METHODS, size_by_time, unrecorded_share

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from offline_core.episodes import EpisodeBatch, columns, nested
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.number_names import number_names
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""

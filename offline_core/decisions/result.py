@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.runtime.result import PolicyResult
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed
-from offline_core.storage.allowed_roots import IS_URI
 
 Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import gymnasium as gym
 import numpy as np
 
-from offline_core.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import FAR, fitting
 from offline_core.estimation.result import Estimate

@@ -9,11 +9,12 @@ import time
 import gymnasium as gym
 import numpy as np
 
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.reader import spaces_of
-from offline_core.datasets.result_cache import load_result, store_result
-from offline_core.episodes import columns
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, PromotionError, StorageError
 from offline_core.estimation import diagnostics
 from offline_core.estimation.bootstrap import interval
@@ -29,7 +30,6 @@ from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import fitting, weighing

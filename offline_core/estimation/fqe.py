@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from offline_core.episodes import EpisodeBatch, nested
+from offline_core.data.episodes import EpisodeBatch, nested
 from offline_core.errors import LearningError
 from offline_core.estimation.clock import Clock
 from offline_core.estimation.config import FQEConfig

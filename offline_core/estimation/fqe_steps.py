@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.estimation.logged import inputs_of
 from offline_core.estimation.observations import Observations, rows_at_a_time, tensors_of
 from offline_core.estimation.q_function import QFunction

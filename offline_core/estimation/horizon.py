@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import Horizon
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_index, first_parts
-from offline_core.datasets.read_errors import not_imported, reading
-from offline_core.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
-from offline_core.episodes import EpisodeBatch, columns, decode, nested
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index, first_parts
+from offline_core.data.datasets.read_errors import not_imported, reading
+from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
+from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.estimation.probabilities import log_probabilities

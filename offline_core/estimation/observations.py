@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.episodes import EpisodeBatch, columns, nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import Policy, as_tensors
 

@@ -7,8 +7,8 @@ import functools
 import torch
 from torch import Tensor
 
-from offline_core.episodes import nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.composite import CompositeHead
 from offline_core.policies.head import Head
 from offline_core.policies.policy import Policy

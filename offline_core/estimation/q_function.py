@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.estimation.clock import Clock
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from offline_core.rollouts.environments import NUM_ENVS
+from offline_core.data.environments.vector_env import NUM_ENVS
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.user_code import UserCode
 

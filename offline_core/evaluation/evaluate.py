@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.result_cache import load_result, store_result
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.result import EvaluationResult
@@ -18,7 +19,6 @@ from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import torch_threads
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.manifest import Format
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.manifest import Format
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.experts.presets import PRESETS, with_defaults
 from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3_config import TD3Config
@@ -16,7 +17,6 @@ from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
-from offline_core.storage.allowed_roots import IS_URI
 
 
 class PPOConfig(Config):

@@ -9,8 +9,8 @@ import optree
 import torch
 from torch import Tensor
 
-from offline_core.episodes import nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import LearningError
 from offline_core.experts.config import PPOConfig
 from offline_core.experts.flat_parameters import FlatParameters

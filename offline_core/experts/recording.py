@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from offline_core.datasets.commit import commit
-from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import FileEntry, Operation, Parent, Statistics
-from offline_core.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, Statistics
+from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.store.location import Location
 from offline_core.experts.config import ExpertConfig, ExpertRecording
 from offline_core.experts.replay import ReplayRecorder
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.rollouts.environments import spaces_of
 from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.progress import progress
-from offline_core.storage.location import Location
 
 RECORDING = "recording"
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.datasets.manifest import FileEntry, Statistics
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes import Episode, decode, encode
+from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import Episode, decode, encode
+from offline_core.data.store.location import Location
 from offline_core.experts.config import ExpertRecording
 from offline_core.recording.episode_builder import EpisodeBuilder
 from offline_core.recording.player import eps_id
 from offline_core.rollouts.tapped_env import TappedEnv
-from offline_core.storage.location import Location
 
 STEPS_AT_A_TIME = 1024
 """Of each copy, that are kept before episodes are made of them."""

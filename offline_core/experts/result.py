@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.runtime.result import PolicyResult
 
 

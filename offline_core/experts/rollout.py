@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from offline_core.episodes import nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.policy import as_tensors
 from offline_core.rollouts.loop import PlayedSteps
 

@@ -11,7 +11,8 @@ from typing import Protocol
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from offline_core.datasets.manifest import Operation, Parent, Statistics
+from offline_core.data.datasets.manifest import Operation, Parent, Statistics
+from offline_core.data.store.location import Location
 from offline_core.evaluation.result import FOLLOWED
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.learner import ExpertLearner
@@ -29,7 +30,6 @@ from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.ppo import make_batch, minibatches
@@ -13,7 +14,6 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import begin_as, check_network
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import Spaces
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed
 

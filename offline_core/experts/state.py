@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from offline_core.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Statistics
 from offline_core.learning.online.ring_files import RowsFile
 from offline_core.learning.state import SavedState
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.prepare import prepared
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
-from offline_core.datasets.writer import WrittenFiles
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.writer import WrittenFiles
+from offline_core.data.environments.vector_env import make_vector_env, reward_threshold
+from offline_core.data.store.location import Location
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
@@ -17,11 +19,9 @@ from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
-from offline_core.rollouts.environments import make_vector_env, reward_threshold
 from offline_core.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.torch_settings import isolated_torch
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,11 @@ import contextlib
 import logging
 from typing import Any
 
-from offline_core.datasets.dataset import Dataset, open_committed
-from offline_core.datasets.manifest import Operation, Parent, identity_of
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result, stored_result
+from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result, stored_result
+from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.experts.off_policy import OffPolicyLearner
 from offline_core.experts.run import BEST, ExpertRun
@@ -29,10 +31,8 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import environment_for, fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.torch_settings import isolated_torch
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

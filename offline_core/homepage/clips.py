@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from offline_core.datasets.dataset import Dataset
+from offline_core.data.datasets.dataset import Dataset
 from offline_core.homepage.contents import Contents
 from offline_core.recording.clips import CLIPS, TYPES
 

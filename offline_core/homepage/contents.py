@@ -13,8 +13,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
-from offline_core.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.quality.check import CHECKS, last_report
+from offline_core.data.quality.result import QualityReport
+from offline_core.data.store.json_files import without_checksum
+from offline_core.data.store.location import Location
 from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError, StorageError
 from offline_core.estimation.estimate import ESTIMATES
@@ -27,13 +31,9 @@ from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.series import SERIES
-from offline_core.quality.check import CHECKS, last_report
-from offline_core.quality.result import QualityReport
 from offline_core.ranking.result import OutlierResult
 from offline_core.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.runtime.config import problems
-from offline_core.storage.json_files import without_checksum
-from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult
 
 log = logging.getLogger(__name__)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from offline_core.curation.scores import REASON, SCORE
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_index, indexed_row_groups
-from offline_core.episodes import columns
-from offline_core.episodes.extension_types import refuse_extension_types
+from offline_core.data.curation.scores import REASON, SCORE
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index, indexed_row_groups
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.quality.result import Histogram
+from offline_core.data.store.location import Location
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.config import ReportConfig
 from offline_core.homepage.signals import signals_of
 from offline_core.homepage.values import number
-from offline_core.quality.result import Histogram
-from offline_core.storage.location import Location
 
 MAX_NUMBERS = 2_000_000
 """Of the steps of all datasets together, 5.3 bytes each; every dataset may use its share."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.manifest import Operation, Summary
-from offline_core.datasets.reader import spaces_of
-from offline_core.datasets.row_groups import schema_of
-from offline_core.datasets.statistics import ColumnStatistics
-from offline_core.episodes import columns
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.number_names import number_names
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation, Summary
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.row_groups import schema_of
+from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.episodes import columns
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
 from offline_core.runtime.units import date_text, duration_text
 
 MAX_DIMENSIONS = 32

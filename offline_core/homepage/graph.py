@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from offline_core.datasets.manifest import Parent
+from offline_core.data.datasets.manifest import Parent
 from offline_core.homepage.contents import Contents
 from offline_core.policies.lineage import Node, State, label, node_of
 

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from offline_core.data.store.location import Location
 from offline_core.homepage.config import ReportConfig, ReportResult
 from offline_core.homepage.contents import read_contents
 from offline_core.homepage.datasets import datasets_of
@@ -16,7 +17,6 @@ from offline_core.homepage.policies import decisions_of, policies_of, registry_o
 from offline_core.homepage.runs import runs_of
 from offline_core.homepage.values import minute
 from offline_core.runtime.garbage import collection_paused
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

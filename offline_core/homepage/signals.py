@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.episodes import Episode, nested
-from offline_core.episodes.nested import Nested
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.number_names import number_names
+from offline_core.data.episodes import Episode, nested
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
 
 MAX_SIGNALS = 16
 """Of a leaf of observations or actions."""

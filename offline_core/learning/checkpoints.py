@@ -6,15 +6,15 @@ import copy
 
 import torch
 
-from offline_core.datasets.manifest import Operation, Parent
-from offline_core.inputs.input_columns import InputColumns
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.series import SERIES, UPDATES
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
 
 
 class Checkpoints:

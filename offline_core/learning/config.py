@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from offline_core.formats.sources.opening import SourceConfig
+from offline_core.data.environments.vector_env import NUM_ENVS
+from offline_core.data.formats.sources.opening import SourceConfig
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
@@ -15,11 +17,9 @@ from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.prelearner.config import ConnectorConfig
-from offline_core.rollouts.environments import NUM_ENVS
 from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.user_code import UserCode
-from offline_core.storage.allowed_roots import IS_URI
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
 from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
 from offline_core.learning.steps import Steps

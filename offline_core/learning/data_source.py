@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offline_core.datasets.dataset import Dataset, DatasetRef
-from offline_core.datasets.manifest import Parent, digest
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.datasets.manifest import Parent, digest
+from offline_core.data.formats.sources.fingerprint import FileFacts, changes_show, facts, files_of, fingerprint
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.store.location import Location, refuse_credentials
 from offline_core.errors import LocationError
-from offline_core.formats.sources.fingerprint import FileFacts, changes_show, facts, files_of, fingerprint
-from offline_core.formats.sources.listing import Listing
-from offline_core.formats.sources.step_reader import StepReader
-from offline_core.storage.location import Location, refuse_credentials
 
 
 @dataclass(frozen=True, slots=True)

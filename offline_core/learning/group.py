@@ -21,6 +21,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.loop import OtherLearnerError
@@ -30,7 +31,6 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import fetch
-from offline_core.storage.location import Location
 
 SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
 """At the metrics, for the progress bar: on a disk, and on storage where each look is a request."""

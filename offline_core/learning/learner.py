@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.gradients import backward_pass, compiled, sum_gradients

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
 from offline_core.prelearner.mapper import Mapper, RayMapper, make_prelearner, whole_episodes

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
 from offline_core.learning.state import TrainingState
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
 

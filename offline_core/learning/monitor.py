@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import safetensors.torch
 import torch
 
+from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.evaluation.result import FOLLOWED
 from offline_core.learning.checkpoints import Checkpoints
@@ -21,7 +22,6 @@ from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.series import Series, wanted
 from offline_core.learning.state import Metrics, Position, States, TrainingState
 from offline_core.runtime.progress import progress
-from offline_core.storage.location import Location
 
 if TYPE_CHECKING:
     from offline_core.learning.run import Run

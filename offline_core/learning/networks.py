@@ -8,9 +8,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.storage.location import Location
 
 FILE = "networks.safetensors"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.learner import Learner
 from offline_core.learning.replay.data_loader import NUMBER

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 import torch
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import joined, without_seconds

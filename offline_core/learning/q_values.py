@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.returns import discounted_sums, steps_left
 from offline_core.learning.steps import Steps
 

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offline_core.datasets.read_errors import ray_errors
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.read_errors import ray_errors
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.formats.sources.listing import WILDCARDS
+from offline_core.data.formats.sources.locations import FILESYSTEM
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DatasetNotFoundError, LocationError
-from offline_core.formats.sources.listing import WILDCARDS
-from offline_core.formats.sources.locations import FILESYSTEM
-from offline_core.formats.sources.opening import SourceConfig, open_source
-from offline_core.formats.sources.ray_reads import RayRead
-from offline_core.formats.sources.step_reader import StepReader, Unreadable
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource, place_of
 from offline_core.learning.mapping import Mapping
@@ -27,7 +28,6 @@ from offline_core.learning.source import ReadSpec
 from offline_core.prelearner.mapper import spaces_made
 from offline_core.prelearner.pipeline import Pipeline
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.read_errors import reading
-from offline_core.datasets.reader import spaces_of
-from offline_core.datasets.row_groups import RowGroup, prefetch_tables, read_with_ray, row_groups, schema_of
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.read_errors import reading
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.row_groups import RowGroup, prefetch_tables, read_with_ray, row_groups, schema_of
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import AliasChoices, Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.result import PolicyResult
 

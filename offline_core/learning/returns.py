@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.steps import Steps
 
 N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"

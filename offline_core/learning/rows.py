@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from offline_core.datasets.row_groups import READ_SECONDS
-from offline_core.episodes import columns
-from offline_core.episodes.batch import run_starts
+from offline_core.data.datasets.row_groups import READ_SECONDS
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.batch import run_starts
 
 
 class RowReader(Protocol):

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import Operation, Parent, identity_of
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.bottleneck import bottleneck
@@ -41,7 +42,6 @@ from offline_core.policies.series import series_of
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import isolated_torch
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import psutil
 
-from offline_core.datasets.row_groups import ROW_GROUP
-from offline_core.episodes import EpisodeBatch, columns
-from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.data.datasets.row_groups import ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes.nested import PATH_SEPARATOR
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, RewardsConfig
 from offline_core.learning.data_loader import SECONDS, DataLoader, StreamingLoader, read_into_memory

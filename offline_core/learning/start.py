@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -13,7 +14,6 @@ from offline_core.policies.initial import check_network
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.series import SERIES
-from offline_core.storage.location import Location
 
 _OF_ALGORITHMS = {"imitation_threshold": None, "transformer": None}
 """Parts of a network that only algorithms may set."""

@@ -18,10 +18,10 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError
-from offline_core.storage.json_files import reason_of, with_checksum, without_checksum
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
 

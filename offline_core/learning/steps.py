@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.episodes import EpisodeBatch, columns
-from offline_core.episodes.nested import PATH_SEPARATOR
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.learning.shards import STAND_IN
 from offline_core.policies.policy import as_tensors
 

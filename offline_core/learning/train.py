@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import torch
 
-from offline_core.conversion.ends import lost_terminations
-from offline_core.datasets.dataset import open_committed
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.datasets.dataset import open_committed
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.environments.vector_env import reward_threshold, spaces_of
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.importing.ends import lost_terminations
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
@@ -31,12 +33,10 @@ from offline_core.learning.start import read_initial, with_initial_network
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.user_data import UserData
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
-from offline_core.rollouts.environments import reward_threshold, spaces_of
 from offline_core.runtime.code_permission import recorded_environment, remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.user_code import code_digests
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

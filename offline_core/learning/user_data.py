@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from offline_core.datasets.read_errors import ray_errors
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.read_errors import ray_errors
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.formats.sources.ray_reads import in_order
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError, within
-from offline_core.formats.sources.ray_reads import in_order
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource, place_of
 from offline_core.learning.source import ReadSpec

@@ -7,17 +7,17 @@ import time
 import numpy as np
 import polars as pl
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import conversion
-from offline_core.curation.compact import compaction
-from offline_core.curation.config import CompactionConfig
-from offline_core.datasets.commit import find_version
-from offline_core.datasets.copying import NOWHERE, copy_episodes
-from offline_core.datasets.dataset import Dataset, open_committed
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.row_groups import row_groups
-from offline_core.datasets.writer import EpisodeWriter
+from offline_core.data.curation.compact import compaction
+from offline_core.data.curation.config import CompactionConfig
+from offline_core.data.curation.converting import conversion
+from offline_core.data.datasets.commit import find_version
+from offline_core.data.datasets.copying import NOWHERE, copy_episodes
+from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.importing.config import ConversionConfig
 from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
 from offline_core.runtime.ray_session import local_cpus
 

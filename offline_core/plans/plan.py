@@ -11,11 +11,11 @@ from typing import NamedTuple
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import Format
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.storage.location import Location
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import Format
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.store.location import Location
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.curation.config import PruningConfig
-from offline_core.datasets.dataset import is_dataset, open_committed, open_dataset
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.datasets.dataset import is_dataset, open_committed, open_dataset
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.store.location import Location
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.policies.manifest import environment_for, find_policy
-from offline_core.quality.config import QualityConfig
 from offline_core.registry.history import entry_of
 from offline_core.runtime.code_permission import remember_code
-from offline_core.storage.location import Location
 
 GLANCE_BYTES = 16 * 2**20
 """Up to this size the first file of an import is opened with all that its columns are made of, to try its first rows."""
@@ -51,8 +51,8 @@ def _conditions(parameters: Mapping[str, Any]) -> None:
     """In a chain the recording would come first, and take hours."""
     for config in parameters.values():
         if isinstance(config, PruningConfig) and (config.where or config.where_steps):
-            from offline_core.curation.condition import Condition
-            from offline_core.curation.selection import condition
+            from offline_core.data.curation.condition import Condition
+            from offline_core.data.curation.selection import condition
 
             condition(config)
             if config.where_steps is not None:
@@ -87,7 +87,7 @@ def _environment(parameters: Mapping[str, Any]) -> None:
             remember_code(config)
             environments.append(environment_for(policy, manifest, config.environment))
     if environments:
-        from offline_core.rollouts.environments import spec_of
+        from offline_core.data.environments.vector_env import spec_of
 
         remember_code(*(each for each in parameters.values() if isinstance(each, ExpertConfig)))
         for environment in environments:
@@ -106,9 +106,9 @@ def _source(parameters: Mapping[str, Any]) -> None:
 
 
 def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
-    from offline_core.conversion.reading import Source
-    from offline_core.conversion.resolving import preparation_of
-    from offline_core.formats.sources.fingerprint import files_of
+    from offline_core.data.formats.sources.fingerprint import files_of
+    from offline_core.data.importing.reading import Source
+    from offline_core.data.importing.resolving import preparation_of
 
     if config.source.is_own or config.source.is_rays or config.unreadable != "fail":
         return

@@ -14,8 +14,10 @@ import safetensors
 import safetensors.torch
 import torch
 
-from offline_core.datasets.manifest import Operation, Parent
-from offline_core.episodes import space_from_json, space_to_json
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.episodes import space_from_json, space_to_json
+from offline_core.data.store.json_files import with_checksum
+from offline_core.data.store.location import Location
 from offline_core.errors import (
     CheckpointError,
     ConfigError,
@@ -30,8 +32,6 @@ from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, find_pol
 from offline_core.policies.policy import Policy
 from offline_core.runtime.code_permission import check_code, remember_code
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.json_files import with_checksum
-from offline_core.storage.location import Location
 
 MAX_BESIDE_WEIGHTS = 64 * 2**20
 READ_ATTEMPTS = 5

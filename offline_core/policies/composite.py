@@ -8,7 +8,7 @@ import gymnasium as gym
 import torch
 from torch import Generator, Tensor, nn
 
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.head import Head
 
 

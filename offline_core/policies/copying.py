@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
+from offline_core.data.store.json_files import with_checksum
+from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest
-from offline_core.storage.json_files import with_checksum
-from offline_core.storage.location import Location
 
 
 def copy_policy(uri: str, manifest: PolicyManifest, folder: Location) -> str:

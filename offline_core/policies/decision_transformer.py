@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import flattened

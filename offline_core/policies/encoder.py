@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offline_core.episodes.action_masks import without_mask
+from offline_core.data.episodes.action_masks import without_mask
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ImageLayout
 

@@ -19,10 +19,12 @@ import torch
 from gymnasium.vector.utils import batch_space
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.manifest import Operation, Parent, identity_of
-from offline_core.datasets.result_cache import RESULT_FILE, load_result, store_result
-from offline_core.episodes import columns, nested
-from offline_core.episodes.action_masks import ACTION_MASK, choices
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.action_masks import ACTION_MASK, choices
+from offline_core.data.store.json_files import without_secrets
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportConfig, PolicyExportResult
@@ -34,8 +36,6 @@ from offline_core.policies.sample_rows import rows_like
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import torch_threads
-from offline_core.storage.json_files import without_secrets
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offline_core.episodes import columns, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.policies.export_config import Format
 from offline_core.policies.onnx_rows import with_rows

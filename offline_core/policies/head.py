@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes.nested import Nested
 
 
 class Head(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offline_core.datasets.manifest import Parent
+from offline_core.data.datasets.manifest import Parent
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest

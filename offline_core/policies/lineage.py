@@ -9,12 +9,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.manifest import Manifest, Parent
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.manifest import Manifest, Parent
+from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.runtime.reporting.palette import mermaid_styles
-from offline_core.storage.location import Location
 
 Kind = Literal["dataset", "checkpoint", "files"]
 State = Literal["found", "missing", "replaced", "imported", "unreachable"]

@@ -8,7 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.datasets.manifest import Operation, Parent, digest
+from offline_core.data.datasets.manifest import Operation, Parent, digest
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.json_files import reason_of, without_checksum
+from offline_core.data.store.location import Location
 from offline_core.errors import (
     CheckpointError,
     ConfigError,
@@ -17,14 +20,11 @@ from offline_core.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import NetworkConfig
 from offline_core.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
-from offline_core.storage.json_files import reason_of, without_checksum
-from offline_core.storage.location import Location
 
 POLICY_FILE = "policy.json"
 READS: Literal[1] = 1

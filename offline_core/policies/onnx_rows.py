@@ -16,11 +16,11 @@ import gymnasium as gym
 import numpy as np
 import polars as pl
 
+from offline_core.data.inputs.bins import Bins
+from offline_core.data.inputs.encoding import Encoding
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError
-from offline_core.inputs.bins import Bins
-from offline_core.inputs.encoding import Encoding
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.row_steps import RowSteps
 from offline_core.policies.onnx_expression import translate
 from offline_core.policies.onnx_nodes import ML, Nodes, Value
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from offline_core.episodes import action_masks, columns, nested
-from offline_core.episodes.action_masks import ACTION_MASK
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import action_masks, columns, nested
+from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError
-from offline_core.inputs.input_columns import InputColumns
 from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
 from offline_core.policies.head import Head
@@ -24,7 +24,7 @@ from offline_core.policies.state import PolicyState
 from offline_core.runtime.result import html_table
 
 if TYPE_CHECKING:
-    from offline_core.inputs.frames import Rows
+    from offline_core.data.inputs.frames import Rows
 
 
 class Actions(NamedTuple):

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from torch import Generator, nn
 
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.gaussian import LOG_STD_RANGE, GaussianHead
 from offline_core.policies.policy import Policy

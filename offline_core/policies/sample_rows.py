@@ -7,8 +7,8 @@ import re
 import numpy as np
 import polars as pl
 
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError
-from offline_core.inputs.input_columns import InputColumns
 
 MISSING_SHARE = 0.1
 """Of the values that may be missing."""

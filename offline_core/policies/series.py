@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.data.store.location import Location
 from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
-from offline_core.storage.location import Location
 
 SERIES = "iterations"
 UPDATES = "updates"

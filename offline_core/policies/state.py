@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from offline_core.episodes import nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.nested import Nested
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from offline_core.episodes import EpisodeBatch, action_masks, columns
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import EpisodeBatch, action_masks, columns
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
 Connector: TypeAlias = Callable[[EpisodeBatch], EpisodeBatch]

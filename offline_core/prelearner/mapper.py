@@ -12,10 +12,10 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.datasets.row_groups import READ_SECONDS, ROW_GROUP
-from offline_core.episodes import EpisodeBatch
-from offline_core.episodes.batch import run_starts
-from offline_core.episodes.extension_types import refuse_extension_types
+from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.episodes.batch import run_starts
+from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, SchemaError, within
 from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.prelearner.prelearner import PreLearner, Rows

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError, SchemaError, within
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces, Connector

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import gymnasium as gym
 import pyarrow as pa
 
-from offline_core.datasets.manifest import Format
-from offline_core.episodes import Episode, EpisodeBatch, columns, decode
+from offline_core.data.datasets.manifest import Format
+from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode
 from offline_core.errors import ConfigError, EpisodeError
 
 Rows = Format | Literal["rows"]

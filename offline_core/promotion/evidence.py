@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from offline_core.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.store.json_files import without_checksum
+from offline_core.data.store.location import Location
 from offline_core.decisions.config import BEHAVIOUR
 from offline_core.decisions.result import DecisionResult
 from offline_core.errors import PromotionError
 from offline_core.registry.history import History
 from offline_core.registry.move import Evidence, Move
 from offline_core.runtime.config import problems
-from offline_core.storage.json_files import without_checksum
-from offline_core.storage.location import Location
 
 
 class Decision(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.estimation.observations import Observations, distribution_inputs, tensors_of
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig

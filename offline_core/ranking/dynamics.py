@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offline_core.episodes import columns
-from offline_core.quality.steps import StepBatch
+from offline_core.data.episodes import columns
+from offline_core.data.quality.steps import StepBatch
 from offline_core.ranking.sample import PARTS, Sample
 from offline_core.ranking.steps import Numbers, next_observations
 from offline_core.runtime.seeding import derive_seed

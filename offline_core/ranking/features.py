@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 
-from offline_core.episodes import columns
-from offline_core.quality.steps import StepBatch
+from offline_core.data.episodes import columns
+from offline_core.data.quality.steps import StepBatch
 from offline_core.ranking.steps import Numbers
 
 BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the bounds of", "cut off before", "missing steps"

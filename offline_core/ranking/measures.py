@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.ranking.sample import Sample
 from offline_core.runtime.seeding import derive_seed
 

@@ -10,13 +10,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offline_core.curation.scores import SCORES, write_scores
-from offline_core.datasets.dataset import Dataset, open_committed, size_and_hash
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.reader import spaces_of
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
-from offline_core.episodes import columns
+from offline_core.data.curation.scores import SCORES, write_scores
+from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.ranking import features as f
 from offline_core.ranking import reasons
@@ -29,7 +30,6 @@ from offline_core.ranking.measures import Measures, coverage_of, density_of, mea
 from offline_core.ranking.result import Outlier, OutlierResult
 from offline_core.ranking.sample import Lots, Sample, numbered
 from offline_core.ranking.scores import deviations, least_deviations
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.ranking import features as f
 from offline_core.ranking.steps import SECONDS
 from offline_core.runtime.units import duration_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.ranking.advice import Advice
 from offline_core.ranking.measures import Measures
 from offline_core.runtime.result import Result

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.episodes import EpisodeBatch, columns
-from offline_core.quality.batches import step_batches
-from offline_core.quality.steps import StepBatch
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.quality.batches import step_batches
+from offline_core.data.quality.steps import StepBatch
 from offline_core.ranking.config import OutlierConfig
 from offline_core.ranking.steps import Numbers, next_observations, numbers_of, same_names
 from offline_core.runtime.progress import progress

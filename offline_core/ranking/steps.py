@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
+from offline_core.data.quality.steps import StepBatch
 from offline_core.errors import SchemaError
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.number_names import number_names
-from offline_core.quality.steps import StepBatch
 
 MOST_NUMBERS = 64
 """Of a column; an image is its mean and its spread."""

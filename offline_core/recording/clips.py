@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_index
-from offline_core.episodes import columns
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.environments.vector_env import make_vector_env, shares
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig, VideoConfig
 from offline_core.recording.player import EpisodesToPlay, Played, episodes_to_play
 from offline_core.recording.video import Film, new_film
-from offline_core.rollouts.environments import make_vector_env, shares
 from offline_core.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from offline_core.conversion.exporting import ExportConfig
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.manifest import Format
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.manifest import Format
+from offline_core.data.formats.exporting import ExportConfig
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
-from offline_core.storage.allowed_roots import IS_URI
 
 
 class RecordingExport(ExportConfig):

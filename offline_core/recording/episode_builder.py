@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offline_core.episodes import Episode, nested
-from offline_core.rollouts.environments import info_of
+from offline_core.data.environments.vector_env import info_of
+from offline_core.data.episodes import Episode, nested
 from offline_core.rollouts.loop import PlayedSteps
 
 

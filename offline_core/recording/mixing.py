@@ -7,17 +7,17 @@ import itertools
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 
-from offline_core.datasets.commit import commit, find_version
-from offline_core.datasets.dataset import Dataset, open_committed
-from offline_core.datasets.episode_index import OTHER_IDS
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.prepare import prepared
-from offline_core.datasets.reader import episodes
-from offline_core.datasets.writer import EpisodeWriter
-from offline_core.episodes import Episode
-from offline_core.episodes.metadata import content_of
+from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.episode_index import OTHER_IDS
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import Episode
+from offline_core.data.episodes.metadata import content_of
+from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.errors import ConfigError
-from offline_core.inputs.input_columns import common_inputs
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.recording.config import MixtureConfig

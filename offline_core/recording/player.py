@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from offline_core.episodes import Episode, columns, nested
+from offline_core.data.environments.vector_env import make_vector_env, shares
+from offline_core.data.episodes import Episode, columns, nested
 from offline_core.policies.policy import Policy
 from offline_core.recording.episode_builder import EpisodeBuilder
-from offline_core.rollouts.environments import make_vector_env, shares
 from offline_core.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed

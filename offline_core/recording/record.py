@@ -9,11 +9,13 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from offline_core.conversion.exporting import check_export, export_dataset
-from offline_core.datasets.commit import commit, find_version
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.manifest import Operation, Statistics
-from offline_core.datasets.prepare import prepared
+from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.formats.exporting import check_export, export_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
@@ -23,12 +25,10 @@ from offline_core.recording.config import RecordingConfig, RecordingExport
 from offline_core.recording.player import EpisodesToPlay, episodes_to_play
 from offline_core.recording.recorder import Recorder, Written
 from offline_core.recording.result import RecorderShare, RecordingResult
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_is_up, ray_session
 from offline_core.runtime.torch_settings import torch_threads
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

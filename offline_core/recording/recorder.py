@@ -6,12 +6,12 @@ import math
 import time
 from dataclasses import dataclass
 
-from offline_core.datasets.manifest import FileEntry, Statistics
-from offline_core.datasets.writer import EpisodeWriter
+from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.store.location import Location
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.storage.location import Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.conversion.exporting import ExportResult
-from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import Statistics
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.result import Result
 
 if TYPE_CHECKING:

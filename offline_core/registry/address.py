@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, LocationError
 from offline_core.registry.history import History, count_moves, entry_of, last_move, read_history
 from offline_core.registry.move import ALIAS, Move
-from offline_core.storage.location import Location
 
 MOST_NAMED = 20
 """Names in a message."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError, PromotionError, VersionExistsError
 from offline_core.registry.move import READS, Move
-from offline_core.storage.json_files import reason_of, with_checksum, without_checksum
-from offline_core.storage.location import Location
 
 HISTORY = "history"
 CHECKPOINTS = "checkpoints"

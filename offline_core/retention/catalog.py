@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from offline_core.conversion.late_files import LATE
-from offline_core.datasets.commit import READERS
-from offline_core.datasets.dataset import VERSIONS, Dataset, open_version
-from offline_core.datasets.manifest import Parent
+from offline_core.data.datasets.commit import READERS
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version
+from offline_core.data.datasets.manifest import Parent
+from offline_core.data.importing.late_files import LATE
+from offline_core.data.store.location import Location
+from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, StorageError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
-from offline_core.storage.location import Location
-from offline_core.storage.stores import TEMPORARY
 
 _MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
 _HASH = r"[0-9a-f]{12}\.parquet"

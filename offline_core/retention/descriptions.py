@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from offline_core.datasets.dataset import VERSIONS, Dataset
-from offline_core.datasets.result_cache import RESULT_FILE, SIDECAR_FILES
+from offline_core.data.datasets.dataset import VERSIONS, Dataset
+from offline_core.data.datasets.result_cache import RESULT_FILE, SIDECAR_FILES
+from offline_core.data.store.json_files import without_checksum
 from offline_core.errors import CorruptFileError
 from offline_core.retention.catalog import Catalog
-from offline_core.storage.json_files import without_checksum
 
 _ESTIMATE = re.compile(r"(?:.*/)?_estimates/[0-9a-f]+\.json")
 _BAD_BATCH = "bad-batch.safetensors"

@@ -8,11 +8,12 @@ import logging
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.curation.condition import Condition
-from offline_core.datasets.dataset import VERSIONS, Dataset
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.replacing import file_without
+from offline_core.data.curation.condition import Condition
+from offline_core.data.datasets.dataset import VERSIONS, Dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.replacing import file_without
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.registry.history import CHECKPOINTS, read_history
@@ -24,7 +25,6 @@ from offline_core.retention.rewriting import manifest_without, replace_manifest
 from offline_core.retention.subjects import Subjects, find_subjects, parents_first
 from offline_core.retention.texts import Names, mentions, rewrite
 from offline_core.runtime.result import Result
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

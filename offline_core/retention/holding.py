@@ -6,11 +6,11 @@ import contextlib
 import posixpath
 from collections.abc import Iterable
 
-from offline_core.datasets.dataset import VERSIONS
+from offline_core.data.datasets.dataset import VERSIONS
+from offline_core.data.store.holds import alone
+from offline_core.data.store.stores import WRITER
 from offline_core.errors import BusyError
 from offline_core.retention.catalog import Catalog
-from offline_core.storage.holds import alone
-from offline_core.storage.stores import WRITER
 
 
 def hold(held: contextlib.ExitStack, catalog: Catalog, names: Iterable[str]) -> set[str]:

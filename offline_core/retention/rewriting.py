@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from offline_core.conversion.late_files import imported_without
-from offline_core.datasets.dataset import VERSIONS, Dataset
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Statistics
-from offline_core.datasets.replacing import statistics_of_episodes
-from offline_core.datasets.row_groups import row_groups
-from offline_core.datasets.writer import statistics_of
-from offline_core.episodes import columns
+from offline_core.data.datasets.dataset import VERSIONS, Dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Statistics
+from offline_core.data.datasets.replacing import statistics_of_episodes
+from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.episodes import columns
+from offline_core.data.importing.late_files import imported_without
+from offline_core.data.store.json_files import with_checksum
 from offline_core.retention.texts import Names
-from offline_core.storage.json_files import with_checksum
 
 _EMPTY: Mapping[str, Any] = {"notes": [], "quarantine": None}
 """What replaces these in the report of a version."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from offline_core.conversion.late_files import read_late
-from offline_core.curation.condition import Condition
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_constants, episode_index
-from offline_core.datasets.manifest import FileEntry
-from offline_core.episodes import columns
+from offline_core.data.curation.condition import Condition
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_constants, episode_index
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.episodes import columns
+from offline_core.data.importing.late_files import read_late
+from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.retention.catalog import Catalog
-from offline_core.storage.parquet_files import read_footer
 
 _LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?$")
 """What `PART_SUFFIX` of an episode index is made of, once."""

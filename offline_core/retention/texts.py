@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.retention.catalog import Catalog
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""

@@ -11,17 +11,17 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.datasets.commit import mark_used
-from offline_core.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers
-from offline_core.datasets.tags import read_tags
+from offline_core.data.datasets.commit import mark_used
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers
+from offline_core.data.datasets.tags import read_tags
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import LocationError
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import VacuumConfig
 from offline_core.retention.descriptions import beside, named_by_results
 from offline_core.retention.holding import hold
 from offline_core.runtime.result import Result
-from offline_core.storage.location import Location
-from offline_core.storage.storage_errors import storage_errors
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from offline_core.episodes import nested
-from offline_core.episodes.action_masks import ACTION_MASK, is_masked
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
+from offline_core.data.episodes.nested import Nested
 from offline_core.policies.policy import Policy
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.state import PolicyState

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from offline_core.episodes import nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.rollouts.loop import PlayedSteps
 from offline_core.rollouts.metric import PlayedStep
 

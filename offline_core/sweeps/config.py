@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import Config
-from offline_core.storage.allowed_roots import IS_URI
 
 Score = Literal["auto", "last_return", "best_return", "held_out_loss", "estimate"]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]

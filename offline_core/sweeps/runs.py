@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import check_policies, estimate_policy
@@ -18,7 +19,6 @@ from offline_core.learning.run import Run
 from offline_core.learning.train import check_environment, found_result, make_run, train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import find_policy
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import Score, SweepConfig
 from offline_core.sweeps.result import SweptRun
 from offline_core.sweeps.settings import Setting, refuse

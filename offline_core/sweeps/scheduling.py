@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import psutil
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ClusterError, ConfigError, OfflineError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult

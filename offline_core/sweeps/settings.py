@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from offline_core.datasets.manifest import digest
+from offline_core.data.datasets.manifest import digest
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig

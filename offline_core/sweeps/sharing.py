@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from offline_core.datasets.manifest import digest
+from offline_core.data.datasets.manifest import digest
 from offline_core.errors import OfflineError
 from offline_core.learning.run import Run, loaded_columns
 

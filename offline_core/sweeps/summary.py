@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic_core import to_jsonable_python
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.store.location import Location
 from offline_core.errors import SweepError
 from offline_core.runtime.seeding import derive_seed
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
 from offline_core.sweeps.runs import PlannedRun

@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import Sequence
 
-from offline_core.datasets.manifest import Operation, identity_of
-from offline_core.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.store.location import Location
 from offline_core.learning.run import Run
 from offline_core.learning.train import reads_by_ray
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.runtime.ray_session import ray_session
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from offline_core.sweeps.runs import PlannedRun, checked_runs, planned_runs

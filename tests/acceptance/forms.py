@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.conversion.report import ImportResult
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import Episode
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import Episode
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.report import ImportResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
-from offline_core.datasets.row_groups import schema_of
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.row_groups import schema_of
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import LocationError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.recording.record import record_episodes
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from tests.acceptance.forms import SMALL

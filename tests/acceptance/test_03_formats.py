@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode, encode
-from offline_core.formats.packed import read_foreign_column
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode, encode
+from offline_core.data.formats.packed import read_foreign_column
+from offline_core.data.importing.config import ConversionConfig
 from tests.acceptance.forms import by_id, run_import
-from tests.datasets.factories import episode, write_items
-from tests.formats.sources.test_sample_batch import packed
+from tests.data.datasets.factories import episode, write_items
+from tests.data.formats.sources.test_sample_batch import packed
 
 
 def numpy_form(whole: Episode) -> bytes:

@@ -12,9 +12,9 @@ import pyarrow.dataset
 import pytest
 from pyarrow import fs
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from tests.acceptance.forms import run_import
-from tests.formats.sources.factories import OBSERVATIONS, steps, write_steps
+from tests.data.formats.sources.factories import OBSERVATIONS, steps, write_steps
 
 MAPPING = {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": "o_tp1", "infos": "i_t", "dones": "d_t"}
 """As it is written in the document."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.conversion.exporting import ExportConfig, export_dataset
-from offline_core.formats.exports.sample_batch import SampleBatchWriter
-from offline_core.formats.exports.sample_batch_builder import SampleBatchBuilder
+from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exports.sample_batch import SampleBatchWriter
+from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
 from offline_core.recording.config import MixtureConfig
 from offline_core.recording.mixing import mix_datasets
 from tests.acceptance.forms import by_id, run_import
-from tests.formats.sources.test_sample_batch import packed
+from tests.data.formats.sources.test_sample_batch import packed
 
 
 def batch(eps_id: list[int], t: list[int], dones: list[bool]) -> dict[str, Any]:

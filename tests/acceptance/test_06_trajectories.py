@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode
+from offline_core.data.importing.config import ConversionConfig
 from tests.acceptance.forms import by_id, run_import
 from tests.acceptance.test_05_old_recordings import batch, written
 

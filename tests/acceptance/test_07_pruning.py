@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig, PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.row_groups import schema_of
-from offline_core.formats.sources import scans
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig, PruningConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.row_groups import schema_of
+from offline_core.data.formats.sources import scans
+from offline_core.data.importing.config import ConversionConfig
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, run_import
-from tests.datasets.factories import episode, write_dataset
-from tests.formats.sources.factories import steps, write_steps
+from tests.data.datasets.factories import episode, write_dataset
+from tests.data.formats.sources.factories import steps, write_steps
 
 
 def pruned(dataset: str, output: Path, **rules: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy

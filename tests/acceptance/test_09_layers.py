@@ -10,7 +10,7 @@ import pytest
 import ray.data
 import torch
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.learning import group, recorded
 from offline_core.learning.algorithms.bc import BC

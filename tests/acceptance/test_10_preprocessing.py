@@ -12,8 +12,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation
-from offline_core.episodes import Episode
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy

@@ -9,11 +9,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.curation.config import SplitConfig
-from offline_core.curation.split import split_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.episodes import space_to_json
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.episodes import space_to_json
 from offline_core.errors import PromotionError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.estimation.estimate import enforce, estimate_policy
@@ -21,7 +21,7 @@ from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from tests.acceptance.forms import by_id, metrics, run_import, train
-from tests.formats.sources.factories import SEEDS, steps, write_steps
+from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 
 
 @pytest.mark.slow

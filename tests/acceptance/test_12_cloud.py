@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import ConversionConfig
+from offline_core.data.store.location import Location
 from offline_core.policies.checkpoint import load_policy
-from offline_core.storage.location import Location
 from tests.acceptance.forms import by_id, observations, run_import, train, weights
-from tests.formats.sources.factories import SEEDS, steps, write_steps
+from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 from tests.object_storage.conftest import SETTINGS
 
 

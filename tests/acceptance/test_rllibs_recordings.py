@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.episodes import Episode
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.episodes import Episode
+from offline_core.data.importing.config import ConversionConfig
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import estimate_policy
 from offline_core.evaluation.config import EvaluationConfig

@@ -28,7 +28,7 @@ from benchmarks.vs_rllib.report import digits, figures, page, span, table, write
 from benchmarks.vs_rllib.runs import SideRun, append, read, source_of
 from benchmarks.vs_rllib.summary import summary
 from benchmarks.vs_rllib.task import Task, play
-from offline_core.episodes import Episode, encode
+from offline_core.data.episodes import Episode, encode
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

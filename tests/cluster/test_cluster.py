@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 from tests.cluster.two_nodes import TwoNodes, said, two_nodes, until
 from tests.learning.test_train import balancing_episodes, dataset_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding, Verdict
 
 SENTENCES: dict[Verdict, str] = {

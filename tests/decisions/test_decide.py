@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.contenders import names_of
 from offline_core.decisions.decide import decide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.decisions.names import readable_names
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.decisions.overlap import is_deterministic, overlap_of, regions, supported
-from offline_core.episodes import EpisodeBatch
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.row_steps import RowSteps
 
 
 def drawn(behaviour: np.ndarray, candidate: np.ndarray, steps: int = 20_000) -> np.ndarray:

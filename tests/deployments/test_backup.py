@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from tests.docs.blocks import blocks, commands

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import FileEntry, Manifest
-from offline_core.episodes import Episode, columns, encode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import FileEntry, Manifest
+from offline_core.data.episodes import Episode, columns, encode
 from offline_core.policies.manifest import PolicyManifest
-from tests.datasets.factories import write_dataset
+from tests.data.datasets.factories import write_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 

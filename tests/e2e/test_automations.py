@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import FINAL, Orchestra
 from tests.waiting import wait_until

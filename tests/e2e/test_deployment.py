@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.runtime.provenance import provenance
 from tests.deployments.flows import DEPLOYMENTS
 from tests.e2e.orchestra import Orchestra

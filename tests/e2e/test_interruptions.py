@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.policies.manifest import read_policy_manifest
 from tests.e2e.orchestra import Orchestra
 

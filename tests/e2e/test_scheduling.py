@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.dataset import open_dataset, versions
 from tests.e2e.orchestra import FINAL, Orchestra
 from tests.waiting import wait_until
 

@@ -19,9 +19,9 @@ from flows.import_dataset import import_dataset
 from flows.prune_dataset import prune_dataset
 from flows.train_policy import train_policy
 from offline_core.runtime.config import parse
-from offline_core.conversion.config import ImportConfig
+from offline_core.data.importing.config import ImportConfig
 from offline_core.learning.config import TrainingConfig
-from offline_core.curation.config import PruningConfig
+from offline_core.data.curation.config import PruningConfig
 
 MAPPING = {"eps_id": "episode", "obs": ["x", "y"], "actions": "action", "rewards": "reward", "terminateds": "done"}
 IMPORT = {"mapping": MAPPING, "episodes": {"last_new_obs": "repeat"}, "action_space": {"space": "discrete", "n": 2}}

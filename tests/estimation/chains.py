@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.estimation.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy

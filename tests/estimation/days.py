@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from tests.estimation.chains import episode_of
 
 SPACES = spaces.Discrete(4), spaces.Discrete(2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.episodes.action_masks import with_mask
+from offline_core.data.episodes.action_masks import with_mask
 from offline_core.estimation.config import FQEConfig
 from offline_core.estimation.probabilities import log_probabilities
 from offline_core.estimation.q_function import QFunction, chosen

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import ConfigError
 from offline_core.estimation.result import OffPolicyResult
 from offline_core.policies.config import NetworkConfig

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig, PruningConfig, SplitConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.curation.split import split_dataset
-from offline_core.datasets.commit import commit
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation, Parent
-from offline_core.episodes import Episode, space_to_json
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.episodes import Episode, space_to_json
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.diagnostics import about_convergence, about_q, about_sampling, about_weights
 from offline_core.estimation.trajectories import Model, Trajectories

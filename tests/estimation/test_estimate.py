@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError, NonFiniteError, PromotionError, SchemaError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import enforce, estimate_policy
@@ -24,7 +25,6 @@ from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.policy import Policy
 from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.estimation.chains import (

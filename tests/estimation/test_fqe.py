@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.estimation.config import FQEConfig
 from offline_core.estimation.fqe import _batches, fit, say

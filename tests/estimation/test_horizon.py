@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.estimation.clock import KNOTS, Clock
 from offline_core.estimation.config import OffPolicyConfig

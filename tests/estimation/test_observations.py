@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.estimation import observations
 from offline_core.estimation.observations import Observations, distribution_inputs, rows_at_a_time
 from offline_core.policies.config import NetworkConfig

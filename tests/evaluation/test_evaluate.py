@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 
 torch.set_num_threads(1)

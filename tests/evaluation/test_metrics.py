@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.manifest import Operation
-from offline_core.episodes import nested
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.rollouts.metric import PlayedStep
 from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec

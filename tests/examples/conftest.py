@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.runtime.config import EnvironmentSpec
 from tests.learning.datasets import dataset_of
 

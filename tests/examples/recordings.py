@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.policies.checkpoint import load_policy
 from offline_core.recording.player import EpisodesToPlay, play
 from offline_core.runtime.config import EnvironmentSpec
-from tests.datasets.factories import write_dataset
+from tests.data.datasets.factories import write_dataset
 
 
 def record(policy: str, folder: Path, *, episodes: int = 20) -> list[Episode]:

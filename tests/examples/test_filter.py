@@ -9,7 +9,7 @@ import numpy as np
 import offline_core as offline
 from examples.filter import upright
 from flows.settings import read_values
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.reader import episodes
 from tests.examples.recordings import record
 
 

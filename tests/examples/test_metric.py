@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import offline_core as offline
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.policies.checkpoint import save_policy
-from offline_core.rollouts.environments import spaces_of
 from tasks.stages import evaluate_policy
 
 STEPS = 500

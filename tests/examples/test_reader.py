@@ -10,8 +10,8 @@ import pytest
 
 import offline_core as offline
 from examples.writer import Sqlite
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import Episode
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import Episode
 from tests.examples.recordings import record
 
 

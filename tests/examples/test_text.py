@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from examples.text import VOCABULARY, StackedTextPreLearner, TextPreLearner, main
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 
 
 def made(kind: type[TextPreLearner], *sentences: str) -> EpisodeBatch:

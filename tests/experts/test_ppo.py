@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.experts.config import ExpertConfig, PPOConfig
 from offline_core.experts.flat_parameters import FlatParameters
 from offline_core.experts.ppo import PPO, make_batch, ppo_losses
@@ -15,7 +16,6 @@ from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.config import EnvironmentSpec
 from tests.experts.loops import loop_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult

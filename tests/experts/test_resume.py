@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
 from offline_core.experts import run
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.learner import ExpertLearner

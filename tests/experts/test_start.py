@@ -10,7 +10,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.experts import train
 from offline_core.experts.config import ExpertConfig
@@ -22,7 +23,6 @@ from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.experts.loops import loop_of
 

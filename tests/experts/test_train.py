@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError, EnvironmentNotFoundError, LearningError, StorageError
 from offline_core.experts.config import ExpertConfig, PPOConfig
 from offline_core.experts.ppo import PPO, make_batch
@@ -19,7 +20,6 @@ from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.runtime.seeding import derive_seed

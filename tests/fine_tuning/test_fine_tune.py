@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import offline_core as offline
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.experts.run import ExpertRun
 from offline_core.fine_tuning.config import FineTuneConfig
@@ -20,7 +21,6 @@ from offline_core.learning.networks import FILE, load_networks
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.online.ring import StepRing
 from offline_core.policies.checkpoint import load_policy
-from offline_core.storage.location import Location
 
 SMALL = {"hidden_sizes": [8]}
 PENDULUM = {"id": "Pendulum-v1"}

@@ -19,16 +19,16 @@ from flows.merge_datasets import merge_datasets
 from flows.mix_datasets import mix_datasets
 from flows.prune_dataset import prune_dataset
 from flows.split_dataset import split_dataset
-from offline_core.conversion.config import ConversionConfig, ImportConfig
-from offline_core.curation.config import CompactionConfig, PruningConfig, SplitConfig
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import DatasetRef, open_dataset
-from offline_core.episodes import encode
+from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import DatasetRef, open_dataset
+from offline_core.data.episodes import encode
+from offline_core.data.formats.sources.opening import SourceConfig
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
+from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import QualityError
-from offline_core.formats.sources.opening import SourceConfig
-from offline_core.quality.config import QualityConfig
 from offline_core.recording.config import MixtureConfig
-from tests.datasets.factories import cut_in_half, episode, write_dataset, write_items
+from tests.data.datasets.factories import cut_in_half, episode, write_dataset, write_items
 from tests.flows.test_flows import artifacts_of, latest_run
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from flows.export_policy import export_policy
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from tests.flows.test_cli import run

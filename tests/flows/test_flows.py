@@ -20,17 +20,17 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
 from flows.train_policy import train_policy
-from offline_core.curation.config import PruningConfig
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import Episode
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import Episode
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
-from offline_core.storage.location import Location
 from tasks.chain import summarize_chain
 from tests.learning.test_train import balancing_episodes, dataset_of
 
@@ -112,7 +112,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
 
 def test_two_chains_cannot_have_one_root_at_once(tmp_path: Path) -> None:
     root = tmp_path / "runs"
-    hold = "import sys; from offline_core.storage.location import Location as L\n"
+    hold = "import sys; from offline_core.data.store.location import Location as L\n"
     hold += "with L.of(sys.argv[1]).make_folder().locked(): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", hold, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"held\n"

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from flows.inspection import print_dataset, print_dataset_or_policy
-from offline_core.curation.config import MergeConfig, PruningConfig
-from offline_core.curation.merge import merge_datasets
-from offline_core.curation.prune import prune_dataset
+from offline_core.data.curation.config import MergeConfig, PruningConfig
+from offline_core.data.curation.merge import merge_datasets
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.config import QualityConfig
 from offline_core.learning.train import train_policy
-from offline_core.quality.check import check_dataset
-from offline_core.quality.config import QualityConfig
 from offline_core.runtime.config import parse
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.sweep import sweep_settings
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
 

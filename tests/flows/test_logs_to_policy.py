@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from flows.logs_to_policy import _behaviour, logs_to_policy
-from offline_core.conversion.config import EpisodesConfig, ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.curation.split import SplitResult
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Statistics
+from offline_core.data.curation.split import SplitResult
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.formats.sources.opening import SourceConfig
+from offline_core.data.importing.config import EpisodesConfig, ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.evaluation.config import EvaluationConfig
-from offline_core.formats.sources.opening import SourceConfig
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
 from tasks.chain import Stages
 from tests.estimation.test_estimate import chain
 from tests.flows.test_flows import artifacts_of, latest_run

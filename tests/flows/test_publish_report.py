@@ -9,9 +9,9 @@ from prefect.settings import PREFECT_UI_URL, temporary_settings
 
 from flows.prune_dataset import prune_dataset
 from flows.publish_report import publish_report
-from offline_core.curation.config import PruningConfig
+from offline_core.data.curation.config import PruningConfig
 from offline_core.homepage.config import ReportConfig
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 from tests.flows.test_flows import latest_run
 from tests.homepage.test_report import data_of
 

@@ -11,14 +11,14 @@ from urllib.parse import quote
 import pytest
 
 import offline_core as offline
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.result_cache import store_result
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.result_cache import store_result
+from offline_core.data.store.location import Location
 from offline_core.runtime.provenance import made_in_run
-from offline_core.storage.location import Location
 from offline_core.sweeps.result import SweepResult, SweptRun, SweptSetting
 from tests.cases import slow_but
 from tests.chromium import MARKS, SCREENSHOTS, browser
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 from tests.decisions.made_up import SENTENCES, made_up
 
 if TYPE_CHECKING:

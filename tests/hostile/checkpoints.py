@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import safetensors.numpy
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy

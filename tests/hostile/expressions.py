@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from offline_core.curation.condition import Condition
-from offline_core.formats.sources.scans import ScannedFile
-from offline_core.storage.location import Location
+from offline_core.data.curation.condition import Condition
+from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.store.location import Location
 
 ROWS = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "yy", "z" * 50], "obs": [[1.0, 2.0]] * 3, "episode": [1, 1, 2]})
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.policy import Policy
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 
 
 def inputs(folder: Path) -> dict[str, Callable[[], Any]]:

@@ -21,26 +21,26 @@ import pytest
 from ray.data import extensions
 from ray.data._internal.object_extensions.arrow import ArrowPythonObjectType
 
-from offline_core.conversion.stored import schema_of
-from offline_core.curation.scores import scores_of, write_scores
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.manifest import Imported
-from offline_core.datasets.reader import episodes, spaces_of
-from offline_core.datasets.row_groups import row_groups, tables
-from offline_core.datasets.verify import verify
-from offline_core.episodes import columns
-from offline_core.episodes.extension_types import refuse_extension_types
+from offline_core.data.curation.scores import scores_of, write_scores
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import Imported
+from offline_core.data.datasets.reader import episodes, spaces_of
+from offline_core.data.datasets.row_groups import row_groups, tables
+from offline_core.data.datasets.verify import verify
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.formats.sources.custom import CustomReader
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.small_files import small_files
+from offline_core.data.importing.stored import schema_of
+from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
-from offline_core.formats.sources.custom import CustomReader
-from offline_core.formats.sources.first_rows import FirstRows
-from offline_core.formats.sources.opening import SourceConfig, open_source
-from offline_core.formats.sources.ray_reads import RayRead
-from offline_core.formats.sources.small_files import small_files
 from offline_core.homepage.explorer import read_scores
 from offline_core.prelearner.mapper import Mapper
 from offline_core.prelearner.pipeline import Pipeline
-from offline_core.storage.location import Location
-from tests.datasets.factories import FORMATS, edit_json, episode, write_dataset
+from tests.data.datasets.factories import FORMATS, edit_json, episode, write_dataset
 
 PAYLOAD = b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x10touch PICKLE_RAN\x85R."
 """`os.system("touch PICKLE_RAN")` as a pickle."""

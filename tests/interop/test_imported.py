@@ -12,12 +12,12 @@ import msgpack_numpy
 import numpy as np
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.datasets.row_groups import tables
-from offline_core.episodes import columns
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.row_groups import tables
+from offline_core.data.episodes import columns
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
 from tests.cases import slow_but
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):

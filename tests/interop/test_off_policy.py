@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import estimate_policy
 from offline_core.estimation.estimators import per_decision, weighted_per_decision

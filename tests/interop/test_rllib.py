@@ -12,17 +12,17 @@ import msgpack_numpy
 import numpy as np
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
-from offline_core.datasets.row_groups import tables
-from offline_core.episodes import Episode, columns, encode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.row_groups import tables
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode, columns, encode
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 from tests.cases import slow_but
 

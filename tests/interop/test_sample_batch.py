@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offline_core.formats.exports.sample_batch import SampleBatchSink
-from tests.datasets.factories import episode
+from offline_core.data.formats.exports.sample_batch import SampleBatchSink
+from tests.data.datasets.factories import episode
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offline_core.datasets.commit import commit
-from offline_core.datasets.manifest import Format, Operation
-from offline_core.datasets.writer import statistics_of
-from offline_core.episodes import Episode
-from offline_core.rollouts.environments import spaces_of
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.manifest import Format, Operation
+from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode
 from offline_core.runtime.config import EnvironmentSpec
-from tests.datasets.factories import write_files
+from tests.data.datasets.factories import write_files
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 SPACES = spaces_of(CARTPOLE)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.learning.steps import Steps
 
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.episodes import Episode, EpisodeBatch, table_to_episodes
+from offline_core.data.episodes import Episode, EpisodeBatch, table_to_episodes
 from offline_core.learning.algorithms.bc import BC
 from offline_core.prelearner.prelearner import PreLearner
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.row_groups import ROW_GROUP
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.row_groups import ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
 from offline_core.learning.data_loader import DataLoader, StreamingLoader, check_steps, read_into_memory
 from offline_core.learning.shards import ReadingOrder, Shards, batches

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import ClusterError, ConfigError
 from offline_core.learning import evaluations
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.evaluations import Evaluation, Evaluations, snapshot
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.rollouts.rollouts import Rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 

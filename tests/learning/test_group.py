@@ -19,7 +19,8 @@ import pytest
 import ray
 import torch
 
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
@@ -32,7 +33,6 @@ from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
-from offline_core.storage.location import Location
 from tests.learning.test_resume import interrupted
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
 from tests.waiting import PATIENCE_SECONDS

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.learning import metrics
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.state import TrainingState
-from offline_core.storage.location import Location
 
 
 @pytest.fixture

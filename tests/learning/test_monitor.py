@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offline_core.data.store.location import Location
 from offline_core.learning import run
 from offline_core.learning.data_loader import ReadSoFar
 from offline_core.learning.evaluations import Evaluation, snapshot
@@ -20,7 +21,6 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.rollouts.rollouts import Rollouts
-from offline_core.storage.location import Location
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
 RETURNS = [10.0, 12.0, 11.0, 9.0, 13.0, 14.0, 8.0, 7.0]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.networks import FILE, load_networks, save_networks
-from offline_core.storage.location import Location
 from tests.learning.algorithms.making import BOX, VECTOR
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from ray import cloudpickle
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode
 from offline_core.errors import (
     ConfigError,
     DataError,

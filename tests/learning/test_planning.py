@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices, measured

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.q_values import RecordedReturns, q_warnings, recorded_returns
 from offline_core.learning.steps import Steps

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Batched, Learner
@@ -23,7 +24,6 @@ from offline_core.learning.state import States
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from offline_core.storage.json_files import with_checksum, without_checksum
 from tests.cases import slow_but
 from tests.learning.test_train import balancing_episodes, dataset_of
 

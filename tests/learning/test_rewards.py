@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.run import Run, held_out_loader_of, loader_of

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 from safetensors.torch import load_file
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult

@@ -12,8 +12,9 @@ import pytest
 import torch
 from gymnasium.vector import VectorEnv
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.environments.vector_env import make_vector_env, spaces_of
+from offline_core.data.episodes import Episode
 from offline_core.errors import (
     ConfigError,
     CorruptFileError,
@@ -32,10 +33,9 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.rollouts import rollouts
-from offline_core.rollouts.environments import make_vector_env, spaces_of
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
-from tests.conversion.factories import run_import, scattered, steps, without
+from tests.data.importing.factories import run_import, scattered, steps, without
 from tests.learning.datasets import CARTPOLE, SPACES, dataset_of
 
 pytestmark = pytest.mark.usefixtures("ray_up")

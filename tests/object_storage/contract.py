@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import prepare_dataset
-from offline_core.datasets.dataset import Dataset, open_dataset, versions
-from offline_core.datasets.reader import episodes
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.store import lease
+from offline_core.data.store import partial_files as leftovers
+from offline_core.data.store.location import Location, temporary_folder
+from offline_core.data.store.partial_files import remove_partial_files
+from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.storage import lease
-from offline_core.storage import partial_files as leftovers
-from offline_core.storage.location import Location, temporary_folder
-from offline_core.storage.partial_files import remove_partial_files
-from offline_core.storage.stores import TEMPORARY
-from tests.datasets import factories
-from tests.datasets.factories import episode
+from tests.data.datasets import factories
+from tests.data.datasets.factories import episode
 from tests.e2e.orchestra import REPOSITORY
 from tests.object_storage.processes import answers, talking
 from tests.waiting import PATIENCE_SECONDS
@@ -35,7 +35,7 @@ ROUNDS = 30
 _RACER = """
 import sys
 from offline_core.errors import VersionExistsError
-from offline_core.storage.location import Location
+from offline_core.data.store.location import Location
 print("ready", flush=True)
 for line in sys.stdin:
     try:
@@ -46,7 +46,7 @@ for line in sys.stdin:
 """
 _WRITER = """
 import sys
-from offline_core.storage.location import Location
+from offline_core.data.store.location import Location
 print("ready", flush=True)
 for line in sys.stdin:
     Location.of(sys.argv[1]).child(line.strip()).write(b"x")
@@ -181,7 +181,7 @@ class PlaceContract:
     def test_a_dead_holder_is_followed(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
         script = f"""
 import os
-from offline_core.storage.location import Location
+from offline_core.data.store.location import Location
 with Location.of({place!r}).locked():
     os.kill(os.getpid(), 9)
 """

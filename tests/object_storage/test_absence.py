@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
 from offline_core.errors import CheckpointError, DatasetNotFoundError, StorageError
 from offline_core.policies.checkpoint import load_policy
 

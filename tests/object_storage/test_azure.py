@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from offline_core.data.store.location import Location
 from offline_core.errors import LocationError, StorageError, StorageUnavailableError
-from offline_core.storage.location import Location
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import AZURE_SECRET, azure_connection, azure_server, defined, environment, new_bucket
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.manifest import FileEntry, Operation, Statistics
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.manifest import FileEntry, Operation, Statistics
+from offline_core.data.store import lease
+from offline_core.data.store.location import Location
 from offline_core.errors import VersionExistsError
-from offline_core.storage import lease
-from offline_core.storage.location import Location
 from tests.object_storage.processes import answers, talking
 from tests.retention.test_beside_writers import append, beside_a_writer
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.exporting import ExportConfig, ExportResult, export_dataset
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.formats.exporting import ExportConfig, ExportResult, export_dataset
+from offline_core.data.formats.exports.uploaded_folder import UploadedFolder
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, StorageError
-from offline_core.formats.exports.uploaded_folder import UploadedFolder
-from offline_core.storage.location import Location
 from tests.cases import slow_but
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 
 ID = "some/thing-v0"
 FORMATS = {"minari": {"dataset_id": ID}, "lerobot": {"fps": 5}}
@@ -103,12 +103,12 @@ def test_two_runs_do_not_mix(dataset: Dataset, bucket: str, monkeypatch: pytest.
 
     def meanwhile(self: UploadedFolder, folder: Location) -> None:
         monkeypatch.setattr(UploadedFolder, "_upload", upload)
-        monkeypatch.setattr("offline_core.storage.lease.HEARTBEAT_SECONDS", 0.2)
+        monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
         with pytest.raises(BusyError, match="Another run is writing to"):
             export(dataset, place.uri, "lerobot", task="another")
         upload(self, folder)
 
-    monkeypatch.setattr("offline_core.storage.lease.HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(UploadedFolder, "_upload", meanwhile)
     export(dataset, place.uri, "lerobot")
     assert export(dataset, place.uri, "lerobot").reused

@@ -8,16 +8,17 @@ from typing import TypeVar
 
 import pytest
 
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit, find_version, prepare_dataset
-from offline_core.datasets.damage import missing_files
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import DatasetRef, open_dataset, versions
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
-from offline_core.episodes import Episode
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.commit import commit, find_version, prepare_dataset
+from offline_core.data.datasets.damage import missing_files
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.episodes import Episode
+from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
@@ -26,9 +27,8 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
-from offline_core.storage.location import Location
 from tests.cases import slow_but
-from tests.datasets.factories import episode
+from tests.data.datasets.factories import episode
 from tests.object_storage.faults import FAULTS, Fault, Proxy, no_faults, refusal, seeded
 
 WRITERS = 3

@@ -14,10 +14,13 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.expert_to_policy import ExpertToPolicyResult, expert_to_policy
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.reader import episodes
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.store import lease
+from offline_core.data.store.location import Location
+from offline_core.data.store.s3 import S3Store
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
@@ -26,9 +29,6 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
-from offline_core.storage import lease
-from offline_core.storage.location import Location
-from offline_core.storage.s3 import S3Store
 from tests.e2e.orchestra import Orchestra, checkout
 from tests.learning.test_resume import ALONE, killed
 from tests.learning.test_train import balancing_episodes, dataset_of

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.errors import StorageError, StorageUnavailableError
-from offline_core.storage.location import Location
-from offline_core.storage.partial_files import remove_partial_files
 from tests.cases import slow_but
 from tests.object_storage.contract import PlaceContract
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.report import ImportResult
-from offline_core.datasets.dataset import versions
-from offline_core.episodes import encode
+from offline_core.data.datasets.dataset import versions
+from offline_core.data.episodes import encode
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.store import s3
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
-from offline_core.storage import s3
-from offline_core.storage.location import Location
 from tests.cases import slow_but
-from tests.datasets.factories import episode, write_items
-from tests.formats.sources.factories import scalar_steps, write_steps
+from tests.data.datasets.factories import episode, write_items
+from tests.data.formats.sources.factories import scalar_steps, write_steps
 from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, refusal
 from tests.object_storage.test_imports import PLAIN, SCALAR, imported_there, sample_batch, upload
 

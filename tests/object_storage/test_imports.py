@@ -18,13 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.exporting import ExportConfig, export_dataset
-from offline_core.conversion.importing import import_dataset
-from offline_core.conversion.report import ImportResult
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import encode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import encode
+from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.store.location import Location
 from offline_core.errors import (
     ConfigError,
     CorruptFileError,
@@ -32,11 +34,9 @@ from offline_core.errors import (
     LocationError,
     StorageError,
 )
-from offline_core.formats.sources.ray_reads import RayRead
 from offline_core.runtime.ray_session import ray_session
-from offline_core.storage.location import Location
-from tests.datasets.factories import episode, write_dataset, write_items
-from tests.formats.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
+from tests.data.datasets.factories import episode, write_dataset, write_items
+from tests.data.formats.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
 from tests.object_storage.conftest import SETTINGS, client
 
 SCALAR = {"mapping": SCALARS}
@@ -245,7 +245,7 @@ def test_ray_gets_the_settings_of_a_filesystem_and_no_credentials(
     [
         *((uri, "auto") for uri in ("s3://key:hidden@bucket/f.csv", "s3:/key:hidden@bucket/f.csv", "db://me:hidden@host/x")),
         *(("s3://key:hidden@bucket/f.csv", format) for format in ("csv", "read_csv")),
-        ("db://me:hidden@host/x", "tests.formats.sources.test_custom:Numbers"),
+        ("db://me:hidden@host/x", "tests.data.formats.sources.test_custom:Numbers"),
     ],
 )
 def test_credentials_in_a_source_are_refused_by_every_reader(uri: str, format: str, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from offline_core.data.store import lease
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError
-from offline_core.storage import lease
-from offline_core.storage.location import Location
 from tests.object_storage.processes import Talker, answers, talking
 from tests.waiting import wait_until
 
@@ -18,8 +18,8 @@ LEASE_SECONDS, HEARTBEAT_SECONDS, POLL_SECONDS = 2.0, 0.3, 0.1
 HOLDER = f"""
 import sys
 from offline_core.errors import BusyError
-from offline_core.storage import lease
-from offline_core.storage.location import Location
+from offline_core.data.store import lease
+from offline_core.data.store.location import Location
 
 lease.LEASE_SECONDS, lease.HEARTBEAT_SECONDS, lease.POLL_SECONDS = {LEASE_SECONDS}, {HEARTBEAT_SECONDS}, {POLL_SECONDS}
 folder = Location.of(sys.argv[1])

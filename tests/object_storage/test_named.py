@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes
-from offline_core.storage.location import Location
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.contract import write_dataset
 from tests.object_storage.emulators import defined

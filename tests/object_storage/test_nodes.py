@@ -12,7 +12,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from offline_core.datasets.dataset import versions
+from offline_core.data.datasets.dataset import versions
 from offline_core.errors import StorageError
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes

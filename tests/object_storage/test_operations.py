@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-from offline_core.curation.merge import merge_datasets
-from offline_core.curation.prune import prune_dataset
-from offline_core.curation.split import split_dataset
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.merge import merge_datasets
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import ConversionConfig
+from offline_core.data.quality.check import check_dataset, last_report
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.store.location import Location
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
-from offline_core.quality.check import check_dataset, last_report
-from offline_core.quality.config import QualityConfig
-from offline_core.storage.location import Location
 from tests.cases import slow_but
 from tests.object_storage.contract import write_dataset
 from tests.policies.test_export import written_at_once  # noqa: F401

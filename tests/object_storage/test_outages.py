@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from offline_core.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.formats.exports.previous import strange_files
+from offline_core.data.store import lease, s3
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
-from offline_core.formats.exports.previous import strange_files
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.runtime.config import parse
-from offline_core.storage import lease, s3
-from offline_core.storage.location import Location
 from tests.cases import slow_but
 from tests.learning.test_resume import ALONE
 from tests.learning.test_train import balancing_episodes, dataset_of

@@ -9,18 +9,18 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from offline_core.curation.config import PruningConfig
-from offline_core.datasets.manifest import Operation
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.store.location import Location
+from offline_core.data.store.stores import LINK_SECONDS
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.reporting.card import Card
-from offline_core.storage.location import Location
-from offline_core.storage.stores import LINK_SECONDS
 from tasks import artifacts
 from tasks.stages import prune_dataset
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 from tests.object_storage.conftest import SETTINGS
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets import row_groups as row_groups_module
-from offline_core.datasets import writer as writer_module
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Format
-from offline_core.datasets.row_groups import prefetch_tables, row_groups, tables
-from offline_core.episodes import Episode, columns
-from offline_core.storage.location import Location
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets import row_groups as row_groups_module
+from offline_core.data.datasets import writer as writer_module
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Format
+from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, tables
+from offline_core.data.episodes import Episode, columns
+from offline_core.data.store.location import Location
 from tests.cases import slow_but
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 from tests.object_storage.faults import Proxy
 from tests.waiting import wait_until
 

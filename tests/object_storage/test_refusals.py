@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from flows.prune_dataset import prune_dataset as prune_flow
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.dataset import open_dataset, versions
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.store import s3
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
-from offline_core.storage import s3
-from offline_core.storage.location import Location
 from tests.cases import slow_but
-from tests.datasets.factories import episode
+from tests.data.datasets.factories import episode
 from tests.flows.test_cli import ended
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.faults import Answer, Proxy, refusal

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from offline_core.data.store import s3
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import ray_session
-from offline_core.storage import s3
-from offline_core.storage.location import Location
-from tests.datasets.test_reuse import STEPS, write_rows
+from tests.data.datasets.test_reuse import STEPS, write_rows
 from tests.learning.test_train import balancing_episodes, dataset_of
 from tests.object_storage.faults import Fault, Proxy, Request, no_faults, refusal
 

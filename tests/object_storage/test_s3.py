@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from offline_core.datasets.commit import prepare_dataset
+from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.store import s3
+from offline_core.data.store.location import Location
+from offline_core.data.store.s3 import S3Settings, S3Store
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
-from offline_core.storage import s3
-from offline_core.storage.location import Location
-from offline_core.storage.s3 import S3Settings, S3Store
 from tests.object_storage.conftest import SETTINGS, client
 from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request, refusal
 
@@ -112,7 +112,7 @@ def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.Mon
 
 def test_a_killed_writer_leaves_nothing_on_this_machine(bucket: str, tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from offline_core.storage.location import Location\n"
+        "import os, signal, sys; from offline_core.data.store.location import Location\n"
         "place = Location.of(sys.argv[1]); file = place.store.new_file(place.path); file.write(bytes(2**20)); file.flush()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

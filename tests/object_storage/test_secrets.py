@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from offline_core.data.store.location import Location
 from offline_core.errors import LocationError
-from offline_core.storage.location import Location
 from tests.e2e.orchestra import POOL, Orchestra, checkout
 from tests.object_storage.conftest import client
 

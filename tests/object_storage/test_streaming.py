@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.writer import EpisodeWriter, statistics_of
-from offline_core.episodes import Episode
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.episodes import Episode
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy

@@ -17,14 +17,14 @@ import pytest
 
 from flows.settings import read_values
 from offline_core import errors
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.formats.sources.first_rows import FIRST_ROWS, _whole_lines
-from offline_core.plans.importing.plan import plan_import
-from offline_core.plans.importing.result import ImportPlan
-from offline_core.plans.importing.sample import chosen
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.formats.sources.first_rows import FIRST_ROWS, _whole_lines
+from offline_core.data.import_plan.plan import plan_import
+from offline_core.data.import_plan.result import ImportPlan
+from offline_core.data.import_plan.sample import chosen
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.plans import logs

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import ConversionConfig
 from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError, SchemaError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
@@ -24,7 +24,7 @@ from offline_core.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.sweep import sweep_settings
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
 
 TRAINING = parse(TrainingConfig, {"optimizer": {"max_epochs": 2, "batch_size": 100}, "evaluation": {"play": False}})
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.curation.config import PruningConfig
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, DataError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
 from offline_core.plans.refusal import refuse
 from offline_core.promotion.config import PromotionConfig
-from offline_core.quality.config import QualityConfig
 from offline_core.runtime.config import parse
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.episodes import nested
-from offline_core.episodes.action_masks import with_mask
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.action_masks import with_mask
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import CheckpointError, ConfigError, LocationError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
@@ -17,7 +18,6 @@ from offline_core.learning.train import train_policy
 from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from offline_core.storage.json_files import with_checksum, without_checksum
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from offline_core.sweeps.sweep import sweep_settings

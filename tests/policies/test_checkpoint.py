@@ -21,8 +21,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation, Parent
-from offline_core.episodes import nested
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.episodes import nested
+from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, StorageError
 from offline_core.policies import checkpoint
 from offline_core.policies import manifest as manifests
@@ -31,8 +32,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
-from tests.datasets.factories import edit_json, flip_bit
+from tests.data.datasets.factories import edit_json, flip_bit
 from tests.policies.sampling import observed
 
 VECTOR = spaces.Box(-1, 1, (4,))

@@ -11,8 +11,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation
-from offline_core.episodes import nested
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
@@ -20,7 +21,6 @@ from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.export_formats import Graph
 from offline_core.policies.policy import as_tensors
 from offline_core.policies.state import PolicyState
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from tests.policies.sampling import observed

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.policy import as_tensors

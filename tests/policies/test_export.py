@@ -19,7 +19,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, ConfigError
 from offline_core.policies import export, export_formats
 from offline_core.policies.checkpoint import save_policy
@@ -29,7 +30,6 @@ from offline_core.policies.export_config import PolicyExportConfig, PolicyExport
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
 from tests.policies.sampling import observed
 
 QUICK = PolicyExportConfig(latency_calls=3)

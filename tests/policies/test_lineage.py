@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.datasets.commit import commit, prepare_dataset
-from offline_core.datasets.dataset import Dataset
-from offline_core.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.commit import commit, prepare_dataset
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import StorageUnavailableError
 from offline_core.policies import lineage as module
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.lineage import Lineage, Node, episodes_in, label, lineage, mermaid
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
-from tests.datasets.factories import episode, write_dataset, write_files
+from tests.data.datasets.factories import episode, write_dataset, write_files
 
 
 def dataset(folder: Path, operation: str, parents: Sequence[Parent] = (), *, episodes: int = 2) -> Dataset:

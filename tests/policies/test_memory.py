@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from pydantic import ValidationError
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.memory import Memory

@@ -14,12 +14,12 @@ from gymnasium import spaces
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.inputs.bins import Bins
+from offline_core.data.inputs.encoding import Encoding
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError, SchemaError
-from offline_core.inputs.bins import Bins
-from offline_core.inputs.encoding import Encoding
-from offline_core.inputs.input_columns import InputColumns
-from offline_core.inputs.row_steps import RowSteps
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.export import ExportManifest, export_policy
 from offline_core.policies.export_config import PolicyExportConfig

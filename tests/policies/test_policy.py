@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors

@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Actions, Policy, as_tensors
 from tests.policies.sampling import observed

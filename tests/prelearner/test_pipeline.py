@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.prelearner.connectors import each_episode

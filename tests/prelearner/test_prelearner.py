@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.datasets.writer import episode_rows
-from offline_core.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
+from offline_core.data.datasets.writer import episode_rows
+from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
 from offline_core.prelearner.mapper import Mapper, RayMapper, whole_episodes

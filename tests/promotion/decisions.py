@@ -7,16 +7,16 @@ from typing import Any
 
 from gymnasium import spaces
 
-from offline_core.datasets.dataset import DatasetRef
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.result_cache import RESULT_FILE, store_result
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.result_cache import RESULT_FILE, store_result
+from offline_core.data.store.location import Location
 from offline_core.decisions.result import DecisionResult
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.storage.location import Location
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")
 LOG = DatasetRef(uri="/log", version=1, fingerprint="0" * 16, episodes=10, steps=100, bytes=1000)

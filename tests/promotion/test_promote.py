@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import offline_core as offline
-from offline_core.datasets.verify import verify
+from offline_core.data.datasets.verify import verify
+from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
 from offline_core.errors import StorageUnavailableError as Unavailable
 from offline_core.policies.manifest import read_policy_manifest
@@ -20,7 +21,6 @@ from offline_core.promotion.promote import commit_move
 from offline_core.promotion.result import PromotionResult
 from offline_core.registry.history import History
 from offline_core.registry.move import Move
-from offline_core.storage.location import Location
 from tests.promotion.decisions import decision_at, policy_at
 
 
@@ -173,7 +173,7 @@ def test_a_verdict_that_was_written_by_hand_is_not_believed(
 
 def test_the_result_of_another_stage_is_no_decision(hvac: str, tmp_path: Path) -> None:
     made = offline.promote(policy_at(tmp_path / "policy", 1), registry=hvac, override="first")
-    from offline_core.datasets.result_cache import store_result
+    from offline_core.data.datasets.result_cache import store_result
 
     store_result(Location.of(str(tmp_path / "other" / "result.json")), "x", made, fingerprints={})
     with pytest.raises(PromotionError, match="is no decision"):

@@ -13,11 +13,11 @@ import pytest
 
 import offline_core as offline
 from benchmarks.outliers import damaged, ranked
-from offline_core.datasets.dataset import open_dataset
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.ranking.result import OutlierResult
-from tests.datasets.factories import FORMATS, write_dataset
+from tests.data.datasets.factories import FORMATS, write_dataset
 
 QUICK = {"updates": 200, "max_steps": 20_000}
 

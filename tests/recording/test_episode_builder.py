@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from offline_core.episodes import Episode
+from offline_core.data.environments.vector_env import info_of
+from offline_core.data.episodes import Episode
 from offline_core.policies.policy import Actions
 from offline_core.policies.state import PolicyState
 from offline_core.recording.episode_builder import EpisodeBuilder
-from offline_core.rollouts.environments import info_of
 from offline_core.rollouts.loop import EnvironmentLoop
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.recording.mixing import mixed
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import Episode, EpisodeBatch, columns
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode, EpisodeBatch, columns
 from offline_core.learning.steps import MASK, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.recording import player
 from offline_core.recording.player import EpisodesToPlay, episodes_to_play, play
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")

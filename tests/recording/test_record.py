@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from flows.inspection import print_dataset
-from offline_core.datasets.data_file import FilesConfig
-from offline_core.datasets.dataset import DatasetRef, open_dataset, versions
-from offline_core.datasets.episode_index import episode_index
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -26,7 +27,6 @@ from offline_core.recording import record
 from offline_core.recording.config import RecordingConfig
 from offline_core.recording.record import record_episodes as record_with_result
 from offline_core.recording.result import RecordingResult
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
-from offline_core.episodes import Episode
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.episodes import Episode
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.recording.config import MixtureConfig

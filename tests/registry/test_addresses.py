@@ -9,7 +9,7 @@ import pytest
 
 import offline_core as offline
 from flows.inspection import print_dataset_or_policy
-from offline_core.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.plans.recording import plan_recording
 from offline_core.policies.candidates import candidates_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
+from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import CheckpointError, CorruptFileError, OfflineError
-from offline_core.storage.json_files import with_checksum
 from tests.promotion.decisions import policy_at
 
 

@@ -14,30 +14,30 @@ import numpy as np
 import polars as pl
 import pytest
 
-from offline_core.conversion.config import ImportConfig
-from offline_core.conversion.importing import import_dataset
-from offline_core.curation.compact import compact_dataset
-from offline_core.curation.config import CompactionConfig, MergeConfig, PruningConfig
-from offline_core.curation.merge import merge_datasets
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit
-from offline_core.datasets.data_file import DataFile
-from offline_core.datasets.dataset import VERSIONS, open_dataset, versions
-from offline_core.datasets.manifest import Operation, Statistics
-from offline_core.datasets.tags import read_tags, write_tag
-from offline_core.datasets.verify import verify
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig
+from offline_core.data.curation.merge import merge_datasets
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.data_file import DataFile
+from offline_core.data.datasets.dataset import VERSIONS, open_dataset, versions
+from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.tags import read_tags, write_tag
+from offline_core.data.datasets.verify import verify
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.store import holds
+from offline_core.data.store import lease as lease_module
+from offline_core.data.store.holds import alone, writing
+from offline_core.data.store.lease import LeasingStore
+from offline_core.data.store.location import Location
+from offline_core.data.store.stores import WRITER, LocalStore
 from offline_core.errors import BusyError, StorageError, VersionNotFoundError
 from offline_core.retention.config import ForgetConfig, VacuumConfig
 from offline_core.retention.forget import forget
 from offline_core.retention.vacuum import vacuum
 from offline_core.runtime.config import parse
-from offline_core.storage import holds
-from offline_core.storage import lease as lease_module
-from offline_core.storage.holds import alone, writing
-from offline_core.storage.lease import LeasingStore
-from offline_core.storage.location import Location
-from offline_core.storage.stores import WRITER, LocalStore
-from tests.datasets.factories import episode, found, write_dataset, write_files
+from tests.data.datasets.factories import episode, found, write_dataset, write_files
 
 AT_ONCE = VacuumConfig(keep_versions=1, older_than_days=0, leftovers_older_than_days=0, delete=True)
 FIRST = ForgetConfig(where="eps_id = 'log-0-0'", delete=True)

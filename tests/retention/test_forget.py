@@ -14,29 +14,29 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.conversion.config import ConversionConfig
-from offline_core.conversion.converting import convert_table
-from offline_core.conversion.exporting import ExportConfig, export_dataset
-from offline_core.curation.config import MergeConfig, PruningConfig, SplitConfig
-from offline_core.curation.merge import merge_datasets
-from offline_core.curation.prune import prune_dataset
-from offline_core.curation.split import split_dataset
-from offline_core.datasets.commit import commit
-from offline_core.datasets.dataset import VERSIONS, Dataset, open_dataset, versions
-from offline_core.datasets.manifest import Operation, Parent
-from offline_core.datasets.verify import verify
-from offline_core.episodes import Episode, decode
+from offline_core.data.curation.config import MergeConfig, PruningConfig, SplitConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.merge import merge_datasets
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_dataset, versions
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.verify import verify
+from offline_core.data.episodes import Episode, decode
+from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.importing.config import ConversionConfig
+from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.lineage import label, lineage
 from offline_core.policies.policy import Policy
-from offline_core.quality.check import check_dataset
-from offline_core.quality.config import QualityConfig
 from offline_core.retention.config import ForgetConfig
 from offline_core.retention.forget import ForgetResult, forget
-from offline_core.storage.location import Location
-from tests.datasets.factories import ACTIONS, OBSERVATIONS, episode, write_dataset
+from tests.data.datasets.factories import ACTIONS, OBSERVATIONS, episode, write_dataset
 
 WHERE = "subject = 'patient-17'"
 RARE = 7654.328125

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import offline_core as offline
-from offline_core.datasets import dataset as datasets
-from offline_core.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets import dataset as datasets
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.store.json_files import with_checksum, without_checksum
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DatasetNotFoundError, VersionNotFoundError
 from offline_core.policies.lineage import lineage
 from offline_core.retention import forget as forgetting
-from offline_core.storage.json_files import with_checksum, without_checksum
-from offline_core.storage.location import Location
 
 SUBJECTS = ("p-17-adams", "p-18-baker", "p-19-clark")
 RARE = 1234.5678

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.curation.config import PruningConfig
-from offline_core.curation.prune import prune_dataset
-from offline_core.datasets.commit import commit
-from offline_core.datasets.dataset import VERSIONS, open_dataset, versions
-from offline_core.datasets.manifest import Operation
-from offline_core.datasets.result_cache import RESULT_FILE, store_result
-from offline_core.datasets.verify import verify
-from offline_core.datasets.writer import statistics_of
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.dataset import VERSIONS, open_dataset, versions
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.result_cache import RESULT_FILE, store_result
+from offline_core.data.datasets.verify import verify
+from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.retention.config import VacuumConfig
 from offline_core.retention.vacuum import VacuumResult, vacuum
-from offline_core.storage.location import Location
-from tests.datasets.factories import episode, write_dataset, write_files
+from tests.data.datasets.factories import episode, write_dataset, write_files
 
 LATEST = VacuumConfig(keep_versions=1, older_than_days=0, delete=True)
 

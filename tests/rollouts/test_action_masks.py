@@ -11,15 +11,15 @@ import torch
 from gymnasium import spaces
 
 import offline_core as offline
-from offline_core.datasets.dataset import open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.environments import make_vector_env
 from offline_core.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.rollouts.games import ACTIONS

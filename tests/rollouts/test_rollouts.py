@@ -13,13 +13,13 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from offline_core.episodes import nested
+from offline_core.data.environments.vector_env import make_vector_env, spaces_of
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.evaluation.evaluator import Evaluator
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.rollouts import rollouts as module
-from offline_core.rollouts.environments import make_vector_env, spaces_of
 from offline_core.rollouts.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed

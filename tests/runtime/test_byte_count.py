@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offline_core.datasets.data_file import FilesConfig
+from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
 from offline_core.runtime.config import parse

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import UnsafeDataError
 from offline_core.evaluation.config import EvaluationConfig
 from offline_core.evaluation.evaluate import evaluate_policy

@@ -65,7 +65,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
         ("learning.config:TrainingConfig", {"environment": {"id": "CartPole-v1"}}, "evaluation.environment"),
         ("learning.config:TrainingConfig", {"batch_size": 32}, "optimizer.batch_size"),
         ("recording.config:RecordingConfig", {"max_rows_per_file": 25}, "files.max_rows_per_file"),
-        ("conversion.config:ImportConfig", {"last_new_obs": "drop"}, "episodes.last_new_obs"),
+        ("data.importing.config:ImportConfig", {"last_new_obs": "drop"}, "episodes.last_new_obs"),
         ("learning.config:TrainingConfig", {"optimiser": {}}, "optimizer"),
     ],
 )

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from offline_core.data.formats.exports.minari import MinariSink
+from offline_core.data.formats.sources.hdf5 import D4rlFile
+from offline_core.data.formats.sources.minari import MinariDataset
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.formats.exports.minari import MinariSink
-from offline_core.formats.sources.hdf5 import D4rlFile
-from offline_core.formats.sources.minari import MinariDataset
-from offline_core.storage.location import Location
 
 
 @pytest.mark.parametrize("package", ["h5py", "minari"])

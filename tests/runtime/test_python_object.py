@@ -20,9 +20,9 @@ import pyarrow.fs
 import pytest
 from pydantic import ValidationError
 
-from offline_core.curation.config import PruningConfig
-from offline_core.datasets.manifest import Operation
-from offline_core.formats.sources.opening import SourceConfig
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.prelearner.config import ConnectorConfig
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.python_object import PythonObject, named

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from offline_core.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime import user_code as user_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.user_code import UserCode, code_digests

@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.datasets.row_groups import ROW_GROUP
-from offline_core.episodes import Episode
+from offline_core.data.datasets.row_groups import ROW_GROUP
+from offline_core.data.episodes import Episode
 from offline_core.learning import run as run_module
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig

@@ -13,13 +13,13 @@ import pytest
 
 import offline_core as offline
 from offline_core.arguments import checkpoints_of
-from offline_core.episodes import Episode
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode
+from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SchemaError, SweepError
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.rollouts.environments import spaces_of
 from offline_core.runtime.config import EnvironmentSpec, parse
-from offline_core.storage.location import Location
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult
 from offline_core.sweeps.settings import settings_of

@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from flows.results import print_result
-from offline_core.conversion.config import ImportConfig
-from offline_core.curation.config import CompactionConfig, PruningConfig, SplitConfig
-from offline_core.datasets.dataset import Dataset, open_dataset
-from offline_core.datasets.reader import episodes
+from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.store.location import Location
 from offline_core.errors import QualityError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.quality.config import QualityConfig
 from offline_core.recording.config import RecordingConfig
-from offline_core.storage.location import Location
 from tasks import artifacts
 from tasks.stages import (
     check_dataset,
@@ -31,8 +31,8 @@ from tasks.stages import (
     record_episodes,
     split_dataset,
 )
-from tests.conversion.factories import steps, write_rows
-from tests.datasets.factories import episode, write_dataset
+from tests.data.datasets.factories import episode, write_dataset
+from tests.data.importing.factories import steps, write_rows
 from tests.estimation.chains import TARGET, policy_of
 from tests.estimation.test_estimate import chain, saved
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from offline_core.conversion.report import ImportResult
-from offline_core.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.quality.result import Finding, QualityReport, Verdict
 from offline_core.decisions.result import DecisionResult
 from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
 from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
-from offline_core.quality.result import Finding, QualityReport, Verdict
 from offline_core.recording.result import RecordingResult
 from offline_core.runtime.reporting.card import Headline
 from tasks import headlines

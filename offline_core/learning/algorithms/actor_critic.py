@@ -8,8 +8,8 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.algorithm_config import ActorCriticConfig

@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from offline_core.episodes import columns, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.learning.together import is_alone, summed

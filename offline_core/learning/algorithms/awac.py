@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.actor_critic import ActorCritic, td_targets
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.awac_config import AWACConfig

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.bc_config import BCConfig

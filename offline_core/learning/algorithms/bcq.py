@@ -6,8 +6,8 @@ from typing import cast
 
 from torch import Tensor
 
-from offline_core.episodes import columns
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.bcq_config import BCQConfig
 from offline_core.learning.algorithms.dqn import DQN, dueling, mean_of_allowed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
 from offline_core.learning.algorithms.cql_config import CalQLConfig
 from offline_core.learning.returns import RETURNS_TO_GO, discounted_sums, steps_left

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm_config import CriticConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import VARIANCE_FLOOR, Encoder, leaf_spaces

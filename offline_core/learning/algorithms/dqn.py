@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from offline_core.episodes import columns
-from offline_core.episodes.nested import Nested
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.dqn_config import DQNConfig

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.dt_config import DTConfig

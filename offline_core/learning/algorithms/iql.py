@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.actor_critic import ActorCritic, td_targets
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.critics import observed

@@ -8,7 +8,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.algorithm import (
     ROWS_AT_A_TIME,
     Algorithm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_config import ReBRACConfig
 from offline_core.learning.returns import HAS_NEW_ACTIONS, NEW_ACTIONS, steps_left

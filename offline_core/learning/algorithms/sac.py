@@ -8,7 +8,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic, box_only, td_targets
 from offline_core.learning.algorithms.algorithm import LossOutput

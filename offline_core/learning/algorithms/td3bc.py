@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from offline_core.episodes import columns
+from offline_core.data.episodes import columns
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_config import TD3BCConfig
 from offline_core.learning.steps import Batch

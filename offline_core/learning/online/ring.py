@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from offline_core.episodes import columns, nested
-from offline_core.episodes.nested import Nested
+from offline_core.data.environments.vector_env import Spaces
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError
 from offline_core.learning.config import RewardsConfig
 from offline_core.learning.returns import (
@@ -23,7 +24,6 @@ from offline_core.learning.returns import (
 )
 from offline_core.learning.steps import Batch
 from offline_core.policies.policy import tensor_dtype
-from offline_core.rollouts.environments import Spaces
 from offline_core.rollouts.metric import PlayedStep
 
 IS_STEP, ENDS = "is_step", "ends"

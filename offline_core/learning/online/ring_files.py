@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import safetensors.torch
 from pydantic import BaseModel, ConfigDict
 
+from offline_core.data.store.location import Location
 from offline_core.learning.online.ring import StepRing
-from offline_core.storage.location import Location
 
 log = logging.getLogger(__name__)
 

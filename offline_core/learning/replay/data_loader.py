@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from offline_core.datasets.row_groups import ROW_GROUP
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.datasets.row_groups import ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.learning.data_loader import ReadSoFar, check_steps, joined, windows, without
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.buffer import make_buffer

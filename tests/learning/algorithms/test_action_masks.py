@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import nested
-from offline_core.episodes.action_masks import with_mask
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.action_masks import with_mask
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.awac import AWAC

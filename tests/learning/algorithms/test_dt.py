@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import Episode
+from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.dt import DT, TIMES
 from offline_core.learning.algorithms.dt_config import DTConfig

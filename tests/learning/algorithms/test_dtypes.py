@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import nested
+from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.dt_config import DTConfig

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.episodes import EpisodeBatch, columns
+from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError, LearningError
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
-from offline_core.rollouts.environments import make_vector_env
 from tests.learning.online.clock import CLOCK
 
 SMALL = NetworkConfig(hidden_sizes=[8])

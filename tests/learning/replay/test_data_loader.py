@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.episodes import EpisodeBatch
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.config import ReplayBufferConfig

@@ -1,0 +1,95 @@
+"""Convert a dataset between the two storage formats, without loss."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.deriving import derive
+from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.importing.config import ConversionConfig
+from offline_core.data.store.location import Location
+from offline_core.runtime.engine import map_items
+from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.progress import progress
+from offline_core.runtime.ray_session import ray_session
+from offline_core.runtime.result import Result
+
+
+class ConversionResult(Result):
+    """The same episodes in another format."""
+
+    dataset: DatasetRef
+    source: DatasetRef
+    statistics: Statistics = Field(description="Of both.")
+
+
+def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> ConversionResult:
+    """Writes the episodes of a dataset, in their order, in the format wanted: the next version of `output`.
+
+    Memory: one row group for each process, whatever the size of the dataset.
+
+    Arguments:
+        dataset: URI of a dataset.
+        output: URI of a dataset, created if need be; it may be the same.
+        version: of the source, the latest if None.
+
+    Raises:
+        DataError: an episode cannot be read, or the format cannot hold it; the message names file and episode.
+    """
+    source = open_committed(dataset, version)
+
+    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+        shares = _shares(source, config.files.max_bytes_per_file)
+        written = []
+        with (
+            ray_session() if config.engine == "ray" else contextlib.nullcontext(),
+            progress(source.manifest.statistics.steps, what="convert", unit="step") as bar,
+        ):
+            for part in map_items(config.engine, functools.partial(_written, root, config), shares):
+                written.append(part)
+                bar.update(part.statistics.steps)
+        statistics = functools.reduce(Statistics.merge, (part.statistics for part in written))
+        return WrittenFiles(config.format, [file for part in written for file in part.files], statistics), {}
+
+    converted, reused = derive(output, conversion(config), [source], write)
+    statistics = converted.manifest.statistics
+    return ConversionResult(dataset=converted.ref, source=source.ref, statistics=statistics, reused=reused)
+
+
+def conversion(config: ConversionConfig) -> Operation:
+    """What identifies it: not how fast it is."""
+    return Operation.of("convert_table", config, exclude={"engine"})
+
+
+class _Share(NamedTuple):
+    """Some files of a dataset, which one task converts."""
+
+    prefix: str
+    files: Dataset
+    """The dataset, as if it had no others."""
+
+
+def _shares(source: Dataset, size_bytes: int) -> list[_Share]:
+    """Neighbouring files of `size_bytes` together; the engine does not matter, so both write the same."""
+    manifest = source.manifest
+    before = np.cumsum([0, *(entry.bytes for entry in manifest.files)])[:-1]
+    numbers = before // size_bytes
+    groups = [[manifest.files[i] for i in np.flatnonzero(numbers == number)] for number in np.unique(numbers)]
+    groups = groups or [[]]  # there may be no episode
+    prefixes = ["part"] if len(groups) < 2 else [f"part-{number:05d}" for number in range(len(groups))]
+    return [_Share(prefix, source.with_files(files)) for prefix, files in zip(prefixes, groups, strict=True)]
+
+
+def _written(root: Location, config: ConversionConfig, share: _Share) -> WrittenFiles:
+    with EpisodeWriter(root, share.prefix, format=config.format, config=config.files) as writer:
+        for episodes in prefetched(group.episodes() for group in row_groups(share.files)):
+            writer.write(episodes)
+    return writer.written

@@ -1,0 +1,88 @@
+"""What a pruning would keep, by metadata alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.curation.condition import Condition
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.scores import scores_of
+from offline_core.data.curation.selection import choose, condition, pruning_index
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.episodes import columns
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+class Returns(BaseModel):
+    """How the returns of some episodes are distributed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mean: float
+    quantiles: list[float] = Field(description=f"The shares {QUANTILES} of the episodes have at most these.")
+
+    @classmethod
+    def of(cls, returns: np.ndarray) -> Returns | None:
+        """None without any."""
+        if not len(returns):
+            return None
+        return cls(mean=float(returns.mean()), quantiles=np.quantile(returns, QUANTILES, method="inverted_cdf").tolist())
+
+
+class PruningPlan(BaseModel):
+    """What would be kept; nothing was written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: DatasetRef
+    episodes: int = Field(description="Episodes that would be kept.")
+    steps: int
+    bytes: int = Field(description="Estimated from the bytes a step takes in its file.")
+    dropped: dict[str, int] = Field(description="Episodes that would not, by the rule that drops them.")
+    before: Returns | None
+    after: Returns | None
+    unplanned: list[str] = Field(description="Rules left out because they look at the data itself: they may keep less.")
+
+
+def plan_pruning(
+    config: PruningConfig, *, dataset: str, version: int | None = None, where: pl.Expr | str | None = None
+) -> PruningPlan:
+    """What `prune_dataset` would keep, as far as the metadata says; reads no observations and no actions.
+
+    Raises:
+        ConfigError: a condition cannot be understood, or names an unknown column; or the scores are not of this version.
+        SchemaError: a foreign folder, which has no metadata.
+    """
+    source = open_committed(dataset, version)
+    of_episodes = condition(config, where)
+    unplanned = ["drop_non_finite"] * config.drop_non_finite
+    if config.drop_duplicates and source.manifest.format == "table":
+        unplanned.append("drop_duplicates")
+        config = config.model_copy(update={"drop_duplicates": False})
+    unplanned += ["new_since"] * (config.new_since is not None)
+    unplanned += [str(own) for own in config.filters]
+    if config.where_steps is not None:
+        Condition.sql(config.where_steps)
+        unplanned.append("where_steps")
+    index = pruning_index(source, config, of_episodes, scores_of(config.outliers, source))
+    choice = choose(index, config, where=of_episodes)
+    returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
+    return PruningPlan(
+        source=source.ref,
+        episodes=int(choice.keep.sum()),
+        steps=int(lengths[choice.keep].sum()),
+        bytes=_estimated_bytes(source, lengths, choice.keep),
+        dropped=choice.dropped,
+        before=Returns.of(returns),
+        after=Returns.of(returns[choice.keep]),
+        unplanned=unplanned,
+    )
+
+
+def _estimated_bytes(source: Dataset, lengths: np.ndarray, keep: np.ndarray) -> int:
+    files = source.manifest.files
+    bytes_per_step = np.repeat([file.bytes / max(1, file.steps) for file in files], [file.episodes for file in files])
+    return round(float((bytes_per_step * lengths)[keep].sum()))

@@ -1,0 +1,182 @@
+"""Prune a dataset: commit some of its episodes, whole or some of their steps, as a new version."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from offline_core.data.curation.condition import Condition
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.filters import make_filters, refusals
+from offline_core.data.curation.pieces import write_pieces
+from offline_core.data.curation.scores import Scores, scores_of
+from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
+from offline_core.data.datasets.copying import NOWHERE, copy_episodes
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.deriving import derive, derive_by_file, only_files
+from offline_core.data.datasets.episode_index import STEP_CORE, episode_index
+from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.row_groups import row_groups, schema_of
+from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from offline_core.runtime.result import Result
+
+
+class PruningResult(Result):
+    """What was kept."""
+
+    dataset: DatasetRef
+    source: DatasetRef
+    before: Statistics
+    after: Statistics
+    dropped: dict[str, int] = Field(description="Episodes of which nothing was kept, by the rule that dropped them.")
+    dropped_episodes: int = Field(description="All of them.")
+    dropped_steps: int = Field(description="before.steps = after.steps + dropped_steps, always.")
+    further_pieces: int = Field(
+        description="Pieces beside the first of their episode: "
+        "before.episodes + further_pieces = after.episodes + dropped_episodes, always."
+    )
+
+
+def prune_dataset(
+    config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None
+) -> PruningResult:
+    """Copies what meets the conditions into the next version of `output`.
+
+    Row groups without any episode to keep are never read; the bytes of an episode are copied as they are, unless
+    `where_steps` cuts it into pieces.
+
+    Arguments:
+        dataset: URI of a dataset.
+        output: URI of a dataset, created if need be; it may be the same.
+        version: of the source, the latest if None.
+        where: condition on the columns of an episode, in Polars or SQL, in place of the one in the config.
+
+    Raises:
+        ConfigError: a condition cannot be understood, or names an unknown column; the scores are not of this version; a
+            filter cannot be made, or gives something else than True or False.
+        DataError: a filter failed on an episode, which the message names.
+        EmptyDatasetError: nothing meets them; nothing is committed.
+    """
+    of_episodes = condition(config, where)
+    of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
+    source = open_committed(dataset, version)
+    scores = scores_of(config.outliers, source)
+    if where is not None:
+        config = config.model_copy(update={"where": str(where)})
+
+    if scores is not None and config.new_since is not None:
+        raise ConfigError("outliers are scores of a whole version: prune by them first, and then by new_since.")
+
+    def write(root: Location, part: Dataset, dropped: dict[str, int]) -> WrittenFiles:
+        filters = make_filters(config.filters)
+        with EpisodeWriter(root, "part", format=part.manifest.format, config=config.files) as writer:
+            if not part.manifest.files:
+                return writer.written
+            index = pruning_index(part, config, of_episodes, scores)
+            names = _projection(part, config)
+            new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
+            finite = finite_episodes(part) if config.drop_non_finite else None
+            refused = functools.partial(refusals, part, index, filters) if filters else None
+            choice = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
+            dropped |= choice.dropped
+            if of_steps is None:
+                copy_episodes(part, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+            else:
+                dropped["where_steps"] = write_pieces(part, index, choice.keep, of_steps, writer, names=names)
+        return writer.written
+
+    def write_all(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+        dropped: dict[str, int] = {}
+        part = source if config.new_since is None else only_files(source, without=open_committed(dataset, config.new_since))
+        written = write(root, part, dropped)
+        if not written.files:
+            raise _nothing_left(source, config, of_episodes, scores)
+        if config.new_since is not None:
+            elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
+            dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
+        return written, {"dropped": dropped}
+
+    def report(written: WrittenFiles) -> dict[str, Any]:
+        if not written.files:
+            raise _nothing_left(source, config, of_episodes, scores)
+        return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
+
+    before = source.manifest.statistics
+    # The text of a Polars expression leaves out some of it: two that differ may have the same text.
+    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
+    operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
+    if may_reuse and decides_alone(config):
+        one_by_one = functools.partial(write, dropped={})
+        pruned, reused = derive_by_file(output, operation, source, one_by_one, files=config.files, report=report)
+    else:
+        pruned, reused = derive(output, operation, [source], write_all, may_reuse=may_reuse)
+    after = pruned.manifest.statistics
+    dropped: dict[str, int] = pruned.manifest.report["dropped"]
+    return PruningResult(
+        dataset=pruned.ref,
+        source=source.ref,
+        before=before,
+        after=after,
+        dropped=dropped,
+        dropped_episodes=sum(dropped.values()),
+        dropped_steps=before.steps - after.steps,
+        further_pieces=after.episodes + sum(dropped.values()) - before.episodes,
+        reused=reused,
+    )
+
+
+def finite_episodes(source: Dataset) -> np.ndarray:
+    """(episodes,) booleans: no observation, action or reward of the episode is NaN or infinite. Reads them all."""
+
+    def is_finite(episode: Episode) -> bool:
+        trees = (episode.observations, episode.actions, episode.rewards)
+        arrays = (array for tree in trees for array in nested.leaves(tree))
+        return all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
+
+    return np.array([is_finite(episode) for group in row_groups(source) for episode in group.episodes(STEP_CORE)], bool)
+
+
+def known_episodes(source: Dataset, part: Dataset, earlier: Dataset) -> np.ndarray:
+    """(episodes of `part`,) booleans: an earlier version of the source has the episode, with the same content.
+
+    Arguments:
+        part: the files of the source that the earlier version has not.
+    """
+    names = [columns.EPS_ID, columns.CONTENT]
+    gone = only_files(earlier, without=source)
+    if not gone.manifest.files:
+        return np.zeros(sum(entry.episodes for entry in part.manifest.files), bool)
+    known = set(episode_index(gone, names).iter_rows())
+    return np.array([row in known for row in episode_index(part, names).iter_rows()], bool)
+
+
+def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
+    if config.columns is None:
+        return None
+    if source.manifest.format == "episodes":
+        raise ConfigError("Columns can be chosen in table format only; in episode format an episode is one value.")
+    present = schema_of(source).names
+    if missing := sorted(set(config.columns) - set(present)):
+        raise SchemaError(f"{source.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+    return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
+
+
+def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> EmptyDatasetError:
+    index = pruning_index(source, config, where, scores)
+    facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
+    facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
+    rules = [f"new since version {config.new_since}"] * (config.new_since is not None)
+    rules += [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
+    rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]
+    rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
+    return EmptyDatasetError(
+        f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "
+        f"{', '.join(facts)}. No version was committed."
+    )

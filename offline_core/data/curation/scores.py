@@ -1,0 +1,92 @@
+"""Scores of the episodes of one dataset version, as a table that a pruning can choose by."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, CorruptFileError
+
+SCORES = "scores.parquet"
+SCORE, IS_OUTLIER, REASON = "outlier_score", "is_outlier", "reason"
+SCORE_COLUMNS = (SCORE, IS_OUTLIER)
+"""What a condition may name."""
+_DATASET = b"offline.dataset"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One row an episode, in the order of the dataset."""
+
+    table: pl.DataFrame
+    sha256: str
+    """Of the file: prunings by other scores are others."""
+
+
+def write_scores(
+    place: Location,
+    dataset: Dataset,
+    index: pl.DataFrame,
+    score: np.ndarray,
+    is_outlier: np.ndarray,
+    reason: Sequence[str],
+    names: Sequence[str],
+    features: np.ndarray,
+) -> None:
+    """Write the Parquet file; its metadata names the version.
+
+    Arguments:
+        index: eps_id and t_started of the E episodes.
+        score, is_outlier, reason: (E,)
+        names, features: F names and (E, F) what the scores are of.
+    """
+    table = index.with_columns(
+        pl.Series(SCORE, score, pl.Float64),
+        pl.Series(IS_OUTLIER, is_outlier, pl.Boolean),
+        pl.Series(REASON, [each or None for each in reason], pl.String),
+        *(pl.Series(name, features[:, i], pl.Float64) for i, name in enumerate(names)),
+    ).to_arrow()
+    file = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({_DATASET: dataset.manifest.fingerprint.encode()}), file)
+    place.write(file.getvalue())
+
+
+def scores_of(uri: str | None, dataset: Dataset) -> Scores | None:
+    """The scores of a version of a dataset; None if no folder is named.
+
+    Arguments:
+        uri: folder of the scores.
+
+    Raises:
+        ConfigError: there are none, or they are those of another version.
+        CorruptFileError: they cannot be read.
+    """
+    if uri is None:
+        return None
+    place = Location.of(uri).child(SCORES)
+    if not place.is_file():
+        raise ConfigError(f"There is no {place.uri}: make it with 'offline outliers {dataset.location.uri} {uri}'.")
+    data = place.read()
+    try:
+        table = pq.read_table(io.BytesIO(data))
+        refuse_extension_types(table.schema, place.uri)
+        found = pl.DataFrame(table.select([columns.EPS_ID, *SCORE_COLUMNS]))
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise CorruptFileError(f"{place.uri} cannot be read: {error}. Make it again with 'offline outliers'.") from error
+    if (table.schema.metadata or {}).get(_DATASET) != dataset.manifest.fingerprint.encode():
+        raise ConfigError(
+            f"{place.uri} has the scores of another dataset or version than {dataset.ref}: make them with "
+            f"'offline outliers {dataset.location.uri} {uri} --version {dataset.manifest.version}'."
+        )
+    return Scores(found, hashlib.sha256(data).hexdigest())

@@ -1,0 +1,131 @@
+"""Choose the episodes to keep by rules, and count which rule drops each of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from offline_core.data.curation.condition import Condition, without_nan
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
+from offline_core.errors import ConfigError
+from offline_core.runtime.sql import has_aggregates
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is kept of a dataset's episodes."""
+
+    keep: np.ndarray
+    """(episodes,) booleans, in the order of the index."""
+    dropped: dict[str, int]
+    """How many episodes each rule dropped of those that the rules before it had left."""
+
+
+def choose(
+    index: pl.DataFrame,
+    config: PruningConfig,
+    *,
+    new: np.ndarray | None = None,
+    where: Condition | None = None,
+    finite: np.ndarray | None = None,
+    refusals: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Choice:
+    """The episodes that meet the conditions, rule after rule.
+
+    Arguments:
+        index: with the columns that `index_names` names.
+        new: (episodes,) whether the version of `new_since` lacks an episode; None passes over that rule.
+        where: the condition, understood (see `condition`).
+        finite: (episodes,) whether all values of an episode are; None passes over that rule.
+        refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
+    """
+    keep = np.ones(len(index), bool)
+    dropped: dict[str, int] = {}
+
+    def apply(rule: str, kept: np.ndarray) -> None:
+        nonlocal keep
+        dropped[rule] = dropped.get(rule, 0) + int((keep & ~kept).sum())
+        keep = keep & kept
+
+    if new is not None:
+        apply("new_since", new)
+    if finite is not None:
+        apply("drop_non_finite", finite)
+    if where is not None:
+        apply("where", where.met(without_nan(index)).fill_null(False).to_numpy())
+    if config.drop_duplicates:
+        left = np.flatnonzero(keep)
+        first = np.zeros(len(index), bool)
+        first[left[index[columns.CONTENT].gather(left).is_first_distinct().to_numpy()]] = True
+        apply("drop_duplicates", first)
+    if refusals is not None:
+        refused_by = refusals(keep)
+        for number, own in enumerate(config.filters):
+            apply(str(own), refused_by != number)
+    if config.keep_top_fraction is not None:
+        candidates = np.flatnonzero(keep)
+        count = math.ceil(round(config.keep_top_fraction * len(candidates), 9))  # 0.07 * 100 is 7.000000000000001
+        best = np.argsort(-index[columns.RETURN].to_numpy()[candidates], kind="stable")[:count]  # among equals the earlier one
+        top = np.zeros(len(index), bool)
+        top[candidates[best]] = True
+        apply("keep_top_fraction", top)
+    return Choice(keep, dropped)
+
+
+def decides_alone(config: PruningConfig) -> bool:
+    """Whether `where` is the only rule, if there is one, and compares no episode with others."""
+    fields = type(config).model_fields.items()
+    others = [name for name, field in fields if getattr(config, name) != field.default]
+    return {*others} <= {"where", "columns", "files"} and not has_aggregates(config.where or "")
+
+
+def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:
+    """What an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
+
+    Raises:
+        ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's; or scores are given and
+            no condition on them.
+    """
+    if where is not None and config.where is not None:
+        raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
+    if (given := config.where if where is None else where) is None:
+        _require_scores(config, frozenset())
+        return None
+    found = Condition.sql(given) if isinstance(given, str) else Condition(str(given), given)
+    if config.outliers is None and (scores := sorted(found.names & set(SCORE_COLUMNS))):
+        found.refuse(f"names {scores[0]!r}: name the folder of the scores by 'outliers', see 'offline outliers --help'.")
+    _require_scores(config, found.names)
+    found.require((*columns.EPISODE_METADATA, *(SCORE_COLUMNS if config.outliers else ())))
+    return found
+
+
+def _require_scores(config: PruningConfig, names: Collection[str]) -> None:
+    if config.outliers is not None and not set(SCORE_COLUMNS) & set(names):
+        raise ConfigError(
+            f"outliers is {config.outliers!r}, and no condition names {' or '.join(SCORE_COLUMNS)}: set where, such as "
+            "'not is_outlier' or 'outlier_score < 6'."
+        )
+
+
+def pruning_index(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> pl.DataFrame:
+    """The columns that the rules look at, one row an episode in the order of the data.
+
+    Raises:
+        SchemaError: a foreign folder, which has no such columns.
+    """
+    index = episode_index(source, index_names(config, where))
+    return index if scores is None else index.hstack(scores.table.select(SCORE_COLUMNS))
+
+
+def index_names(config: PruningConfig, where: Condition | None) -> list[str]:
+    """The columns of `columns.EPISODE_METADATA` that the rules look at, and all of `columns.EPISODE_SUMMARY`."""
+    wanted = {*columns.EPISODE_SUMMARY, *(where.names if where else ()), *([columns.CONTENT] if config.drop_duplicates else ())}
+    return [name for name in columns.EPISODE_METADATA if name in wanted]

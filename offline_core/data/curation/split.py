@@ -1,0 +1,198 @@
+"""Split a dataset into two that have no episode in common, one of them held out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.split_by_id import split_by_id
+from offline_core.data.datasets.commit import find_version
+from offline_core.data.datasets.copying import commit_copy, copy_episodes
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.episode_index import episode_constants, episode_index, first_parts
+from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
+
+SIDES = ("train", "held_out")
+BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
+ROUNDING = 1e-9
+"""Of a share of all episodes, which is a number of them."""
+
+
+class SplitResult(Result):
+    """Both sides: before.episodes = train.episodes + held_out.episodes, always."""
+
+    train: DatasetRef
+    held_out: DatasetRef
+    source: DatasetRef
+    before: Statistics
+    duplicates: int = Field(description="Episodes that go to the side of an earlier one: its copies and parts.")
+
+
+def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
+    """Copies each episode into the next version of either `<output>/train` or `<output>/held_out`, in the order it had.
+
+    Arguments:
+        dataset: URI of a dataset.
+        output: folder of the two datasets, created if need be.
+        version: of the source, the latest if None.
+
+    Raises:
+        EmptyDatasetError: one of the sides would have no episode; nothing is written.
+    """
+    source = open_committed(dataset, version)
+    places = [Location.of(output).child(side).uri for side in SIDES]
+    operations = [Operation.of("split_dataset", config, version=3, side=side) for side in SIDES]
+    parents = [source.parent_entry]
+    found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
+    if found[0] and found[1]:
+        return _result(found[0], found[1], source, reused=True)
+    if config.by == BY_ID:
+        (train_side, _), (other_side, _) = split_by_id(config, source, places, operations)
+        return _result(train_side, other_side, source)
+    index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
+    groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
+    held_out = chosen_to_hold_out(index, config, groups)
+    if held_out.all() or not held_out.any():
+        units = len(np.unique(_units(index, config, groups)))
+        raise EmptyDatasetError(
+            f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
+            f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
+            "Choose another held_out_fraction, or record more episodes."
+        )
+    with contextlib.ExitStack() as stack:
+        roots = [stack.enter_context(prepared(place)) for place in places]
+        with contextlib.ExitStack() as opened:
+            writers = [
+                opened.enter_context(EpisodeWriter(root, "part", format=source.manifest.format, config=config.files))
+                for root in roots
+            ]
+            copy_episodes(source, index, held_out.astype(int), writers, what="split")
+        report = {"duplicates": len(index) - len(np.unique(_units(index, config)))}
+        first, second = (
+            commit_copy(place, writer.written, [source], operation=operation, report=report)
+            for place, writer, operation in zip(places, writers, operations, strict=True)
+        )
+    log.info("Split into %s and %s", first.ref, second.ref)
+    return _result(first, second, source)
+
+
+def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
+    return SplitResult(
+        train=train.ref,
+        held_out=held_out.ref,
+        source=source.ref,
+        before=source.manifest.statistics,
+        duplicates=train.manifest.report["duplicates"],
+        reused=reused,
+    )
+
+
+def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
+    """(episodes,) booleans: as many as the share to hold out, and as many of each stratum as its share.
+
+    Units are parts of one episode, a group, and copies: they go to the same side, so the share is met as nearly as they allow.
+    Which of a stratum are chosen depends on the seed and on their content, not on their order or ids. By time, the last ones
+    are.
+
+    Arguments:
+        groups: (episodes,) a value of each; equal ones stay together, and strata do not count.
+    """
+    unit = _units(index, config, groups)
+    heads, number, sizes = np.unique(unit, return_inverse=True, return_counts=True)
+    held_out = np.zeros(len(heads), bool)
+    if config.by == BY_TIME:
+        from_here = np.cumsum(sizes[::-1])[::-1]
+        held_out[from_here - sizes / 2 <= config.held_out_fraction * len(index) + ROUNDING] = True
+        return np.asarray(held_out[number])
+    content = index.select(columns.CONTENT)[heads]
+    earlier = pl.int_range(pl.len()).over(columns.CONTENT)  # equal episodes are drawn each for itself, whatever their ids
+    drawn_by = content.select(
+        pl.when(earlier == 0).then(columns.CONTENT).otherwise(pl.concat_str(columns.CONTENT, pl.lit("/"), earlier))
+    )
+    returns = index[columns.RETURN].to_numpy()[heads]
+    # Equal returns are ordered by other lots than those that choose: else the strata's edges would decide which are chosen.
+    ties, lots = (_lots(drawn_by.to_series().to_list(), f"{config.seed}{suffix}") for suffix in ("/ties", ""))
+    by_return = np.lexsort((ties, returns))
+    strata = config.strata if groups is None else 1
+    quota = np.floor(np.linspace(0, 1, 1 + strata) * len(heads) + 0.5).astype(int)
+    until = np.concatenate([[0], np.cumsum(sizes[by_return])])[quota] * config.held_out_fraction
+    for start, stop, wanted in zip(quota[:-1], quota[1:], until[1:], strict=True):
+        stratum = by_return[start:stop]
+        held_out[_as_many(stratum[np.argsort(lots[stratum])], sizes, wanted - sizes[held_out].sum())] = True
+    return np.asarray(held_out[number])
+
+
+def _as_many(order: np.ndarray, sizes: np.ndarray, wanted: float) -> np.ndarray:
+    """Units in this order whose episodes come to the number wanted: all that fit, and one more where that is nearer."""
+    taken = [order[:0]]
+    while (fits := sizes[order] <= wanted + ROUNDING).any():
+        first = order[fits]
+        first = first[np.cumsum(sizes[first]) <= wanted + ROUNDING]
+        taken.append(first)
+        wanted -= sizes[first].sum()
+        order = order[~np.isin(order, first)]
+    return np.concatenate([*taken, order[sizes[order] <= 2 * wanted + ROUNDING][:1]])
+
+
+def _units(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
+    return tied(index, groups, by_content=config.equal_episodes == "together")
+
+
+def _lots(drawn_by: Sequence[str], seed: str) -> np.ndarray:
+    """(episodes,) bytes whose order is by chance, and the same for the same texts and seed."""
+    return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in drawn_by], "S8")
+
+
+def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
+    """(episodes,) str: a column's value in each episode, which has to be one.
+
+    Raises:
+        ConfigError: There is no such column, or its value changes within an episode.
+    """
+    if name in columns.EPISODE_METADATA:
+        return np.asarray(episode_index(source, [name])[name].cast(pl.String).fill_null("").to_list())
+    values = episode_constants(source, name)
+    if None in values:
+        eps_id = index[columns.EPS_ID][values.index(None)]
+        raise ConfigError(
+            f"{source.ref} cannot be split by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
+            f"{', '.join(columns.EPISODE_METADATA)}, or a column with one value in all steps of each episode."
+        )
+    return np.array(list(map(str, values)))
+
+
+def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: bool = True) -> np.ndarray:
+    """(episodes,) for each episode the number of the first one that it must not be parted from.
+
+    Arguments:
+        labels: equal ones stay together.
+        by_content: and episodes with equal contents; otherwise only those with equal ids besides.
+    """
+    same = index.select(columns.CONTENT) if by_content else index.select(columns.EPS_ID, columns.CONTENT)
+    _, equal = np.unique([repr(row) for row in same.iter_rows()], return_inverse=True)
+    groups = [first_parts(index), equal]
+    groups += [] if labels is None else [np.unique(labels, return_inverse=True)[1]]
+    unit = np.arange(len(index))
+    while True:
+        before = unit
+        for group in groups:
+            first = np.full(group.max() + 1, len(index))
+            np.minimum.at(first, group, unit)
+            unit = first[group]
+        if (unit == before).all():
+            return unit

@@ -1,0 +1,214 @@
+"""Commit versions of datasets: files first, then one exclusive create of the manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+
+from offline_core.data.datasets.damage import missing_files, unusable_files
+from offline_core.data.datasets.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
+from offline_core.data.datasets.manifest import (
+    FileEntry,
+    Format,
+    Imported,
+    Manifest,
+    Operation,
+    Parent,
+    Statistics,
+    identity_of,
+)
+from offline_core.data.episodes import space_to_json
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.holds import writing
+from offline_core.data.store.json_files import with_checksum
+from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files
+from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
+from offline_core.runtime.config import EnvironmentSpec
+
+log = logging.getLogger(__name__)
+
+READERS = 8
+"""Manifests read in parallel."""
+
+
+def prepare_dataset(uri: str) -> Location:
+    """Creates the folder of a dataset that is about to be written, and checks that it is writable.
+
+    Files that killed writers left there are removed, see `remove_partial_files`.
+
+    Raises:
+        StorageError: no permission, no space, or a file is in the way.
+    """
+    location = Location.of(uri)
+    location.child(VERSIONS).make_folder()
+    remove_partial_files(location)
+    return location
+
+
+def commit(
+    uri: str,
+    files: Sequence[FileEntry],
+    *,
+    format: Format,
+    operation: Operation,
+    statistics: Statistics,
+    parents: Sequence[Parent] = (),
+    environment: EnvironmentSpec | None = None,
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
+    input_columns: InputColumns | None = None,
+    report: Mapping[str, Any] = MappingProxyType({}),
+    imported: Imported | None = None,
+    version: int | None = None,
+) -> Dataset:
+    """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
+
+    Arguments:
+        imported: of an import, what appends to it have to know.
+        version: the required number; None: the next one, and if another writer is first, the one after it. If the same
+            operation made the same files from the same parents before, that version is returned and none is added.
+
+    Raises:
+        EmptyDatasetError: there is nothing to commit.
+        StorageError: a file is missing: it was deleted, or this run slept so long that others took it for dead.
+        VersionExistsError: another writer committed that `version` first; nothing of either is lost.
+    """
+    if not files:
+        raise EmptyDatasetError(f"Nothing was written to {uri}, so there is no version to commit.")
+    location = Location.of(uri)
+    manifest = Manifest(
+        version=version or 1,
+        format=format,
+        operation=operation,
+        parents=list(parents),
+        environment=environment,
+        observation_space=None if observation_space is None else space_to_json(observation_space),
+        action_space=None if action_space is None else space_to_json(action_space),
+        input_columns=input_columns,
+        statistics=statistics,
+        files=list(files),
+        report=dict(report),
+        imported=imported,
+    )
+    with writing(location.child(VERSIONS)):
+        _check_files(Dataset(location, manifest))
+        return _numbered(location, manifest, version)
+
+
+def _check_files(dataset: Dataset) -> None:
+    missing = [path for path in missing_files(dataset) if not dataset.location.child(path).is_file()]  # listings may lag
+    if missing:
+        raise StorageError(
+            f"{len(missing)} of the {len(dataset.manifest.all_files)} files for the next version of {dataset.location.uri} are "
+            f"not there, first {missing[0]}: another run deleted them. No version was committed. Run this again."
+        )
+
+
+def _numbered(location: Location, manifest: Manifest, version: int | None) -> Dataset:
+    """Creates the manifest under that number, or the next one."""
+    fingerprint = manifest.fingerprint
+    seen = 0
+    while True:
+        known, marked = numbers(location)
+        if version is None:
+            new = [each for each in known if each > seen]
+            if same := _newest(location, new, lambda manifest: manifest.fingerprint == fingerprint):
+                mark_used(location, known[-1], marked)  # older datasets have no mark
+                return _with_latest(same, known)
+        seen = max(known[-1:] + marked[-1:], default=0)
+        if version is not None and version <= seen and version not in known:
+            raise VersionExistsError(
+                f"{location.uri} has had versions up to {seen}, so version {version} cannot be committed. Commit the next one."
+            )
+        manifest = manifest.model_copy(update={"version": version or seen + 1})
+        try:
+            made = _create(location, manifest)
+        except VersionExistsError:
+            if version is not None:
+                raise
+            log.info(
+                "Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, location.uri
+            )
+            continue
+        mark_used(location, manifest.version, marked)
+        return made
+
+
+def mark_used(location: Location, number: int, marked: Sequence[int]) -> None:
+    """Reserves `number` and all lower numbers, also if the manifest is deleted later.
+
+    The manifest comes first: its exclusive create decides between two writers. If this writer dies before it writes the
+    mark, the next one marks the highest manifest that it finds.
+    """
+    if number <= max(marked, default=0):
+        return
+    try:
+        location.child(f"{VERSIONS}/{LAST}{number:06d}").write(b"The highest number that a version ever had.\n")
+        for lower in marked:
+            location.child(f"{VERSIONS}/{LAST}{lower:06d}").delete()
+    except StorageError as error:  # the version itself is committed
+        log.warning(
+            "Version %d of %s is committed, but its number could not be marked as used: %s", number, location.uri, error
+        )
+
+
+def _create(location: Location, manifest: Manifest) -> Dataset:
+    try:
+        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(with_checksum(manifest.to_json()))
+    except VersionExistsError as error:
+        raise VersionExistsError(
+            f"Version {manifest.version} of {location.uri} was committed by another writer. Your files are complete: "
+            "commit them as the next version."
+        ) from error
+    return Dataset(location, manifest)
+
+
+def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:
+    """The newest version that the same operation made from the same parents, or None if it has to be made.
+
+    Its files are checked, see `unusable_files`. Its `ref` names the latest version if that is another one.
+    """
+    identity, known = identity_of(operation, parents), versions(uri)
+    found = _newest(Location.of(uri), known, lambda manifest: manifest.identity == identity)
+    if found is None:
+        return None
+    if unusable := unusable_files(found):
+        path, wrong = next(iter(unusable.items()))
+        log.warning(
+            "%s: %d of its files cannot be used, first %s, which %s. It is made again.", found.ref, len(unusable), path, wrong
+        )
+        return None
+    found = _with_latest(found, known)
+    log.log(logging.INFO if found.latest is None else logging.WARNING, "Reused: %s", found.ref)
+    return found
+
+
+def _with_latest(dataset: Dataset, known: Sequence[int]) -> Dataset:
+    """The dataset with `latest` set, if its own version is not the latest."""
+    latest = known[-1]
+    return dataset if latest == dataset.manifest.version else dataclasses.replace(dataset, latest=latest)
+
+
+def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
+    with ThreadPoolExecutor(READERS) as pool:  # remote manifests take long one after the other
+        for stop in range(len(numbers), 0, -READERS):
+            some = numbers[max(0, stop - READERS) : stop]
+            for dataset in pool.map(functools.partial(_readable, location), reversed(some)):
+                if dataset is not None and is_wanted(dataset.manifest):
+                    return dataset
+    return None
+
+
+def _readable(location: Location, version: int) -> Dataset | None:
+    with contextlib.suppress(CorruptFileError, LocationError):  # raised when that version is opened
+        return open_version(location, version)
+    return None

@@ -1,0 +1,318 @@
+"""A dataset: a folder whose versions are committed manifests.
+
+    <uri>/_versions/000001.json      one exclusive create makes a version visible as a whole, and only once
+    <uri>/_versions/last-000001      the highest number that a version ever had: it and lower ones are not used again
+    <uri>/…/<name>-<hash>.parquet    data files; those that no manifest lists are leftovers of a crash
+
+A folder of Parquet files without `_versions` is read as version 0 of a dataset without history. Writers call
+`prepare_dataset` first, so that a crash does not leave what looks like such a folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offline_core.data.datasets import reader, tags
+from offline_core.data.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
+from offline_core.data.datasets.read_errors import not_imported
+from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
+from offline_core.data.episodes.table import spaces_of
+from offline_core.data.store.json_files import reason_of, without_checksum
+from offline_core.data.store.location import Location
+from offline_core.data.store.parquet_files import read_footer
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.stores import TEMPORARY
+from offline_core.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    EmptyDatasetError,
+    SchemaError,
+    VersionNotFoundError,
+)
+from offline_core.runtime.garbage import collection_paused
+from offline_core.runtime.result import html_table
+from offline_core.runtime.units import size_text
+
+if TYPE_CHECKING:
+    import polars as pl
+
+VERSIONS = "_versions"
+LAST = "last-"
+"""Prefix of the file in `VERSIONS` whose name has the highest number used, also if manifests were deleted."""
+
+
+class DatasetRef(BaseModel):
+    """The name of a dataset version, which stages pass on instead of data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str = Field(description="The dataset's folder.")
+    version: int = Field(description="The committed version; 0 for a folder without versions.")
+    fingerprint: str = Field(description="Identifies the content of that version.")
+    episodes: int
+    steps: int
+    bytes: int
+    latest: int | None = Field(
+        None,
+        exclude_if=lambda latest: latest is None,
+        description="The latest version of the dataset, where a step reuses an older one.",
+    )
+
+    def __str__(self) -> str:
+        size = f"{self.episodes:,} episodes, {self.steps:,} steps, {size_text(self.bytes)}"
+        older = "" if self.latest is None else f", not the latest version, which is {self.latest}"
+        return f"{self.uri} version {self.version} ({size}){older}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Dataset:
+    """One version of a dataset, opened: its manifest is read, its data is not."""
+
+    location: Location
+    manifest: Manifest
+    latest: int | None = None
+    """See `DatasetRef.latest`."""
+
+    def episodes(self) -> Iterator[Episode]:
+        """Its episodes one after the other, each once and validated.
+
+        Raises:
+            CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
+            SchemaError: step tables that were not imported.
+        """
+        return reader.episodes(self)
+
+    def table(self) -> pl.DataFrame:
+        """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.
+
+        Raises:
+            SchemaError: files that were not imported.
+        """
+        from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
+
+        return episode_index(self, (*columns.EPISODE_SUMMARY, columns.SUCCESS, columns.POLICY_ID))
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts, returns, lengths and the statistics of columns, from the manifest."""
+        return self.manifest.statistics
+
+    def __repr__(self) -> str:
+        return f"Dataset({', '.join(f'{name}={value}' for name, value in self._described().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Dataset", self._described())
+
+    def _described(self) -> dict[str, object]:
+        manifest, statistics = self.manifest, self.statistics
+        found: dict[str, object] = {"uri": self.location.uri, "version": manifest.version, "format": manifest.format}
+        if self.is_foreign:  # its episodes were never counted
+            return found | {"files": len(manifest.files)}
+        environment = None if manifest.environment is None else manifest.environment.id
+        counts = {"episodes": f"{statistics.episodes:,}", "steps": f"{statistics.steps:,}"}
+        actions = {} if manifest.actions is None else {"actions": manifest.actions}
+        return found | counts | {"environment": environment} | actions
+
+    @property
+    def ref(self) -> DatasetRef:
+        """The name of this version."""
+        manifest = self.manifest
+        return DatasetRef(
+            uri=self.location.uri,
+            version=manifest.version,
+            fingerprint=manifest.fingerprint,
+            episodes=manifest.statistics.episodes,
+            steps=manifest.statistics.steps,
+            bytes=sum(file.bytes for file in manifest.files),
+            latest=self.latest,
+        )
+
+    @property
+    def parent_entry(self) -> Parent:
+        """This version as a parent in the manifest of a new one."""
+        ref = self.ref
+        return Parent(kind="dataset", uri=ref.uri, version=ref.version, fingerprint=ref.fingerprint)
+
+    def with_files(self, files: Iterable[FileEntry]) -> Dataset:
+        """The same as if it had these files; its statistics stay those of the version."""
+        return replace(self, manifest=self.manifest.model_copy(update={"files": [*files]}))
+
+    @property
+    def is_foreign(self) -> bool:
+        """It has no manifest: episodes may occur twice, columns may be packed, metadata may be missing."""
+        return self.manifest.version == 0
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        return None if self.manifest.observation_space is None else space_from_json(self.manifest.observation_space)
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        return None if self.manifest.action_space is None else space_from_json(self.manifest.action_space)
+
+    @property
+    def paths(self) -> list[str]:
+        """The data files as the filesystem names them, in the order of the manifest."""
+        return [self.location.child(file.path).path for file in self.manifest.files]
+
+
+def versions(uri: str) -> list[int]:
+    """The committed versions of a dataset, oldest first; empty if there is none."""
+    return numbers(Location.of(uri))[0]
+
+
+def numbers(location: Location) -> tuple[list[int], list[int]]:
+    """(committed versions, numbers marked as used), each in order."""
+    names = location.child(VERSIONS).files(recursive=False)
+    committed = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+    return committed, sorted(int(name[len(LAST) :]) for name in names if name.startswith(LAST) and name[len(LAST) :].isdigit())
+
+
+def is_dataset(uri: str) -> bool:
+    """Whether this is a dataset, with or without a committed version."""
+    folder = Location.of(uri).child(VERSIONS)
+    return folder.is_folder() and not any(name.endswith(".manifest") for name in folder.files(recursive=False))  # Lance's
+
+
+def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:
+    """(URI, version) of a dataset or of an address `<uri>@<tag>`, see `tags`; a folder of that very name comes first.
+
+    Raises:
+        VersionNotFoundError: there is no such tag.
+    """
+    found = tags.split_address(uri) if version is None else None
+    if found is None or not is_dataset(found[0]) or Location.of(uri).is_folder():
+        return uri, version
+    return found[0], tags.resolve(Location.of(found[0]), found[1])
+
+
+def open_dataset(uri: str, version: int | None = None) -> Dataset:
+    """One version of a dataset, the latest if none is named. `uri` may be an address, `runs/data@tag`.
+
+    Raises:
+        DatasetNotFoundError: there is neither a dataset nor a folder of Parquet files, or none was committed yet.
+        VersionNotFoundError: the dataset has no such version.
+        EmptyDatasetError: the folder holds no Parquet file.
+        CorruptFileError: the manifest, or a file of a folder without one, cannot be read.
+    """
+    uri, version = addressed(uri, version)
+    location = Location.of(uri)
+    known = versions(uri)
+    if not known and version in (None, 0):
+        return _open_foreign(location)
+    wanted = known[-1] if version is None and known else version
+    if wanted not in known:
+        raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
+    return open_version(location, wanted)
+
+
+def open_committed(uri: str, version: int | None = None) -> Dataset:
+    """One committed version of a dataset, the latest if none is named; files without a manifest are refused.
+
+    Raises:
+        SchemaError: there are files, but they were never imported; the message has the command that does it.
+        DatasetNotFoundError, VersionNotFoundError, CorruptFileError: as `open_dataset`.
+    """
+    uri, version = addressed(uri, version)
+    location = Location.of(uri)
+    if not is_dataset(uri) and ("*" in uri or location.is_file() or location.files()):
+        raise not_imported(uri)
+    return open_dataset(uri, version)
+
+
+def open_version(location: Location, version: int) -> Dataset:
+    """A committed version.
+
+    Raises:
+        CorruptFileError: its manifest cannot be read, is damaged, or was written by a newer version of this package.
+        LocationError: it, or a file that it names, is outside the dataset.
+    """
+    place = location.inside(f"{VERSIONS}/{version:06d}.json")
+    stored = place.read()
+    data = without_checksum(stored, place.uri)
+    try:
+        with collection_paused():  # a manifest of many files is a million objects, none of them garbage
+            manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
+    except ValidationError as error:
+        reason = reason_of(error, "manifest_version", READS)
+        raise CorruptFileError(
+            f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
+        ) from error
+    if data is stored and manifest.manifest_version != 1:  # which no version of this package wrote
+        without_checksum(stored, place.uri, is_required=True)
+    location.check_names(file.path for file in manifest.all_files)
+    return Dataset(location, manifest)
+
+
+def _open_foreign(location: Location) -> Dataset:
+    if not location.is_folder():
+        location.check_bucket()
+        raise DatasetNotFoundError(
+            f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'."
+        )
+    if location.child(VERSIONS).is_folder():
+        raise DatasetNotFoundError(
+            f"No version of {location.uri} was committed: what writes it is not done, or has failed. Run it (again)."
+        )
+
+    @functools.cache
+    def is_another_dataset(folder: str) -> bool:
+        """Whether this folder or one above it is a dataset of its own."""
+        if not folder:
+            return False
+        return location.child(f"{folder}/{VERSIONS}").is_folder() or is_another_dataset(posixpath.dirname(folder))
+
+    names = [
+        name
+        for name in location.files()
+        if name.endswith(".parquet")
+        and not posixpath.basename(name).startswith(TEMPORARY)
+        and not is_another_dataset(posixpath.dirname(name))
+    ]
+    if not names:
+        raise EmptyDatasetError(f"{location.uri} holds neither committed versions nor Parquet files.")
+    schemas: dict[str, pa.Schema] = {}
+    files = []
+    for name in names:
+        metadata = read_footer(location.child(name))
+        schemas[name] = metadata.schema.to_arrow_schema()
+        size, sha256 = size_and_hash(location.child(name))
+        files.append(FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=size, sha256=sha256))
+    formats: dict[Format, list[str]] = {}
+    for name, schema in schemas.items():
+        formats.setdefault("episodes" if columns.ITEM in schema.names else "table", []).append(name)
+    if len(formats) > 1:
+        raise SchemaError(
+            f"{location.uri} mixes episode files ({formats['episodes'][0]}, …) with table files ({formats['table'][0]}, …); "
+            "keep each kind in a folder of its own."
+        )
+    observation_space, action_space = spaces_of(next(iter(schemas.values())))
+    manifest = Manifest(
+        version=0,
+        format=next(iter(formats)),
+        operation=Operation(name="foreign"),
+        observation_space=None if observation_space is None else space_to_json(observation_space),
+        action_space=None if action_space is None else space_to_json(action_space),
+        statistics=Statistics(),
+        files=files,
+    )
+    return Dataset(location, manifest)
+
+
+def size_and_hash(location: Location) -> tuple[int, str]:
+    """(bytes, SHA-256) of a file."""
+    size, sha256 = 0, hashlib.sha256()
+    with storage_errors("read", location.uri), location.filesystem.open_input_stream(location.path) as stream:
+        while data := stream.read(8 * 2**20):  # each is a request in an object store
+            sha256.update(data)
+            size += len(data)
+    return size, sha256.hexdigest()

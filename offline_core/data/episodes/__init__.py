@@ -1,0 +1,18 @@
+"""Experience: `Episode`, `EpisodeBatch`, columns, spaces, codec, step table. Imports neither Ray nor Torch."""
+
+from offline_core.data.episodes.batch import EpisodeBatch
+from offline_core.data.episodes.codec import decode, encode
+from offline_core.data.episodes.episode import Episode
+from offline_core.data.episodes.spaces import space_from_json, space_to_json
+from offline_core.data.episodes.table import episodes_to_table, table_to_episodes
+
+__all__ = [
+    "Episode",
+    "EpisodeBatch",
+    "decode",
+    "encode",
+    "episodes_to_table",
+    "space_from_json",
+    "space_to_json",
+    "table_to_episodes",
+]

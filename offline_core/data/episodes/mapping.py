@@ -1,0 +1,74 @@
+"""The user's column names → the canonical ones of `columns.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.episodes.arrow import read_column, to_arrow
+from offline_core.data.episodes.names import CANONICAL
+from offline_core.errors import ConfigError, SchemaError
+
+ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
+"""Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
+are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical."""
+
+
+def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+    """The mapping with canonical names for other ones of ends and next observations: `terminated`, `done`, `next_obs`.
+
+    Raises:
+        ConfigError: two source columns are to be one canonical column.
+    """
+    targets = [CANONICAL.get(name, name) for name in mapping]
+    if twice := sorted({name for name in targets if targets.count(name) > 1}):
+        raise ConfigError(f"The mapping names several source columns for {', '.join(twice)}; keep one each.")
+    return dict(zip(targets, mapping.values(), strict=True))
+
+
+def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
+    """The same rows under canonical names.
+
+    Raises:
+        SchemaError: a mapped column is missing, or an unmapped one already has the name it was to get.
+    """
+    used = {source for sources in mapping.values() for source in _listed(sources)}
+    if missing := sorted(used - set(table.column_names)):
+        raise SchemaError(f"There is no column {', '.join(missing)} to map; there are {', '.join(table.column_names)}.")
+    result: dict[str, tuple[pa.Field, pa.ChunkedArray | pa.Array]] = {}
+
+    def put(name: str, field: pa.Field, column: pa.ChunkedArray | pa.Array, *, source: str) -> None:
+        if name in result:
+            raise SchemaError(f"Column {source!r} would be a second {name!r}; map one of them to another name.")
+        result[name] = (field.with_name(name), column)
+
+    for name, sources in mapping.items():
+        if isinstance(sources, str):
+            put(name, table.schema.field(sources), table[sources], source=sources)
+        else:
+            vector = _joined(table, sources)
+            put(name, pa.field(name, vector.type), vector, source=", ".join(sources))
+    for field in table.schema:
+        if field.name in used:
+            continue
+        put(field.name, field, table[field.name], source=field.name)
+    fields = [field for field, _ in result.values()]
+    return pa.Table.from_arrays([column for _, column in result.values()], schema=pa.schema(fields, table.schema.metadata))
+
+
+def _joined(table: pa.Table, sources: list[str]) -> pa.Array:
+    parts = [read_column(table, source) for source in sources]
+    for source, part in zip(sources, parts, strict=True):
+        if not isinstance(part, np.ndarray) or part.ndim > 2 or part.dtype.kind not in "biuf":
+            raise SchemaError(f"Column {source!r} has type {table[source].type}; a vector is joined from numbers and vectors.")
+    vectors = [
+        part.reshape(len(part), -1) if isinstance(part, np.ndarray) and len(part) else np.empty((0, 1)) for part in parts
+    ]
+    return to_arrow(np.concatenate(vectors, axis=1), "+".join(sources))
+
+
+def _listed(sources: str | list[str]) -> list[str]:
+    return [sources] if isinstance(sources, str) else sources

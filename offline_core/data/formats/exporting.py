@@ -1,0 +1,178 @@
+"""Export a dataset to the formats of other programs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
+from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.formats.exports.custom import CustomSink
+from offline_core.data.formats.exports.episode_sink import EpisodeSink
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError
+from offline_core.runtime.code_permission import recorded_environment
+from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.progress import progress
+from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
+from offline_core.runtime.result import Result
+from offline_core.runtime.user_code import import_object
+
+log = logging.getLogger(__name__)
+
+FORMATS = {"minari": "MinariSink", "lerobot": "LeRobotSink", "sample_batch": "SampleBatchSink", "d4rl": "D4rlSink"}
+"""The class of each, in the module of its name."""
+DEFAULT_MINARI_ID = "offline/dataset-v0"
+
+
+class ExportConfig(Config):
+    """What to write, and how."""
+
+    format: Code = Field(
+        "minari",
+        title="Format",
+        description="minari, lerobot, sample_batch (RLlib's old JSON), d4rl (HDF5), or package.module:Writer, a class of your "
+        "own that is called with the output and the arguments below and has write(episodes), as a context manager.",
+    )
+    arguments: Arguments = Field(
+        {},
+        title="Arguments",
+        description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}; '
+        'sample_batch: {"compress_columns": ["obs", "new_obs"], "max_file_size": 67108864}; d4rl: none.',
+    )
+
+    @property
+    def user_code(self) -> dict[str, Any]:
+        return {str(self.format): self.arguments} if self.is_own else {}
+
+    @property
+    def is_own(self) -> bool:
+        """A writer of the user's, not one of `FORMATS`."""
+        return isinstance(self.format, PythonObject) or ":" in self.format
+
+
+class ExportResult(Result):
+    """What was written."""
+
+    source: DatasetRef
+    output: str
+    format: str
+    episodes: int
+    steps: int
+
+
+def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
+    """Writes all episodes of a dataset to `output`, whole or not at all.
+
+    An older export at `output` is replaced. A user's writer is always called, as its results are not tracked.
+
+    Raises:
+        ConfigError: there is no such format, or it does not take the arguments.
+        DataError: the format cannot hold an episode; the message names it.
+        StorageError: `output` holds something else, or cannot be written.
+        BusyError: another run was first.
+    """
+    source = open_committed(dataset, version)
+    location, place = Location.of(output), result_place(config, output)
+    operation = Operation.of("export_dataset", config, version=2)
+    identity = identity_of(operation, [source.parent_entry])
+    if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
+        return found
+    statistics = source.manifest.statistics
+    result = ExportResult(
+        source=source.ref,
+        output=location.uri,
+        format=str(config.format),
+        episodes=statistics.episodes,
+        steps=statistics.steps,
+    )
+
+    def complete(temporary: Location) -> None:
+        store_result(temporary.child(RESULT_FILE), identity, result, fingerprints=_sizes(temporary), final=place)
+
+    with (
+        _sink(config, _environment(config, source), location.uri, complete) as sink,
+        progress(statistics.episodes, what="export", unit="episode") as bar,
+    ):
+        for group in row_groups(source):
+            episodes = group.episodes()
+            sink.write(episodes)
+            bar.update(len(episodes))
+    log.info("Exported %s to %s as %s", source.ref, location.uri, config.format)
+    return result
+
+
+def result_place(config: ExportConfig, output: str) -> Location | None:
+    """Location of the stored result, in the folder that is replaced as a whole; None for a user's writer."""
+    if config.is_own or config.format not in FORMATS:
+        return None
+    folder = f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/" if config.format == "minari" else ""
+    return Location.of(output).child(f"{folder}{RESULT_FILE}")
+
+
+def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
+    """Refuses at once what `export_dataset` would refuse before it writes.
+
+    Arguments:
+        environment: that of the dataset which will be exported.
+        dataset: where it will be.
+
+    Raises:
+        ConfigError: there is no such format or writer, it does not take the arguments, or it would write over the dataset.
+        LocationError: the output is not a single location.
+    """
+    place = Location.of(output)
+    if place.uri == Location.of(dataset).uri:
+        raise ConfigError(f"{output} is recorded to and exported to: choose another output for the export.")
+    if not config.is_own:
+        _sink(config, environment, place.uri, lambda _: None)
+        return
+    writer = import_object(config.format, "writer")
+    try:
+        inspect.signature(writer).bind(output, **unwrapped(config.arguments))
+    except TypeError as error:
+        raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
+    except ValueError:  # it has no signature to look at
+        return
+
+
+def _sizes(folder: Location) -> dict[str, str]:
+    """Bytes of the files, by their names in the folder; none if there is no folder."""
+    return {name: str(size) for name, size in folder.sizes().items()} if folder.is_folder() else {}
+
+
+def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | None:
+    """That of the dataset, for a format that names it."""
+    if config.format != "minari" or "environment" in config.arguments:
+        return None
+    return recorded_environment(source.manifest.environment, file=source.location.uri)
+
+
+def _sink(
+    config: ExportConfig, environment: EnvironmentSpec | None, output: str, complete: Callable[[Location], None]
+) -> EpisodeSink:
+    arguments = unwrapped(config.arguments)
+    if config.is_own:
+        return CustomSink(config.format, output, arguments)
+    if not isinstance(config.format, str) or config.format not in FORMATS:
+        raise ConfigError(
+            f"There is no format {config.format!r} to export to; there are {', '.join(FORMATS)} and package.module:Writer."
+        )
+    module = importlib.import_module(
+        f"offline_core.data.formats.exports.{config.format}"
+    )  # the library it needs may be missing
+    try:
+        if config.format == "minari":
+            arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | arguments
+            if isinstance(arguments["environment"], dict):
+                arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
+        return getattr(module, FORMATS[config.format])(output, complete=complete, **arguments)  # type: ignore[no-any-return]
+    except (TypeError, ValidationError) as error:
+        raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error

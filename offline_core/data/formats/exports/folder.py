@@ -1,0 +1,177 @@
+"""Write exports into a folder that appears as a whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from offline_core.data.episodes import Episode
+from offline_core.data.formats.exports.previous import refusal, strange_files
+from offline_core.data.formats.exports.uploaded_folder import UploadedFolder
+from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.stores import TEMPORARY
+from offline_core.errors import BusyError, EpisodeError
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
+"""Errors of a rename when another run has renamed first."""
+
+
+class FolderSink:
+    """Base of an `EpisodeSink` that fills a folder; a context manager whose clean exit makes the folder visible.
+
+    Subclasses write files below `root`: open them in `_begin`, complete them in `_finish`, and close them in `_close`, which
+    is called after errors, too.
+    """
+
+    def __init__(self, location: Location, complete: Callable[[Location], None] | None) -> None:
+        make = NewFolder if location.is_local else UploadedFolder
+        self.uri = location.uri
+        self._complete = complete
+        self._folder = make(location, self._fill)
+
+    def __enter__(self) -> Self:
+        self.root = self._folder.__enter__()
+        try:
+            with self._writing():
+                self._begin()
+        except BaseException:
+            self._folder.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._folder.__exit__(kind, error, trace)
+        finally:
+            with contextlib.suppress(OSError):  # after an error the files are gone
+                self._close()
+
+    def _fill(self, folder: Location) -> None:
+        self._finish()
+        if self._complete is not None:
+            self._complete(folder)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return storage_errors("write", self.uri)
+
+    def _begin(self) -> None: ...
+
+    def _finish(self) -> None: ...
+
+    def _close(self) -> None: ...
+
+
+@dataclass
+class NewFolder:
+    """The folder of a sink on a local disk; its clean exit calls `fill` with it, and makes it visible.
+
+    An older export there is replaced: a folder with the files that its `result.json` names (see `store_result`; `fill`
+    wrote it) and no others.
+
+    Raises:
+        StorageError: something else exists there, or it cannot be written.
+        BusyError: another run was first.
+    """
+
+    location: Location
+    fill: Callable[[Location], None]
+
+    def __post_init__(self) -> None:
+        self.path = os.path.realpath(self.location.path)  # of a link, its target is replaced
+        self.temporary = _next_to(self.path)
+
+    def __enter__(self) -> Location:
+        self._older = self._replaceable()
+        with storage_errors("write", self.location.uri):
+            self.temporary.filesystem.create_dir(self.temporary.path, recursive=True)
+        remove_partial_files(self.temporary.parent, recursive=False)
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.fill(self.temporary)
+                for name in self.temporary.files():
+                    _on_disk(self.temporary.child(name))
+                self._appear()
+        finally:
+            shutil.rmtree(self.temporary.path, ignore_errors=True)  # already renamed after a clean exit
+
+    def _appear(self) -> None:
+        if self._replaceable() != self._older:
+            raise self._busy()
+        aside = _next_to(self.path).path
+        with storage_errors("write", self.location.uri):
+            try:
+                if self._older is not None:
+                    os.utime(self.path)  # otherwise an old folder might be removed as a leftover
+                    os.rename(self.path, aside)
+                os.rename(self.temporary.path, self.path)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.rename(aside, self.path)
+                if error.errno not in _TAKEN:
+                    raise  # an older export that was not moved back stays aside
+                shutil.rmtree(aside, ignore_errors=True)
+                raise self._busy() from error
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _replaceable(self) -> int | None:
+        """The inode of the older export, None if nothing exists.
+
+        Raises:
+            StorageError: it is not an export.
+            BusyError: it was replaced meanwhile.
+        """
+        number = self._number()
+        strange = [] if number is None else strange_files(self.location)
+        if strange == []:
+            return number
+        if self._number() != number:
+            raise self._busy()
+        raise refusal(self.location, strange)
+
+    def _number(self) -> int | None:
+        with storage_errors("look at", self.location.uri), contextlib.suppress(FileNotFoundError):
+            return os.stat(self.path).st_ino
+        return None
+
+    def _busy(self) -> BusyError:
+        return BusyError(f"Another run replaced {self.location.uri} in the meantime. Run again, or give two runs two outputs.")
+
+
+def _next_to(path: str) -> Location:
+    return Location.on_disk(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
+
+
+def check_whole(episodes: Sequence[Episode], format: str) -> None:
+    """Check that episodes are complete.
+
+    Raises:
+        EpisodeError: an episode has no steps, is a piece of an episode, or contradicts itself.
+    """
+    for episode in episodes:
+        if len(episode) == 0:
+            raise EpisodeError(f"Episode {episode.eps_id} has no steps, which {format} cannot hold; leave it out.")
+        if episode.t_started or episode.lookback:
+            raise EpisodeError(
+                f"Episode {episode.eps_id} is a piece that starts at step {episode.t_started} with a lookback of "
+                f"{episode.lookback}; {format} holds whole episodes only. Join the pieces with Episode.concat first."
+            )
+        if problems := episode.length_problems():
+            raise EpisodeError(f"Episode {episode.eps_id} is not whole: {'; '.join(problems)}.")
+
+
+def _on_disk(file: Location) -> None:
+    with storage_errors("write", file.uri), open(file.path, "rb") as opened:
+        os.fsync(opened.fileno())

@@ -1,0 +1,107 @@
+"""An Iceberg table of a dataset version: `_iceberg` in its folder, one snapshot for each version that is published.
+
+Its catalogue exists only while it is written: readers name the metadata file, or the folder.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.datasets.row_groups import schema_of
+from offline_core.data.formats.iceberg_files import open_table
+from offline_core.data.formats.published import FOLDERS
+from offline_core.data.formats.published.schema import published_schema
+from offline_core.data.store.location import Location
+from offline_core.errors import SchemaError
+from offline_core.runtime.extras import require_extra
+
+_METADATA = re.compile(r"(\d{5})-[0-9a-f-]{36}\.metadata\.json")
+_TABLE = "offline.data"
+_VERSION = "offline.version"
+_FINGERPRINT = "offline.fingerprint"
+"""Of the version that is shown: it changes when episodes are forgotten."""
+
+
+def latest_metadata(table: Location) -> Location | None:
+    """The newest metadata file of a table's folder; None: there is no table."""
+    folder = table.child("metadata")
+    names = sorted(name for name in folder.files(recursive=False) if _METADATA.fullmatch(name))
+    return folder.child(names[-1]) if names else None
+
+
+def publish(dataset: Dataset) -> bool:
+    """Make the table show a version; False: it shows it already.
+
+    Raises:
+        ConfigError: the extra `iceberg` is missing.
+        SchemaError: a table cannot hold a column.
+    """
+    with require_extra("iceberg"):
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table import TableProperties
+    folder = dataset.location.child(FOLDERS["iceberg"])
+    version = str(dataset.manifest.version)
+    catalog = SqlCatalog("offline", uri="sqlite:///:memory:", warehouse=folder.uri)
+    catalog.create_namespace("offline")
+    if (known := latest_metadata(folder)) is not None:
+        open_table(known)  # refuses one that names code
+    schema = published_schema(dataset)
+    _refuse_tensors(dataset)
+    table = (
+        catalog.create_table(_TABLE, schema, location=folder.uri)
+        if known is None
+        else catalog.register_table(_TABLE, known.uri)
+    )
+    fingerprint = dataset.manifest.fingerprint
+    if table.properties.get(_FINGERPRINT) == fingerprint:
+        return False
+    with table.transaction() as transaction:
+        if known is not None:
+            with transaction.update_schema() as update:
+                update.union_by_name(schema)
+            transaction.delete(AlwaysTrue(), {_VERSION: version})
+        # The files have no ids of fields, and so are read by the names of their columns.
+        names = transaction.table_metadata.schema().name_mapping
+        transaction.set_properties({_FINGERPRINT: fingerprint, TableProperties.DEFAULT_NAME_MAPPING: names.model_dump_json()})
+        with transaction.update_snapshot({_VERSION: version}).fast_append() as append:
+            for file in dataset.manifest.files:
+                append.append_data_file(_data_file(dataset.location.child(file.path).uri, file))
+    _write_hint(folder, catalog.load_table(_TABLE))
+    return True
+
+
+def _refuse_tensors(dataset: Dataset) -> None:
+    """Neither Polars nor pyiceberg reads a file with tensors as a part of an Iceberg table."""
+    for field in schema_of(dataset):
+        if isinstance(field.type, pa.BaseExtensionType):
+            raise SchemaError(
+                f"Column {field.name} of {dataset.ref} holds {field.type}, which readers of Iceberg do not know. Publish it as "
+                f"delta, or convert it to episodes first: offline convert {dataset.location.uri}."
+            )
+
+
+def _data_file(uri: str, file: FileEntry) -> Any:
+    """A file as Iceberg names it, without bounds of its values: pyiceberg's own `add_files` knows no tensors."""
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.rows,
+        file_size_in_bytes=file.bytes,
+    )
+
+
+def _write_hint(folder: Location, table: Any) -> None:
+    """The name of the newest metadata, for readers that are given the folder."""
+    name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
+    folder.child("metadata/version-hint.text").write(name.encode())

@@ -1,0 +1,69 @@
+"""Publish a dataset as a table that Spark, DuckDB and Polars read by its name; the data files are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+
+from pydantic import Field
+
+from offline_core.data.datasets.dataset import DatasetRef, open_committed
+from offline_core.data.datasets.tags import remove_tag, write_tag
+from offline_core.data.formats.published import FOLDERS, TAG, TableFormat
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, SchemaError, VersionNotFoundError
+from offline_core.runtime.config import Config
+from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
+
+
+class PublishConfig(Config):
+    """As what a dataset is published."""
+
+    format: TableFormat = Field(
+        "delta",
+        title="Format",
+        description="delta: a log in the dataset's folder. iceberg: metadata in its folder _iceberg, for the episode format.",
+    )
+
+
+class PublishResult(Result):
+    """The table."""
+
+    dataset: DatasetRef
+    format: TableFormat
+    table: str = Field(description="What readers name: the folder of the table.")
+
+
+def publish_dataset(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
+    """Makes the table of a dataset show a version: the next commit of the table. Nothing is copied.
+
+    The version gets the tag `published-<format>`, so that its files stay, as soon as the table shows it; until then, it has
+    the tag `publishing-<format>-<version>`, and the version that the table shows keeps the other one. A version that is shown
+    already is not committed again.
+
+    Raises:
+        ConfigError: the extra of the format is missing.
+        SchemaError: the table cannot hold a column.
+    """
+    source = open_committed(dataset, version)
+    version = source.manifest.version
+    meanwhile = f"publishing-{config.format}-{version}"
+    write_tag(source.location, meanwhile, version)  # first: what a table shows must not go
+    try:
+        changed = importlib.import_module(f"offline_core.data.formats.published.{config.format}").publish(source)
+        write_tag(source.location, f"{TAG}{config.format}", version)
+    except (ConfigError, SchemaError):  # before anything is written; after other errors the table may show the version
+        _remove(source.location, meanwhile)
+        raise
+    _remove(source.location, meanwhile)
+    folder = source.location if config.format == "delta" else source.location.child(FOLDERS[config.format])
+    log.info("%s %s as %s", "Published" if changed else "Is published already:", source.ref, config.format)
+    return PublishResult(dataset=source.ref, format=config.format, table=folder.uri, reused=not changed)
+
+
+def _remove(location: Location, tag: str) -> None:
+    with contextlib.suppress(VersionNotFoundError):  # another run that publishes the same was faster
+        remove_tag(location, tag)

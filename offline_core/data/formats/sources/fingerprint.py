@@ -1,0 +1,70 @@
+"""Identify a source without reading it, by its files with their sizes and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyarrow import fs
+
+from offline_core.data.datasets.manifest import digest
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.locations import located
+from offline_core.data.formats.sources.partitions import PartitionedReader
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.store.location import Location
+from offline_core.secrets import masked
+
+FileFacts = tuple[str, int, int | None]
+"""(path, bytes, time of its last change in nanoseconds)"""
+
+
+def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]:
+    """The files that a reader reads, or those below its folder; empty if it does not read files."""
+    return [file for place in _places(reader) for file in _facts(place, listing)]
+
+
+def located_files(reader: StepReader | Location, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
+    """As `files_of`, each with its location."""
+    found = []
+    for place in _places(reader):
+        inside = listing.below(place) if listing.is_folder(place) else {"": listing.info(place)}
+        found += [
+            (place.child(name) if name else place, info) for name, info in inside.items() if info.type == fs.FileType.File
+        ]
+    return found
+
+
+def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
+    """Whether the fingerprint detects changes: all sources are files whose storage has times of changes."""
+    found = [[_facts(place, listing) for place in _places(reader)] or [[]] for reader in readers]
+    every = [files for places in found for files in places]
+    return all(files and all(changed is not None for _, _, changed in files) for files in every)
+
+
+def fingerprint(readers: Sequence[StepReader | Location], listing: Listing) -> str:
+    """16 hex digits that change with the files, not with a token in a URL."""
+    return digest([(masked(reader.uri), files_of(reader, listing)) for reader in readers])
+
+
+def facts(uri: str, listing: Listing) -> list[FileFacts]:
+    """The facts of a file, or of those below a folder; empty for a URI that only a user's reader or Ray understands."""
+    return [file for place in located([uri], {}) for file in _facts(place, listing)]
+
+
+def _places(reader: StepReader | Location) -> Sequence[Location]:
+    match reader:
+        case Location():
+            return [reader]
+        case RayRead():
+            return reader.places
+        case PartitionedReader():
+            return _places(reader.reader)
+    place = getattr(reader, "location", None)
+    return [place] if isinstance(place, Location) else located([reader.uri], {})
+
+
+def _facts(location: Location, listing: Listing) -> list[FileFacts]:
+    is_folder = listing.is_folder(location)
+    infos = listing.below(location).values() if is_folder else [listing.info(location)]
+    return sorted((info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File)

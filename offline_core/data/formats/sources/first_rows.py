@@ -1,0 +1,177 @@
+"""Read only the first rows of a file, however large it is."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offline_core.data.formats.sources.partitions import PartitionedReader
+from offline_core.data.formats.sources.sample_batch import SampleBatchFile
+from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.formats.sources.text_form import changed_in_utf8
+from offline_core.data.store.location import Location
+from offline_core.data.store.parquet_files import parquet_errors, read_footer
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.errors import DataError, OfflineError
+
+FIRST_ROWS = 4096
+TEXT_BYTES = 2**19
+"""Of text; more only where that has no whole line."""
+COLUMNAR_BYTES = 2**23
+"""Of the other formats, as they are in memory."""
+READ_BYTES = 2**20
+"""Of a column of Parquet at a time."""
+MAX_LINE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of a reader, in memory; a `StepReader` itself."""
+
+    uri: str
+    held: tuple[pa.Table | Unreadable, ...]
+    error: DataError | None
+    """What reading the file ended with."""
+    is_whole: bool
+    """These are all of its rows."""
+
+    @classmethod
+    def of(cls, reader: StepReader) -> FirstRows:
+        """Read up to `FIRST_ROWS`, fewer of wide rows; what cannot be read of them is held, too.
+
+        Raises:
+            ConfigError: the arguments do not fit the file.
+            StorageError: the storage cannot be read.
+        """
+        held: list[pa.Table | Unreadable] = []
+        rows, size = 0, 0
+        error, is_whole = None, True
+        try:
+            with _cut(reader) as (shorter, is_cut):
+                is_whole = not is_cut
+                for batch in shorter.batches():
+                    if isinstance(batch, pa.Table):
+                        is_whole &= rows + batch.num_rows <= FIRST_ROWS
+                        batch = batch.slice(0, FIRST_ROWS - rows)
+                        rows, size = rows + batch.num_rows, size + batch.nbytes
+                    held.append(batch)
+                    if rows == FIRST_ROWS or size > COLUMNAR_BYTES:
+                        is_whole &= rows < FIRST_ROWS and size <= COLUMNAR_BYTES
+                        break
+        except DataError as found:
+            error = found
+        return cls(reader.uri, tuple(held), error, is_whole)
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`."""
+        yield from self.held
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        return [each for each in self.held if isinstance(each, pa.Table) and each.num_rows]
+
+
+@contextlib.contextmanager
+def _cut(reader: StepReader) -> Iterator[tuple[StepReader, bool]]:
+    """(a reader of the same URI that ends soon, whether rows are missing there)."""
+    match reader:
+        case PartitionedReader():
+            with _cut(reader.reader) as (inner, is_cut):
+                yield dataclasses.replace(reader, reader=inner), is_cut
+        case SampleBatchFile() if not reader.location.path.lower().endswith(".zip"):
+            with _first_lines(reader.location, None) as (file, is_cut):
+                yield dataclasses.replace(reader, location=file), is_cut
+        case ScannedFile(format="csv" | "ndjson"):
+            with _first_lines(reader.location, reader.arguments.get("encoding")) as (file, is_cut):
+                yield dataclasses.replace(reader, location=file), is_cut
+        case ScannedFile(format="parquet"):
+            rows, is_cut = _rows_of(reader.location)
+            if not is_cut:
+                yield reader, False
+            else:
+                with _first_batch(reader.location, rows) as file:
+                    yield dataclasses.replace(reader, location=file), True
+        case ScannedFile():  # one row more, which shows whether there are more
+            yield dataclasses.replace(reader, arguments={**reader.arguments, "n_rows": FIRST_ROWS + 1}), False
+        case _:
+            yield reader, False
+
+
+def _rows_of(file: Location) -> tuple[int, bool]:
+    """(how many rows of a Parquet file to read, whether it has more)."""
+    try:
+        footer = read_footer(file)
+    except OfflineError:
+        return FIRST_ROWS, False  # reading it raises the error
+    groups = [footer.row_group(number) for number in range(min(1, footer.num_row_groups))]
+    width = max(1, *(group.total_byte_size // max(1, group.num_rows) for group in groups), 1)
+    rows = max(1, min(FIRST_ROWS, COLUMNAR_BYTES // width))
+    return rows, footer.num_rows > rows
+
+
+@contextlib.contextmanager
+def _first_batch(file: Location, rows: int) -> Iterator[Location]:
+    """The first rows of a Parquet file, on a local disk; of its pages not many more are read."""
+    with tempfile.NamedTemporaryFile() as copy:
+        with parquet_errors(file.uri), _streamed(file) as parquet:
+            batch = next(parquet.iter_batches(batch_size=rows))
+            pq.write_table(pa.Table.from_batches([batch], parquet.schema_arrow), copy.name)
+        yield _at(file, copy.name)
+
+
+def _streamed(file: Location) -> pq.ParquetFile:
+    """Without `pre_buffer`, which reads whole row groups."""
+    return pq.ParquetFile(file.path, filesystem=file.filesystem, buffer_size=READ_BYTES, pre_buffer=False)
+
+
+@contextlib.contextmanager
+def _first_lines(file: Location, encoding: str | None) -> Iterator[tuple[Location, bool]]:
+    """(the first lines of a text file, unpacked, on a local disk; whether it has more)."""
+    with tempfile.NamedTemporaryFile() as copy:
+        with storage_errors("read", file.uri):
+            is_cut = _copy_lines(file, encoding, copy)
+        copy.flush()
+        yield _at(file, copy.name), is_cut
+
+
+def _copy_lines(file: Location, encoding: str | None, into: IO[bytes]) -> bool:
+    with file.filesystem.open_input_stream(file.path) as stream:  # decompresses by the file's name
+        text = b""
+        try:
+            while len(text) < TEXT_BYTES or (b"\n" not in text and len(text) < MAX_LINE_BYTES):
+                if not (more := stream.read(TEXT_BYTES)):
+                    into.write(text)
+                    return False
+                text += more
+            is_cut = bool(stream.read(1))
+        except OSError as error:
+            if type(error) is not OSError or error.errno is not None:
+                raise
+            is_cut = True  # damaged from here on, which the import reports
+    into.write(changed_in_utf8(_whole_lines, text, encoding, file.uri) if is_cut else text)
+    return is_cut
+
+
+def _whole_lines(text: bytes) -> bytes:
+    """Without the last line, and the ones before it that are one value in quotes with it."""
+    end = text.rfind(b"\n") + 1
+    for _ in range(100):
+        if end == 0 or text.count(b'"', 0, end) % 2 == 0:
+            break
+        end = text.rfind(b"\n", 0, end - 1) + 1
+    return text[:end] if end else text
+
+
+def _at(file: Location, path: str) -> Location:
+    """The local file under the URI of the one that it comes from."""
+    return Location(file.uri, Location.on_disk(path).store, path)

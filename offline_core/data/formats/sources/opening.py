@@ -1,0 +1,288 @@
+"""Open a source: from its paths and format to the readers of its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from offline_core.data.episodes import columns
+from offline_core.data.formats.sources.allowed_readers import check_reader
+from offline_core.data.formats.sources.custom import CustomReader
+from offline_core.data.formats.sources.data_files import data_files, format_by_name
+from offline_core.data.formats.sources.expansion import MAX_EXPANSION
+from offline_core.data.formats.sources.lake_tables import TABLES, LakeTable, table_format
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.locations import FILESYSTEM, inside
+from offline_core.data.formats.sources.partitions import PartitionedReader, Values, named_values, typed
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.store.allowed_roots import is_limited
+from offline_core.data.store.location import Location, refuse_credentials
+from offline_core.data.store.parquet_files import read_footer
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.errors import ConfigError, OfflineError
+from offline_core.runtime.config import Config
+from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
+from offline_core.runtime.user_code import import_object, texts
+from offline_core.secrets import masked_text
+
+EPISODES = "episodes"
+"""Not a format of steps: Parquet files with an episode a row in column `item`."""
+
+_SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
+_SCANNED = ("parquet", "csv", "ndjson", "ipc", "avro")
+_NAMED_ARRAYS = ("npz", "d4rl", "sample_batch")
+"""Columns can be chosen in these formats, too."""
+_MINARI = {"data/main_data.hdf5", "data/metadata.json"}
+_LEROBOT = {"meta/info.json"}
+_FOLDERS = ("minari", "lerobot")
+"""Formats that are a whole folder."""
+FORMATS = (*_SCANNED, *TABLES, "sample_batch", "npz", "d4rl", *_FOLDERS, EPISODES)
+
+
+class SourceConfig(Config):
+    """The source of steps."""
+
+    format: Code = Field(
+        "auto",
+        title="Format",
+        description="auto (by the names of the files and what is in them), "
+        + ", ".join(FORMATS)
+        + "; the name of a Ray Data function such as read_parquet; or package.module:Reader, a class or function of your "
+        "own that is called with the path and the arguments below and gives an object with uri and batches().",
+    )
+    columns: list[str] | None = Field(
+        None, title="Columns", description="Read only these, by the names they have in the files; None: all."
+    )
+    where: str | None = Field(
+        None, title="Where", description="Read only rows that meet this SQL condition on the columns of the files."
+    )
+    arguments: Arguments = Field(
+        {},
+        title="Arguments",
+        description="For the reader, as JSON: for csv those of polars.scan_csv, for csv and ndjson encoding (such as cp1252), "
+        "for delta and lance version, for iceberg snapshot_id, for read_… those of Ray Data, for sample_batch module_id. From "
+        "Python any objects; a filesystem among them is where the paths lie.",
+    )
+
+    max_expansion: float = Field(
+        MAX_EXPANSION,
+        ge=1,
+        title="Largest expansion",
+        exclude_if=lambda value: value == MAX_EXPANSION,
+        description="A file that unpacks to more than so many times its size, and to more than 64 MiB, is refused, lest it "
+        "fill the memory; ten times that for parquet and ipc.",
+    )
+
+    @field_validator("arguments")
+    @classmethod
+    def _without_credentials(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Refuse credentials, which would be stored. From Python, `named` keeps a value out of records."""
+        for text in texts(arguments):
+            refuse_credentials(text)
+        return arguments
+
+    @property
+    def user_code(self) -> dict[str, Any]:
+        return {str(self.format): self.arguments} if self.is_own else {}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether user code reads it."""
+        return isinstance(self.format, PythonObject) or ":" in self.format
+
+    @property
+    def is_rays(self) -> bool:
+        """Whether a function of Ray Data reads it."""
+        return isinstance(self.format, str) and self.format.startswith("read_")
+
+    def places(self, paths: Sequence[str]) -> list[Location]:
+        """The locations of paths.
+
+        Raises:
+            ConfigError: the argument filesystem is not a filesystem.
+            LocationError: a path is not a location.
+        """
+        filesystem = unwrapped(self.arguments.get(FILESYSTEM))
+        return [Location.of(path) if filesystem is None else inside(filesystem, path) for path in paths]
+
+
+def open_source(
+    paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
+) -> list[StepReader]:
+    """The readers of `paths`: files, folders (with all below them), or patterns with * or **.
+
+    Raises:
+        ConfigError: there are no paths, or the format is unknown, ambiguous, or does not take the arguments, or a variable
+            that limits runs does not allow these.
+        DatasetNotFoundError: a path does not exist.
+        EmptyDatasetError: there are no files of that format.
+        LocationError: there are credentials in a path.
+    """
+    _check(paths)
+    if not config.is_own:
+        check_reader(str(config.format), config.arguments)
+    if config.is_rays:
+        _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
+        if is_limited():
+            config.places(paths)
+        return [RayRead(str(config.format), tuple(paths), unwrapped(config.arguments))]
+    if config.is_own:
+        _refuse_pushdown(config, "arguments of your reader")
+        return [_custom(config, path) for path in paths]
+    if config.format not in ("auto", *FORMATS):
+        raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")
+    listing, found = listing or Listing(), dict[str, tuple[StepReader, dict[str, str | None]]]()
+    for place in config.places(paths):
+        for reader, values in _open(place, config, listing):
+            found[reader.uri] = (reader, values)  # a file of two paths is read once
+    partitions = typed([values for _, values in found.values()])
+    return [_partitioned(reader, values, config) for (reader, _), values in zip(found.values(), partitions, strict=True)]
+
+
+def episode_files(
+    paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
+) -> list[Location]:
+    """The Parquet files at `paths`, which hold episodes; see `open_source`."""
+    check_reader(EPISODES, config.arguments)
+    files = (file for place in config.places(paths) for file in data_files(place, "parquet", listing or Listing()))
+    return list({file.uri: file for file in files}.values())
+
+
+def format_of(paths: Sequence[str], config: SourceConfig, listing: Listing | None = None) -> str:
+    """The format of all paths, detected if it is `auto`.
+
+    Raises:
+        ConfigError: there are no paths, or their formats are unknown or differ.
+        LocationError: there are credentials in a path.
+    """
+    _check(paths)
+    if config.format != "auto":
+        return str(config.format)
+    found = {_detected(place, listing or Listing()) for place in config.places(paths)}
+    if len(found) != 1:
+        raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(found))}; import each by itself.")
+    return found.pop()
+
+
+def _partitioned(reader: StepReader, values: Values, config: SourceConfig) -> StepReader:
+    if isinstance(reader, ScannedFile):
+        return dataclasses.replace(reader, partition=values)
+    wanted = {name: value for name, value in values.items() if config.columns is None or name in config.columns}
+    return PartitionedReader(reader, wanted) if wanted else reader
+
+
+def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterator[tuple[StepReader, dict[str, str | None]]]:
+    """(reader, values in the names of its folders) of each file."""
+    format = _detected(location, listing) if config.format == "auto" else str(config.format)
+    own = {name: value for name, value in unwrapped(config.arguments).items() if name != FILESYSTEM}
+    if format in _SCANNED:
+        chosen = None if config.columns is None else tuple(config.columns)
+        for file in data_files(location, format, listing):
+            scanned = ScannedFile(file, format, chosen, config.where, own, max_expansion=config.max_expansion)
+            yield scanned, named_values(file, location)
+        return
+    if format in TABLES:
+        chosen = None if config.columns is None else tuple(config.columns)
+        yield LakeTable(location, format, chosen, config.where, own), {}
+        return
+    if format == EPISODES:
+        raise ConfigError(f"{location.uri} holds episodes and not steps.")
+    arguments = {"max_expansion": config.max_expansion, **own}
+    if format not in _NAMED_ARRAYS:
+        _refuse_pushdown(config, "a mapping, and prune after the import")
+    elif config.where is not None:
+        raise ConfigError(f"where does not work with the format {format}; prune after the import.")
+    make = _factories()[format]
+    places = [location] if format in _FOLDERS else data_files(location, format, listing)
+    for place in places:
+        values = {} if format in _FOLDERS else named_values(place, location)
+        if config.columns is not None:
+            arguments = {**arguments, "columns": tuple(name for name in config.columns if name not in values)}
+        try:
+            yield make(place, **arguments), values
+        except TypeError as error:
+            told = masked_text(str(error), own)
+            raise ConfigError(f"The format {format} does not take these arguments: {told}.") from error
+
+
+@functools.cache
+def _factories() -> dict[str, Callable[..., StepReader]]:
+    from offline_core.data.formats.sources.hdf5 import D4rlFile
+    from offline_core.data.formats.sources.lerobot import LeRobotDataset
+    from offline_core.data.formats.sources.minari import MinariDataset
+    from offline_core.data.formats.sources.npz import NpzFile
+    from offline_core.data.formats.sources.sample_batch import SampleBatchFile
+
+    return {
+        "sample_batch": SampleBatchFile,
+        "npz": NpzFile,
+        "d4rl": D4rlFile,
+        "minari": MinariDataset,
+        "lerobot": LeRobotDataset,
+    }
+
+
+def _custom(config: SourceConfig, path: str) -> StepReader:
+    reader = import_object(config.format, "reader")
+    try:
+        made = reader(path, **unwrapped(config.arguments))
+    except OfflineError:
+        raise
+    except Exception as error:  # user code may raise any class
+        told = masked_text(repr(error), config.arguments)
+        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {told}") from error
+    if not isinstance(made, StepReader):
+        raise ConfigError(f"{config.format} gives {type(made).__name__}, which has no uri and batches().")
+    refuse_credentials(made.uri)
+    return CustomReader(str(config.format), made)
+
+
+def _check(paths: Sequence[str]) -> None:
+    """Refuse credentials in paths, which end up in manifests and logs."""
+    if not paths:
+        raise ConfigError("There is nothing to import: name at least one source.")
+    for path in paths:
+        refuse_credentials(path)
+
+
+def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
+    if config.columns is not None or config.where is not None:
+        raise ConfigError(f"columns and where do not work with the format {config.format}; use {instead}.")
+
+
+def _detected(location: Location, listing: Listing) -> str:
+    """The format of a location, by names and first bytes."""
+    there = listing.below(location).keys() if listing.is_folder(location) else set()
+    if there & _MINARI:
+        return "minari"
+    if there & _LEROBOT:
+        return "lerobot"
+    if (table := table_format(there)) is not None:
+        return table
+    first_of_kind: dict[str | None, Location] = {}
+    for file in data_files(location, None, listing):
+        first_of_kind.setdefault(format_by_name(file.path), file)
+    if other := first_of_kind.get(None):
+        raise ConfigError(f"The name of {other.uri} has no known suffix; set the format: {', '.join(FORMATS)}.")
+    found = {_by_content(file, str(kind)): file.uri for kind, file in first_of_kind.items()}
+    if len(found) > 1:
+        differ = "; ".join(f"{format}, as {uri}" for format, uri in found.items())
+        raise ConfigError(f"There are files of different formats at {location.uri} ({differ}). Name the format to import.")
+    return next(iter(found))
+
+
+def _by_content(file: Location, format: str) -> str:
+    """Tell steps from episodes in Parquet, and SampleBatch from other JSON."""
+    if format == "parquet":
+        return EPISODES if columns.ITEM in read_footer(file).schema.to_arrow_schema().names else format
+    if format == "ndjson":
+        with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as stream:
+            return "sample_batch" if _SAMPLE_BATCH.match(stream.read(200)) else format
+    return format

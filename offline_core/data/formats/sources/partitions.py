@@ -1,0 +1,72 @@
+"""Read columns from the names of folders, as Hive writes them: `date=2026-01-01/rows.csv`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from offline_core.data.formats.sources.listing import WILDCARDS
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.store.location import Location
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_FOLDER = re.compile(r"([^=/]+)=([^/]*)")
+_WHOLE_NUMBER = re.compile(r"-?\d{1,18}")
+
+Values = Mapping[str, int | str | None]
+
+
+def named_values(file: Location, source: Location) -> dict[str, str | None]:
+    """The values of folders named `key=value` that hold a file: folders below the source, or at the end of its path.
+
+    Arguments:
+        source: the file, a folder above it, or a pattern that it matches.
+    """
+    base = source.path if source.path != file.path else posixpath.dirname(file.path)
+    while WILDCARDS & set(base):
+        base = posixpath.dirname(base)
+    while _FOLDER.fullmatch(posixpath.basename(base)):
+        base = posixpath.dirname(base)
+    folders = posixpath.dirname(file.path).removeprefix(base).split("/")
+    found = [match.groups() for folder in folders if (match := _FOLDER.fullmatch(folder))]
+    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in found}
+
+
+def typed(values: Sequence[Mapping[str, str | None]]) -> list[Values]:
+    """The same with whole numbers if all values of a name are, as in PyArrow; others stay text."""
+    every: dict[str, list[str]] = {}
+    for each in values:
+        for name, value in each.items():
+            every.setdefault(name, []).extend([] if value is None else [value])
+    numbers = {name for name, texts in every.items() if all(map(_WHOLE_NUMBER.fullmatch, texts))}
+    return [
+        {name: int(value) if value is not None and name in numbers else value for name, value in each.items()}
+        for each in values
+    ]
+
+
+@dataclass(frozen=True)
+class PartitionedReader:
+    """The steps of another reader with constant columns added; columns of the file win."""
+
+    reader: StepReader
+    partition: Values
+
+    @property
+    def uri(self) -> str:
+        return self.reader.uri
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`."""
+        for batch in self.reader.batches():
+            if isinstance(batch, pa.Table):
+                for name, value in self.partition.items():
+                    if name not in batch.column_names:
+                        kind = pa.int64() if isinstance(value, int) else pa.string()
+                        batch = batch.append_column(name, pa.repeat(pa.scalar(value, kind), batch.num_rows))
+            yield batch

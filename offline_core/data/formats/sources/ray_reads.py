@@ -1,0 +1,177 @@
+"""Read with any function of Ray Data, by its name."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
+from offline_core.data.formats.sources.locations import located
+from offline_core.data.formats.sources.ray_filter import FILTER, read_filtered
+from offline_core.data.store.filesystems import schemes
+from offline_core.data.store.location import Location
+from offline_core.data.store.pickled_filesystem import pickled_filesystem
+from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
+from offline_core.secrets import masked_text
+
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
+
+
+@dataclass(frozen=True)
+class RayRead:
+    """`ray.data.<method>(paths, **arguments)`; needs Ray to be up when it is read."""
+
+    method: str
+    paths: tuple[str, ...]
+    """Or the one text of a function that reads no files: a query, a table, an address."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        return ", ".join(self.paths)
+
+    @property
+    def places(self) -> list[Location]:
+        """The locations it reads, as far as known: Ray may read other URIs, and a query has none.
+
+        Raises:
+            ConfigError: the argument filesystem is not a filesystem.
+        """
+        return located(self.paths, self.arguments) if self.reads_files else []
+
+    def dataset(self) -> Any:
+        """The `ray.data.Dataset`, lazily.
+
+        Raises:
+            ConfigError: Ray Data has no such function, or it does not take these arguments.
+            UnsafeDataError: the arguments allow pickles.
+        """
+        if _allows_pickles(self.arguments):
+            raise UnsafeDataError(f"ray.data.{self.method} may not be called with allow_pickle: {_NO_PICKLES}")
+        arguments = {**self._source_arguments(), **self.arguments}
+        try:
+            inspect.signature(self._function).bind(**arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"ray.data.{self.method} does not take these arguments: {masked_text(str(error), self.arguments)}."
+            ) from error
+        if self.method == "read_parquet" and arguments.get(FILTER) is not None:
+            return read_filtered(self._function, arguments)
+        return self._function(**arguments)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether the function takes paths, not a query or the name of a table."""
+        return "filesystem" in inspect.signature(self._function).parameters
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        import ray.data
+
+        read = getattr(ray.data, self.method, None)
+        if callable(read):
+            return read  # type: ignore[no-any-return]
+        known = ", ".join(name for name in sorted(dir(ray.data)) if callable(getattr(ray.data, name)) and "read_" in name)
+        raise ConfigError(f"Ray Data has no {self.method!r}; it has {known}.")
+
+    def batches(self) -> Iterator[pa.Table]:
+        """See `StepReader`; in the order of the files.
+
+        Raises:
+            ConfigError: Ray Data has no such function, or it does not take these arguments.
+            SchemaError: columns that the arguments name are missing.
+            StorageError: the storage cannot be read.
+            UnsafeDataError: the data has pickles.
+        """
+        import ray.exceptions
+
+        try:
+            with in_order():
+                for batch in self.dataset().iter_batches(batch_size=None, batch_format="pyarrow"):
+                    refuse_extension_types(batch.schema, self.uri)
+                    self._check_columns(batch)
+                    yield batch
+        except OfflineError:
+            raise
+        except (ray.exceptions.RayTaskError, pa.ArrowException, OSError, TypeError, ValueError) as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # without Ray's own traceback
+            raise_if_out_of_reach(cause, self.uri)
+            reason = masked_text(str(cause).strip().partition("\n")[0].rstrip("."), self.arguments)
+            if "allow_pickle" in reason or "unpickl" in reason:  # of NumPy, of Ray
+                raise UnsafeDataError(f"ray.data.{self.method} finds pickles in {self.uri}: {_NO_PICKLES}") from error
+            if isinstance(cause, TypeError):  # some functions check their arguments only while reading
+                raise ConfigError(f"ray.data.{self.method} does not take these arguments: {reason}.") from error
+            if isinstance(cause, ValueError) and not isinstance(cause, pa.ArrowException):
+                raise ConfigError(
+                    f"ray.data.{self.method} cannot read {self.uri} with the arguments {', '.join(self.arguments)}: {reason}."
+                ) from error
+            raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
+
+    def _source_arguments(self) -> dict[str, Any]:
+        """The arguments for the source: paths, or else the first required argument that is not given.
+
+        Raises:
+            ConfigError: it takes one text, and there are several.
+        """
+        parameters = inspect.signature(self._function).parameters.values()
+        asked = [each.name for each in parameters if each.kind not in _MANY]
+        if self.reads_files:
+            if asked[0] in self.arguments:
+                raise ConfigError(f"Give the paths of ray.data.{self.method} as the source, not as its argument {asked[0]}.")
+            paths, elsewhere = self._paths()
+            return {asked[0]: paths if asked[0] == "paths" or len(paths) > 1 else paths[0], **elsewhere}
+        needed = [each.name for each in parameters if each.kind not in _MANY and each.default is inspect.Parameter.empty]
+        unnamed = [name for name in needed if name not in self.arguments]
+        if unnamed and len(self.paths) > 1:
+            raise ConfigError(f"ray.data.{self.method} reads one {unnamed[0]} at a time; import each by itself.")
+        return {unnamed[0]: self.paths[0]} if unnamed else {}
+
+    def _paths(self) -> tuple[list[str], dict[str, Any]]:
+        """(paths, their filesystem as an argument): Ray alone would use other settings for the same URI.
+
+        Raises:
+            ConfigError: they are in different filesystems.
+        """
+        if "filesystem" in self.arguments or not any("://" in path for path in self.paths):
+            return list(self.paths), {}
+        if any(path.partition("://")[0].lower() not in ("file", *schemes()) for path in self.paths if "://" in path):
+            return list(self.paths), {}  # only Ray knows the scheme
+        places = [Location.of(path) for path in self.paths]
+        if all(place.is_local for place in places):
+            return [place.path for place in places], {}
+        if len({place.store for place in places}) > 1:
+            raise ConfigError(f"{self.uri} are in different filesystems; import each by itself.")
+        return [place.path for place in places], {"filesystem": pickled_filesystem(places[0].store)}
+
+    def _check_columns(self, batch: pa.Table) -> None:
+        """Raise for missing columns, which Ray ignores."""
+        names = self.arguments.get("columns")
+        if isinstance(names, list) and (missing := [name for name in names if name not in batch.column_names]):
+            raise SchemaError(f"ray.data.{self.method} finds no column {', '.join(map(str, missing))} in {self.uri}.")
+
+
+@contextlib.contextmanager
+def in_order() -> Iterator[None]:
+    """Make Ray Data give blocks in the order of its input, not of completion."""
+    import ray.data
+
+    options = ray.data.DataContext.get_current().execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield
+    finally:
+        options.preserve_order = before
+
+
+def _allows_pickles(arguments: Mapping[str, Any]) -> bool:
+    return any(
+        _allows_pickles(value) if isinstance(value, Mapping) else name == "allow_pickle" and bool(value)
+        for name, value in arguments.items()
+    )

@@ -1,0 +1,275 @@
+"""Read RLlib's old SampleBatch JSON, a batch of steps a line (`rllib/offline/json_writer.py` of Ray 0.5 to 2.x).
+
+A line is `{"type": "SampleBatch", "obs": …, …}`, or `{"type": "MultiAgentBatch", "policy_batches": {module: {"obs": …}}}`. A
+column is a list with an item a step; or base64(lz4(pickle)) of all of it, or of each item; or, for composite spaces, a
+dict or list of such columns. A line may hold several episodes, an episode several lines.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.arrow import to_arrow
+from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.formats.sources.batch_columns import batch_column, batch_ids, batch_infos
+from offline_core.data.formats.sources.batch_lines import numbered_lines, parsed
+from offline_core.data.formats.sources.located_reader import LocatedReader
+from offline_core.data.formats.sources.recurrent import SEQ_LENS, rows_of_sequences, states_by_step
+from offline_core.data.formats.sources.step_reader import Unreadable, with_note
+from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
+
+DEFAULT_MODULE = "default_policy"
+"""RLlib's name of the only module of a SampleBatch."""
+MAX_BATCH_BYTES = 64 * 2**20
+"""Lines are joined until their text and their arrays reach this."""
+
+_DONES, _AGENT, _UNROLL = "dones", "agent_index", "unroll_id"
+_ONE_A_STEP = (columns.REWARDS, columns.TERMINATEDS, columns.EPS_ID, columns.T)
+"""Columns with one number or text a step, which give the number of steps."""
+_EPISODE_A_LINE = (
+    "Lines say neither which episode they are of nor where one ends, so each line is an episode, as RLlib's documents say."
+)
+
+
+@dataclass(frozen=True)
+class SampleBatchFile(LocatedReader):
+    """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), or all `.json` in a `.zip`, under RLlib's column names.
+
+    Lines without ids and ends are an episode each. `dones` become `terminateds` unless the batch has both; ids are text;
+    infos are msgpack bytes, absent if all are empty. `unroll_id` and `agent_index`, which say how RLlib sampled, are left
+    out. In a MultiAgentBatch several agents may share a module, so each agent has an episode `<eps_id>/<agent_index>`.
+    Numbers in lists are float64, int64 or bool; packed ones keep their dtype. With `seq_lens`, padding is left out and each
+    step has its state.
+    """
+
+    module_id: str | None = None
+    """The module to read; None: the only one."""
+    columns: tuple[str, ...] | None = None
+    """Only these, by their names in the file; others are not unpacked."""
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """Several lines at a time; see `StepReader`.
+
+        A line is unreadable if it is not JSON (such as the last line of a killed recorder) or not a batch. So is a line with a
+        column that cannot be unpacked, lacks one value of one shape a step, or differs from earlier lines. Messages name
+        the line.
+
+        Raises:
+            SchemaError: there are several modules, and none was chosen.
+        """
+        pending: list[_Steps] = []
+        size = 0
+        try:
+            for found in self._found():
+                if isinstance(found, _Steps):
+                    pending.append(found)
+                    size += found.size
+                if isinstance(found, Unreadable) or size >= MAX_BATCH_BYTES:
+                    yield from _tables(pending, self.uri)
+                    pending, size = [], 0
+                if isinstance(found, Unreadable):
+                    yield found
+        except OfflineError:
+            yield from _tables(pending, self.uri)
+            raise
+        yield from _tables(pending, self.uri)
+
+    def _found(self) -> Iterator[_Steps | Unreadable]:
+        """The steps of each line."""
+        layout: dict[str, str] | None = None
+        modules: set[str] = set()
+        for where, text in numbered_lines(self.location, self.max_expansion):
+            steps: _Steps | None = None
+            try:
+                record = parsed(text)
+                found = _modules(record)
+                modules |= found.keys()
+                chosen = self._chosen(found.get(self.module_id or next(iter(found), "")))
+                of_several = "policy_batches" in record
+                steps = None if chosen is None else _steps(chosen, self.uri, where, len(text), by_agent=of_several)
+                if steps is not None:
+                    layout = layout or steps.layout
+                    _check_layout(steps.layout, layout)
+            except DataError as error:
+                yield Unreadable(self.uri, None, len(steps or ()), error.within(where))
+                continue
+            if self.module_id is None and len(modules) > 1:
+                raise SchemaError(
+                    f"{self.uri}: {where}: There are steps of the modules {_listed(modules)}; choose by module_id."
+                )
+            if steps is not None:
+                yield steps
+        if modules and self.module_id is not None and self.module_id not in modules:
+            raise SchemaError(f"{self.uri}: There is no module {self.module_id!r}; there are {_listed(modules)}.")
+
+    def _chosen(self, batch: dict[str, Any] | None) -> dict[str, Any] | None:
+        if batch is None or self.columns is None:
+            return batch
+        if missing := [name for name in self.columns if name not in batch]:
+            raise SchemaError(f"The batch has no columns {', '.join(missing)}, which were chosen; it has {', '.join(batch)}.")
+        return {name: value for name, value in batch.items() if name in self.columns or name == SEQ_LENS}
+
+
+def _lacks_episodes(names: Collection[str]) -> bool:
+    """Whether no column says which episode steps are of, or where one ends."""
+    return not {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS} & {*names}
+
+
+def _id_of_line(uri: str, where: str) -> str:
+    return hashlib.blake2b(f"{uri}:{where}".encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of one line."""
+
+    where: str
+    """Position of the line."""
+    columns: dict[str, Nested]
+    """Arrays of one common length, the number of steps."""
+    infos: list[dict[str, Any]]
+    """As many, or none."""
+    text_bytes: int
+    is_episode: bool
+    """It said nothing of episodes, and was taken for one."""
+
+    def __len__(self) -> int:
+        return len(nested.leaves(self.columns)[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of its text and its arrays."""
+        return self.text_bytes + sum(array.nbytes for array in nested.leaves(self.columns))
+
+    @property
+    def layout(self) -> dict[str, str]:
+        """The columns, and the shape and kind of a step in each; the same in all lines."""
+        leaves = [leaf for name, tree in self.columns.items() for leaf in nested.flatten(tree, name).items()]
+        return {name: f"{'text' if a.dtype.kind == 'U' else 'numbers'} of shape {a.shape[1:]}" for name, a in leaves}
+
+
+def _modules(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The columns of each module."""
+    match record.get("type"):
+        case "SampleBatch":
+            return {DEFAULT_MODULE: {name: value for name, value in record.items() if name != "type"}}
+        case "MultiAgentBatch":
+            batches = record.get("policy_batches")
+            if not isinstance(batches, dict) or not all(isinstance(batch, dict) for batch in batches.values()):
+                raise SchemaError("A MultiAgentBatch needs 'policy_batches', the columns of each module by its name.")
+            return batches
+        case None:
+            raise SchemaError("There is no 'type', so this is not RLlib's SampleBatch; read it as format ndjson.")
+        case other:
+            raise SchemaError(f"The type {other!r} is neither 'SampleBatch' nor 'MultiAgentBatch'.")
+
+
+def _steps(batch: dict[str, Any], uri: str, where: str, text_bytes: int, *, by_agent: bool) -> _Steps | None:
+    """The columns as arrays; None if there are no steps."""
+    raw = {name: value for name, value in batch.items() if name not in (columns.INFOS, _AGENT, _UNROLL)}
+    if not raw:
+        raise SchemaError("The batch has no columns.")
+    if columns.TERMINATEDS not in raw:
+        raw = {columns.TERMINATEDS if name == _DONES else name: value for name, value in raw.items()}
+    if by_agent and _AGENT in batch:
+        raw[_AGENT] = batch[_AGENT]
+    count = next((len(raw[name]) for name in _ONE_A_STEP if isinstance(raw.get(name), list)), None)
+    arrays = {name: batch_column(value, name, count) for name, value in raw.items()}
+    infos = batch_infos(batch.get(columns.INFOS, []))
+    if SEQ_LENS in arrays:
+        arrays, infos = _by_step(arrays, infos)
+    lengths = {name: len(array) for key, tree in arrays.items() for name, array in nested.flatten(tree, key).items()}
+    lengths |= {columns.INFOS: len(infos)} if infos else {}
+    name = next((name for name in _ONE_A_STEP if name in lengths), next(iter(lengths)))
+    if other := next((other for other in lengths if lengths[other] != lengths[name]), None):
+        raise SchemaError(
+            f"Column {other!r} has {lengths[other]} values and column {name!r} {lengths[name]}; all need one a step. "
+            "Take it out of the file if it is not about steps."
+        )
+    if lengths[name] == 0:
+        return None
+    agents = batch_ids(arrays.pop(_AGENT), _AGENT) if _AGENT in arrays else None
+    if is_episode := _lacks_episodes(arrays):
+        arrays[columns.EPS_ID] = np.full(lengths[name], _id_of_line(uri, where))
+    if columns.EPS_ID in arrays:
+        ids = batch_ids(arrays[columns.EPS_ID], columns.EPS_ID)
+        arrays[columns.EPS_ID] = ids if agents is None else np.strings.add(np.strings.add(ids, "/"), agents)
+    return _Steps(where, arrays, infos if any(infos) else [], text_bytes, is_episode)
+
+
+def _by_step(arrays: dict[str, Nested], infos: list[dict[str, Any]]) -> tuple[dict[str, Nested], list[dict[str, Any]]]:
+    """The columns of sequences without padding, with one state a step."""
+    lengths = arrays.pop(SEQ_LENS)
+    sizes = {name: nested.length(tree, name) for name, tree in arrays.items()}
+    count = next((sizes[name] for name in (*_ONE_A_STEP, columns.OBS, columns.ACTIONS) if name in sizes), 0)
+    rows = rows_of_sequences(lengths, count)
+    arrays = {
+        name: nested.map_leaves(lambda leaf: leaf[rows], tree) if sizes[name] == count else tree
+        for name, tree in arrays.items()
+    }
+    return states_by_step(arrays, np.asarray(lengths)), [infos[row] for row in rows] if len(infos) == count else infos
+
+
+def _check_layout(layout: dict[str, str], expected: dict[str, str]) -> None:
+    if layout == expected:
+        return
+    name = min(name for name in layout.keys() | expected if layout.get(name) != expected.get(name))
+    raise SchemaError(
+        f"Column {name!r} holds {layout.get(name, 'nothing')}, and {expected.get(name, 'nothing')} in earlier lines. "
+        "Lines of one file need the same columns; put the others into another file."
+    )
+
+
+def _tables(lines: list[_Steps], uri: str) -> Iterator[pa.Table | Unreadable]:
+    """The lines as one table, or one by one to find the line that fails."""
+    if not lines:
+        return
+    try:
+        table = _table(lines)
+        yield with_note(table, _EPISODE_A_LINE) if any(line.is_episode for line in lines) else table
+    except DataError as error:
+        if len(lines) == 1:
+            yield Unreadable(uri, None, len(lines[0]), error.within(lines[0].where))
+        else:
+            for line in lines:
+                yield from _tables([line], uri)
+
+
+def _table(lines: list[_Steps]) -> pa.Table:
+    arrays: dict[str, pa.Array] = {}
+    try:
+        for name in lines[0].columns:
+            trees = [line.columns[name] for line in lines]
+            arrays[name] = to_arrow(nested.map_leaves(functools.partial(_joined, name), *trees), name)
+        if any(line.infos for line in lines):
+            name = columns.INFOS
+            infos = itertools.chain.from_iterable(line.infos or [{}] * len(line) for line in lines)
+            arrays[name] = pa.array([pack(info, where=name) for info in infos], pa.binary())
+    except UnicodeError as error:  # half a surrogate pair, which JSON can spell
+        raise CorruptFileError(f"Column {name!r} has text that is not Unicode: {error}.") from error
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _joined(name: str, *parts: np.ndarray) -> np.ndarray:
+    """One array; whole numbers stay so: numpy would make int64 and uint64, which only large numbers are, float64."""
+    joined = np.concatenate(parts)
+    if joined.dtype.kind != "f" or any(part.dtype.kind == "f" for part in parts):
+        return joined
+    if any((part < 0).any() for part in parts):
+        raise SchemaError(f"Column {name!r} has whole numbers below zero and above 2^63, which have no common type.")
+    return np.concatenate([part.astype(np.uint64) for part in parts])
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))

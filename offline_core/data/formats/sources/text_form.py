@@ -1,0 +1,171 @@
+"""Recognise how a text file is written: its encoding, and the separator and decimal comma of CSV."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.errors import ConfigError, CorruptFileError
+
+HEAD_BYTES = 2**16
+"""Of a file, to recognise its form by."""
+_COPY_BYTES = 2**20
+_SEPARATORS = (",", ";", "\t", "|", " ")
+"""The likelier ones first."""
+UTF8_WITH_MARK = "utf-8-sig"
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: UTF8_WITH_MARK,
+}
+_EXCELS = re.compile("sep=(.)")
+"""A first line by which Excel knows the separator."""
+_QUOTED = re.compile(r'"[^"]*"')
+_DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
+
+
+def is_utf8(declared: str) -> bool:
+    """Whether Polars reads it itself; `utf8-lossy` is its own name for UTF-8 whose wrong bytes are replaced.
+
+    Raises:
+        ConfigError: there is no such encoding of text.
+    """
+    try:
+        found = codecs.lookup(declared.removesuffix("-lossy"))
+        if isinstance(found.incrementaldecoder().decode(b""), str):
+            return found.name == "utf-8"
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"There is no encoding {declared!r}, such as utf-16, cp1252 or latin-1.") from error
+    raise ConfigError(f"{declared} is no encoding of text, such as utf-16, cp1252 or latin-1.")
+
+
+def encoding_of(head: bytes, declared: str | None) -> str | None:
+    """The encoding by the first bytes, or the declared one; None: UTF-8."""
+    if declared is not None:
+        return None if is_utf8(declared) else declared
+    if (marked := next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)) is not None:
+        return marked
+    head = head[: len(head) // 2 * 2]
+    for name, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros and 2 * zeros.count(0) > len(zeros) and 0 not in others:
+            return name
+    return None
+
+
+@contextlib.contextmanager
+def as_utf8(file: Location, declared: str | None) -> Iterator[tuple[Location, str | None]]:
+    """(the file itself, or a copy in UTF-8 of one that is written in another encoding; that encoding).
+
+    Raises:
+        ConfigError: there is no such encoding.
+        CorruptFileError: the file is not written in it.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as source:
+            try:
+                head = source.read(HEAD_BYTES)
+            except OSError as error:
+                if type(error) is not OSError or error.errno is not None:
+                    raise
+                head = b""  # damaged, which reading it says
+            if declared is None and b"\0" in head and encoding_of(head, None) is None:
+                raise CorruptFileError(
+                    f"{file.uri} is not text: it has zero bytes. Unpack it, set source.format to what it is, or name its "
+                    "encoding by source.arguments: {encoding: utf-16-le}, for example.",
+                    uri=file.uri,
+                )
+            if (encoding := encoding_of(head, declared)) is not None:
+                copy = stack.enter_context(tempfile.NamedTemporaryFile())
+                decoder = Decoder(encoding, file.uri)
+                while head:
+                    copy.write(decoder.utf8(head))
+                    head = source.read(_COPY_BYTES)
+                copy.write(decoder.utf8(b"", final=True))
+                copy.flush()
+        yield (file if encoding is None else Location(file.uri, Location.on_disk(copy.name).store, copy.name)), encoding
+
+
+class Decoder:
+    """Turns text of any encoding into UTF-8, piece by piece."""
+
+    def __init__(self, encoding: str, uri: str) -> None:
+        self.encoding, self.uri = encoding, uri
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def utf8(self, data: bytes, *, final: bool = False) -> bytes:
+        """Raises:
+        CorruptFileError: it is not in the encoding.
+        """
+        try:
+            return self._decoder.decode(data, final).encode().removeprefix(codecs.BOM_UTF8)
+        except (UnicodeError, OverflowError) as error:
+            raise CorruptFileError(
+                f"{self.uri} is not text in {self.encoding}: {error}. Set source.arguments: {{encoding: NAME}} to the encoding "
+                "that it has, such as cp1252 or latin-1.",
+                uri=self.uri,
+            ) from error
+
+
+def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments `separator` and `decimal_comma` for a CSV file in UTF-8, as far as they are neither given nor usual."""
+    try:
+        with file.filesystem.open_input_stream(file.path) as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:  # damaged, which reading it says
+        return {}
+    if b"\0" in head:
+        return {}
+    text = head.decode("utf-8-sig", "replace")
+    lines = [_QUOTED.sub("", line) for line in text.splitlines()[: None if len(head) < HEAD_BYTES else -1]]
+    lines = [line for line in lines if line.strip()]
+    found: dict[str, Any] = {} if "\n" in text or "\r" not in text else {"eol_char": "\r"}
+    separator = given.get("separator")
+    if lines and separator is None and (excels := _EXCELS.fullmatch(lines[0])):
+        separator, lines = excels[1], lines[1:]
+        found |= {"separator": separator, "skip_rows": 1}
+    if not lines:
+        return {}
+    if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
+        found["separator"] = separator
+    if separator != "," and "decimal_comma" not in given:
+        values = [value for line in lines[1:] for value in line.split(separator)]
+        if any(map(_DECIMAL_COMMA.fullmatch, values)) and not any(map(_DECIMAL_POINT.fullmatch, values)):
+            found["decimal_comma"] = True
+    return found
+
+
+def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
+    """What was recognised of files in `format`, in a sentence; None: nothing."""
+    if not arguments:
+        return None
+    parts = [f"the encoding {arguments['encoding']}"] if "encoding" in arguments else []
+    parts += [f"the separator {arguments['separator']!r}"] if "separator" in arguments else []
+    parts += ["decimal commas"] if "decimal_comma" in arguments else []
+    parts += ["the line end '\\r'"] if "eol_char" in arguments else []
+    line = ", ".join(f"{name}: {'true' if value is True else repr(value)}" for name, value in arguments.items())
+    return (
+        f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it. If that is wrong, "
+        f"set others of source.arguments: {{{line}}}."
+    )
+
+
+def _separator(header: str, lines: list[str]) -> str:
+    """What most columns of the header are separated by, if each line has it as often, or there is no comma."""
+    count = {each: header.count(each) for each in _SEPARATORS}
+    best = max(_SEPARATORS, key=lambda each: count[each])
+    is_sure = bool(lines) and all(line.count(best) == count[best] for line in lines)
+    return best if count[best] > count[","] and (is_sure or not (count[","] or best == " ")) else ","
+
+
+def changed_in_utf8(change: Callable[[bytes], bytes], head: bytes, declared: str | None, uri: str) -> bytes:
+    """What `change` makes of the first bytes of a text file, in the file's encoding; a character that is cut is left out."""
+    encoding = encoding_of(head[:HEAD_BYTES], declared)
+    return change(head) if encoding is None else change(Decoder(encoding, uri).utf8(head)).decode().encode(encoding)

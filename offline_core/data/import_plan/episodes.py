@@ -1,0 +1,171 @@
+"""Find out how rows become episodes: what t is, where ids mean one episode, which gaps are ends, what follows the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.import_plan.trial import Trial, lengths, tried
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
+from offline_core.data.importing.times import GAP_FACTOR, MAX_SPREAD, MIN_STEPS, NANOSECONDS, has_timestamps
+
+MOST = 0.9
+HALF = 0.5
+DAY = 86_400 * NANOSECONDS
+
+
+@dataclass
+class Found:
+    """A parameter of the import, why, and what it may be instead where that is to be decided."""
+
+    value: Any
+    reason: str
+    question: str = ""
+    candidates: Sequence[str] = ()
+
+
+@dataclass
+class Clock:
+    """N rows of a canonical table in the order of id, file and t."""
+
+    t: np.ndarray
+    same: np.ndarray
+    """(N-1,) bool: the next row has the same id."""
+    same_file: np.ndarray
+    adjacent: np.ndarray
+    """(N-1,) bool: nothing that lies between the row and the next one was left unread."""
+    group: np.ndarray
+    folder: np.ndarray
+    is_timestamp: bool
+
+    @classmethod
+    def of(cls, table: pa.Table, readers: Sequence[FirstRows], numbers: Sequence[int]) -> Clock | None:
+        """None without a column t."""
+        if columns.T not in table.column_names:
+            return None
+        t = read_column(table, columns.T).reshape(table.num_rows)
+        file = table[SOURCE_FILE].to_numpy().astype(np.int64)
+        group = np.zeros(len(t), np.int64)
+        if columns.EPS_ID in table.column_names:
+            group = table[columns.EPS_ID].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        order = np.lexsort((t, file, group))
+        t, file, group = t[order], file[order], group[order]
+        whole = np.array([reader.is_whole for reader in readers])
+        same_file = np.diff(file) == 0
+        joins = (np.diff(np.array(numbers)[file]) == np.diff(file)) & whole[file[:-1]]
+        folders = np.unique([folder_of(reader.uri) for reader in readers], return_inverse=True)[1]
+        return cls(t, np.diff(group) == 0, same_file, same_file | joins, group, folders[file], has_timestamps(table))
+
+    def took(self) -> np.ndarray:
+        """(N-1,) float64 from each row to the next."""
+        return np.diff(self.t).astype(np.float64)
+
+
+def order_and_first_t(clock: Clock, has_ids: bool) -> dict[str, Found]:
+    """Not what `auto` says where whole numbers are no numbers of steps, or do not begin at 0."""
+    if clock.is_timestamp or clock.t.dtype.kind == "f":
+        return {}
+    inside = clock.same & clock.same_file if has_ids else clock.same_file & (np.diff(clock.t) > 0)
+    if not inside.any():
+        return {}
+    if (np.isin(clock.took()[inside], (0, 1))).mean() < HALF:
+        usual = float(np.median(clock.took()[inside]))
+        return {"order": Found("time", f"column t does not count steps by one (by {usual:,.6g} mostly): it only sorts them")}
+    begins = clock.t[np.append(True, ~inside)]
+    values, counts = np.unique(begins, return_counts=True)
+    first = int(values[np.argmax(counts)])
+    if first != 0 and counts.max() > HALF * len(begins):
+        return {"first_t": Found(first, f"{counts.max():,} of {len(begins):,} episodes begin at t = {first}")}
+    return {}
+
+
+def ids_per(clock: Clock | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Found | None:
+    """Where an id means one episode; None: everywhere, as is the default.
+
+    Of what is tried by the import's own code the first one counts in which the fewest rows contradict each other, ids
+    alternate between files, or begin again after an end. Where times sort the steps, a change of file or date that nearly
+    always comes with a gap, and hardly anything else does, is one too.
+    """
+    if trial.order == "time" and clock is not None and (found := _by_gaps(clock)) is not None:
+        return found
+    if not (worst := _contradictions(trial)):
+        return None
+    several = len({folder_of(reader.uri) for reader in readers}) > 1
+    best = "source"
+    for per in (["folder"] if several else []) + ["file"] * (len(readers) > 1):
+        episodes = config.episodes.model_copy(update={"ids_per": per})
+        found_here = _contradictions(tried(readers, config.model_copy(update={"episodes": episodes})))
+        if found_here < worst:
+            best, worst = per, found_here
+    if best != "source":
+        return Found(best, f"ids come again in another {best} for other episodes")
+    return None
+
+
+def _contradictions(trial: Trial) -> int:
+    claims = sum(each.rows for each in trial.unreadable if "claim to be step" in str(each.error))
+    return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
+
+
+def _by_gaps(clock: Clock) -> Found | None:
+    """Tells by the times alone: nothing that new_obs or ends say."""
+    took, pairs = clock.took(), clock.same & clock.adjacent
+    inside = pairs & clock.same_file
+    if not inside.any():
+        return None
+    is_gap = (took > GAP_FACTOR * np.median(took[inside])) | (took < 0)
+    changes = pairs & ~clock.same_file
+    of_folder = changes & (np.diff(clock.folder) != 0)
+    if changes.any() and is_gap[changes].mean() >= MOST:
+        unit = "file" if (changes & ~of_folder).any() or not of_folder.any() else "folder"
+        return Found(unit, f"ids come again in the next {unit}, after a gap")
+    if of_folder.any() and is_gap[of_folder].mean() >= MOST:
+        return Found("folder", "ids come again in the next folder, after a gap")
+    if not clock.is_timestamp:
+        return None
+    new_date = pairs & (np.diff(clock.t // DAY) != 0)
+    if new_date.any() and is_gap[new_date].mean() >= MOST and not is_gap[inside & ~new_date].any():
+        return Found("date", "ids come again on the next day (UTC), after a gap")
+    return None
+
+
+def max_gap(clock: Clock, trial: Trial) -> Found | None:
+    """The largest gap inside an episode, if the steps have a regular pace and gaps lie between ids that come again."""
+    if not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
+        return None
+    took = clock.took()[clock.same & clock.same_file]
+    if len(took) < MIN_STEPS:
+        return None
+    low, high = np.quantile(took, 0.25, method="lower"), np.quantile(took, 0.75, method="lower")
+    unit = NANOSECONDS if clock.is_timestamp else 1
+    proposed = float(f"{GAP_FACTOR * high / unit:.3g}")
+    if not 0 < high <= MAX_SPREAD * low or proposed >= trial.counts.shortest_time_gap:
+        return None
+    seconds = "seconds" if clock.is_timestamp else "units of t"
+    return Found(
+        proposed,
+        f"steps take {high / unit:,.6g} {seconds}; {trial.counts.time_gaps:,} gaps of at least "
+        f"{trial.counts.shortest_time_gap:,.6g} {seconds} end an episode",
+    )
+
+
+def last_new_obs(trial: Trial) -> Found:
+    """What follows the last step, where there is no new_obs."""
+    ends, episodes = trial.counts.terminations, max(1, len(trial.episodes))
+    steps = lengths(trial)
+    if ends >= episodes:
+        return Found("repeat", "all episodes terminate, so no value is taken of what follows the last step")
+    if len(steps) and np.median(steps) < 3:
+        return Found("repeat", "episodes of one or two steps would be lost by drop")
+    return Found(
+        "drop",
+        "what follows a last step that does not terminate is not known, so it is left out; repeat keeps it, followed by itself",
+    )

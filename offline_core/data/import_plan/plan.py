@@ -1,0 +1,127 @@
+"""Plan an import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from offline_core.data.formats.sources.opening import EPISODES
+from offline_core.data.import_plan import proposal
+from offline_core.data.import_plan.result import Decision, ImportPlan, Refused
+from offline_core.data.import_plan.roles import REQUIRED, in_order
+from offline_core.data.import_plan.sample import Sample, sampled
+from offline_core.data.import_plan.schema import shown
+from offline_core.data.import_plan.trial import Trial, lengths
+from offline_core.data.importing.config import ImportConfig
+from offline_core.errors import EmptyDatasetError
+from offline_core.runtime.code_permission import remember_code
+
+SHOWN_ROWS = 3
+SHOWN_IDS = 3
+MAX_REFUSED_SHARE = 0.05
+"""More of the rows are not left out without a decision."""
+
+
+def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: str | None = None) -> ImportPlan:
+    """What an import of `source` would do, and the parameters to continue with; those that are given stay.
+
+    Reads the first rows of at most 24 files. Rows are converted, put in order and made episodes by the code of the import.
+
+    Raises:
+        ConfigError: the format is not known, there are several, or Ray has to read it.
+        DataError: no row can be read.
+        EmptyDatasetError: there are no files, or no rows in them.
+        StorageError: there is no such path, or it cannot be reached.
+    """
+    remember_code(config)
+    paths = [source] if isinstance(source, str) else list(source)
+    sample = sampled(config, paths)
+    if sample.format == EPISODES:
+        return _plan(paths, sample, proposal.of_episodes(config, sample))
+    if not any(reader.tables for reader in sample.readers):
+        _raise_why(sample, paths)
+    return _plan(paths, sample, proposal.proposed(config, sample))
+
+
+def _raise_why(sample: Sample, paths: Sequence[str]) -> None:
+    for reader in sample.readers:
+        if reader.error is not None:
+            raise reader.error
+        for each in reader.held:
+            if not hasattr(each, "column_names"):
+                raise each.located_error
+    raise EmptyDatasetError(f"There are no rows in {', '.join(paths)}: {len(sample.numbers):,} of {sample.files:,} files read.")
+
+
+def _plan(paths: Sequence[str], sample: Sample, found: proposal.Proposal) -> ImportPlan:
+    trial = found.trial or Trial()
+    steps = lengths(trial)
+    middle = (int(steps.min()), int(np.median(steps)), int(steps.max())) if len(steps) else None
+    space = [None if space is None else str(space) for space in trial.spaces]
+    return ImportPlan(
+        source=list(paths),
+        format=sample.format,
+        files=sample.files,
+        bytes=sample.bytes,
+        files_read=len(sample.numbers),
+        is_whole=sample.is_whole,
+        first_rows=_first_rows(sample),
+        columns=found.columns,
+        roles=in_order(found.roles),
+        left_out=found.left_out,
+        chosen=found.chosen,
+        decisions=[*_undecided_roles(found), *found.decisions, *_undecided_rows(trial)],
+        order=trial.order,
+        counts=trial.counts,
+        lengths=middle,
+        eps_ids=_first_ids(trial, sample),
+        observation_space=space[0],
+        action_space=space[1],
+        refused=[Refused(rows=rows, reason=reason, first=first) for reason, rows, first in trial.reasons],
+        notes=[*found.notes, *trial.notes],
+        config=found.config,
+    )
+
+
+def _first_ids(trial: Trial, sample: Sample) -> list[str]:
+    """Without the ids of later parts where rows between them may just not have been read."""
+    found: list[str] = []
+    for episode in trial.episodes:
+        if sample.is_whole or not any(episode.eps_id.startswith(f"{eps_id}@") for eps_id in found):
+            found.append(episode.eps_id)
+        if len(found) == SHOWN_IDS:
+            break
+    return found
+
+
+def _first_rows(sample: Sample) -> list[dict[str, str]]:
+    if not sample.readers:
+        return []
+    first = next(reader for reader in sample.readers if reader.tables).tables[0].slice(0, SHOWN_ROWS)
+    names = [name for name in first.column_names if not name.startswith("_source_")]
+    values = {name: first[name].to_pylist() for name in names}
+    return [{name: shown(values[name][row]) for name in names} for row in range(first.num_rows)]
+
+
+def _undecided_roles(found: proposal.Proposal) -> list[Decision]:
+    return [
+        Decision(name=role.name, question=role.reason, candidates=role.candidates)
+        for role in in_order(found.roles)
+        if role.source is None and (role.name in REQUIRED or role.candidates)
+    ]
+
+
+def _undecided_rows(trial: Trial) -> list[Decision]:
+    rows: dict[str, Any] = trial.counts.model_dump()
+    if trial.error is not None:
+        return [Decision(name="parameters", question=str(trial.error))]
+    if not trial.episodes and trial.order:
+        return [Decision(name="rows", question="no row that was read can be imported, for the reasons below")]
+    if rows["quarantined_rows"] > MAX_REFUSED_SHARE * max(1, rows["rows"]):
+        share = rows["quarantined_rows"] / rows["rows"]
+        return [
+            Decision(name="rows", question=f"{share:.0%} of the rows that were read would be left out, for the reasons below")
+        ]
+    return []

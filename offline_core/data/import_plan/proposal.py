@@ -1,0 +1,282 @@
+"""Complete the parameters of an import, step by step, each tried by the import's own code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.episodes.names import ENDS, named
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.import_plan import episodes, values
+from offline_core.data.import_plan.result import Decision
+from offline_core.data.import_plan.roles import REQUIRED, Role, guessed_roles
+from offline_core.data.import_plan.sample import Rows, Sample, rows_of
+from offline_core.data.import_plan.schema import Column, columns_of
+from offline_core.data.import_plan.trial import Trial, lengths, made_by, prepared, tried, tried_files
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.inputs.encoding import MAX_CATEGORIES
+from offline_core.errors import DataError
+from offline_core.runtime.config import parse
+
+SCANNED = ("parquet", "csv", "ndjson", "ipc")
+FILE_PATHS = "include_file_paths"
+LIMIT_SHARE = 0.25
+"""So many ends at the very same, largest step look like a time limit."""
+
+
+@dataclass
+class Proposal:
+    """The parameters so far, and what was found on the way."""
+
+    config: ImportConfig
+    columns: list[Column] = field(default_factory=list)
+    roles: dict[str, Role] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    trial: Trial | None = None
+
+    def set(self, name: str, value: Any, reason: str) -> None:
+        """Sets a parameter, unless it is given: `format`, `episodes.order`."""
+        group, _, last = name.rpartition(".")
+        inner = getattr(self.config, group) if group else self.config
+        if last in inner.model_fields_set and name not in self.chosen:
+            return
+        given = {each: getattr(self.config, each) for each in self.config.model_fields_set}
+        if group:
+            held = {each: getattr(inner, each) for each in inner.model_fields_set}
+            given[group] = type(inner)(**{**held, last: value})
+        else:
+            given[last] = value
+        self.config = parse(ImportConfig, given)
+        self.chosen[name] = reason
+
+    def take(self, name: str, found: episodes.Found | None) -> bool:
+        """Sets what was found; whether there was anything new."""
+        before = self.config
+        if found is not None:
+            self.set(name, found.value, found.reason)
+        return self.config != before
+
+
+def of_episodes(config: ImportConfig, sample: Sample) -> Proposal:
+    """The parameters for files that hold whole episodes."""
+    plan = Proposal(config)
+    _set_format(plan, sample)
+    plan.trial = tried_files(sample.episode_files, config)
+    _quarantine(plan, plan.trial)
+    return plan
+
+
+def _set_format(plan: Proposal, sample: Sample) -> None:
+    plan.set("source.format", sample.format, "by the names of the files and what is in them")
+
+
+def _quarantine(plan: Proposal, trial: Trial) -> None:
+    if trial.unreadable and trial.episodes:
+        rows, of = trial.counts.quarantined_rows, trial.counts.rows
+        plan.set("unreadable", "quarantine", f"{rows:,} of {of:,} rows that were read cannot be imported")
+
+
+def proposed(config: ImportConfig, sample: Sample) -> Proposal:
+    """The parameters for the columns of a sample, and for those that are made of them as declared."""
+    encoded = _encoded_actions(config, rows_of(sample.readers))
+    config = encoded.config
+    made = made_by(config, sample.readers)
+    seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
+    rows = rows_of(seen)
+    plan = Proposal(config, columns_of(seen, rows), chosen=encoded.chosen)
+    rows = rows.with_values
+    roles = plan.roles = guessed_roles(rows, config.mapping)
+    _set_format(plan, sample)
+    readers = _with_file_ids(plan, sample, rows)
+    mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
+    if mapping:
+        plan.config = plan.config.model_copy(update={"mapping": {**mapping, **config.mapping}})
+        plan.config = parse(
+            ImportConfig, {each: getattr(plan.config, each) for each in {*plan.config.model_fields_set, "mapping"}}
+        )
+    if columns.EPS_ID not in roles and not {*ENDS, columns.IS_FIRST} & roles.keys() and config.episodes.order != "single_step":
+        plan.decisions.append(_ends_to_decide(roles))
+        return plan
+    stand_ins = _stand_ins(plan)
+    if stand_ins is None:
+        return plan
+    if stand_ins:
+        _with_stand_ins(plan, sample, readers, stand_ins)
+        return plan
+    _declare_mixed_types(plan, readers)
+    _complete_episodes(plan, sample, readers)
+    return plan
+
+
+def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
+    """With numbers for the texts of a column that has a name of actions, where nothing else is declared."""
+    plan = Proposal(config)
+    declared = config.action_space or config.environment or config.columns.encode or columns.ACTIONS in config.mapping
+    found = [] if declared else named(columns.ACTIONS, rows.table.column_names)
+    if not found or not values.is_text(column := rows.table[found[0]]):
+        return plan
+    if 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
+        reason = f"the texts of {found[0]} name actions, each of which gets a number"
+        plan.set("columns.encode", {found[0]: {"form": "index"}}, reason)
+        plan.chosen["columns"] = reason
+    return plan
+
+
+def _stand_ins(plan: Proposal) -> dict[str, str] | None:
+    """Any numbers for what is to decide of obs, actions and rewards, which do not matter for order, ids and gaps."""
+    kinds = {column.name: column for column in plan.columns}
+    found = {}
+    for name in [name for name in REQUIRED if plan.roles[name].source is None]:
+        fit = [each for each in plan.roles[name].candidates if not kinds[each].nulls and kinds[each].is_uniform]
+        if not fit:
+            return None
+        found[name] = fit[0]
+    return found
+
+
+def _with_stand_ins(plan: Proposal, sample: Sample, readers: Sequence[FirstRows], stand_ins: dict[str, str]) -> None:
+    mapping = plan.config.mapping
+    plan.config = plan.config.model_copy(update={"mapping": {**mapping, **stand_ins}})
+    _complete_episodes(plan, sample, readers)
+    plan.config = plan.config.model_copy(update={"mapping": mapping})
+    if plan.trial is not None:
+        plan.trial.spaces = (None, None)
+
+
+def _grows_in_each_file(plan: Proposal, rows: Rows) -> bool:
+    """Whether t grows with each row; so it does where rows lie in order and have none."""
+    role = plan.roles.get(columns.T)
+    if role is None:
+        return True
+    source = role.sources[0] if role.sources else ""
+    t = values.numbers(rows.table[source], may_be_time=True) if source in rows.table.column_names else None
+    return t is not None and bool((np.diff(t) > 0)[np.diff(rows.file) == 0].all())
+
+
+def _with_file_ids(plan: Proposal, sample: Sample, rows: Rows) -> Sequence[FirstRows]:
+    """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
+    readers = sample.readers
+    known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
+    if known or sample.format not in SCANNED or plan.config.source.arguments or plan.config.episodes.order == "single_step":
+        return readers
+    if not _grows_in_each_file(plan, rows):
+        return readers
+    name = "file" if all(column.name != "file" for column in plan.columns) else "source_file"
+    plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
+    plan.roles[columns.EPS_ID] = Role(
+        name=columns.EPS_ID,
+        source=name,
+        reason="no column names the episodes, and none says where one ends: each file is taken for one, up to gaps in time",
+    )
+    return [_with_column(reader, name) for reader in readers]
+
+
+def _with_made(reader: FirstRows, made: RowColumns) -> FirstRows:
+    """The rows as the mapping sees them; those of which nothing can be made stay as they are."""
+    held: list[Any] = []
+    for each in reader.held:
+        try:
+            held.append(made(each, reader.uri)[0] if isinstance(each, pa.Table) else each)
+        except DataError:
+            held.append(each)
+    return dataclasses.replace(reader, held=tuple(held))
+
+
+def _with_column(reader: FirstRows, name: str) -> FirstRows:
+    held = [
+        each.append_column(name, pa.repeat(pa.scalar(reader.uri, pa.large_string()), each.num_rows))
+        if isinstance(each, pa.Table)
+        else each
+        for each in reader.held
+    ]
+    return dataclasses.replace(reader, held=tuple(held))
+
+
+def _ends_to_decide(roles: dict[str, Role]) -> Decision:
+    question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
+    return Decision(name="episodes", question=question, candidates=[])
+
+
+def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
+    """A Box of real numbers where some files have whole ones and others real ones."""
+    if plan.config.environment is not None:
+        return
+    kinds = {column.name: column.types for column in plan.columns}
+    for name, parameter in ((columns.OBS, "observation_space"), (columns.ACTIONS, "action_space")):
+        sources = plan.roles[name].sources
+        each = [kinds.get(source, {}) for source in sources]
+        is_mixed = any(len(types) > 1 and any("float" in kind for kind in types) for types in each)
+        always = any(len(types) == 1 and "float" in next(iter(types)) for types in each)
+        if not is_mixed or (always and len(sources) > 1) or getattr(plan.config, parameter) is not None:
+            continue
+        if (table := prepared(readers[:1], plan.config)) is None:
+            continue
+        first = read_column(table, name)
+        if isinstance(first, np.ndarray):
+            space = {"space": "box", "low": float("-inf"), "high": float("inf"), "shape": list(first.shape[1:])}
+            plan.set(parameter, space | {"dtype": "float64"}, "whole numbers in some files, real ones in others")
+
+
+def _complete_episodes(plan: Proposal, sample: Sample, readers: Sequence[FirstRows]) -> None:
+    table = prepared(readers, plan.config)
+    has_new_obs = bool({columns.NEW_OBS, columns.IS_LAST} & plan.roles.keys())
+    if not has_new_obs:
+        plan.set("episodes.last_new_obs", "repeat", "")
+    clock = None if table is None else episodes.Clock.of(table, readers, sample.numbers)
+    if clock is not None:
+        has_ids = columns.EPS_ID in plan.roles
+        for name, found in episodes.order_and_first_t(clock, has_ids).items():
+            plan.take(f"episodes.{name}", found)
+    trial = tried(readers, plan.config)
+    if table is not None and columns.EPS_ID in plan.roles and trial.error is None:
+        if "ids_per" not in plan.config.episodes.model_fields_set:
+            if plan.take("episodes.ids_per", episodes.ids_per(clock, readers, plan.config, trial)):
+                trial = tried(readers, plan.config)
+            elif _is_shared(table) and not {*ENDS} & plan.roles.keys() and trial.order == "stored":
+                question = "ids come again in other files, and neither t, ends nor new_obs say whether an episode goes on there"
+                plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
+        if trial.order == "time" and clock is not None and plan.take("episodes.max_gap", episodes.max_gap(clock, trial)):
+            trial = tried(readers, plan.config)
+    if not has_new_obs and plan.take("episodes.last_new_obs", episodes.last_new_obs(trial)):
+        trial = tried(readers, plan.config)
+    _quarantine(plan, trial)
+    undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
+    plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}
+    _note_time_limit(plan, trial)
+    plan.trial = trial
+
+
+def _is_shared(table: pa.Table) -> bool:
+    """Whether an id occurs in several files."""
+    ids = table[columns.EPS_ID].combine_chunks().dictionary_encode().indices.to_numpy()
+    pairs = np.unique(np.stack([ids, table[SOURCE_FILE].to_numpy()]), axis=1)
+    return len(pairs.T) > len(np.unique(ids))
+
+
+def _note_time_limit(plan: Proposal, trial: Trial) -> None:
+    """One flag for both ends, and many episodes end at the same step: that may be a limit."""
+    if columns.TRUNCATEDS in plan.roles or plan.config.episodes.time_limit_steps is not None:
+        return
+    ended = lengths(trial)[[episode.terminated for episode in trial.episodes]] if trial.episodes else np.zeros(0, int)
+    if len(ended) < 4 or len(np.unique(ended)) < 2:
+        return
+    longest = int(ended.max())
+    count = int((ended == longest).sum())
+    if count >= LIMIT_SHARE * len(ended):
+        plan.notes.append(
+            f"{count:,} of {len(ended):,} episodes end at exactly {longest:,} steps, and none is longer. If that is a time "
+            f"limit, set episodes.time_limit_steps: {longest}: their ends are truncations then."
+        )

@@ -1,0 +1,266 @@
+"""Guess what the columns of a source mean, by their names, their types and what their values do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.episodes import arrow, columns
+from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
+from offline_core.data.episodes.names import (
+    ACTION_WORDS,
+    CANONICAL,
+    ENDS,
+    PROBABILITIES,
+    REWARD_WORDS,
+    RLDS,
+    SYNONYMS,
+    VECTORS,
+    has_word,
+    named,
+    parts_of,
+    plain,
+)
+from offline_core.data.import_plan import values
+from offline_core.data.import_plan.sample import Rows
+
+REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+MASKS = (ACTION_MASK, NEW_ACTION_MASK)
+KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
+"""Canonical names that no other program uses."""
+
+
+class Role(BaseModel):
+    """What one column, or several as one vector, are taken for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="The canonical name.")
+    source: str | list[str] | None = Field(description="In the source; None: to decide.")
+    reason: str
+    candidates: list[str] = Field([], description="What it may be, too.")
+    is_given: bool = False
+
+    @property
+    def sources(self) -> list[str]:
+        """The columns of the source."""
+        return [self.source] if isinstance(self.source, str) else self.source or []
+
+    @property
+    def needs_mapping(self) -> bool:
+        """Not so where the source has it under its canonical name, but for masks, which are none unless they are mapped."""
+        if self.name in MASKS:
+            return self.source is not None
+        return self.source is not None and self.source != self.name
+
+
+@dataclass
+class Guess:
+    """Roles so far; each column has one at most."""
+
+    rows: Rows
+    roles: dict[str, Role] = field(default_factory=dict)
+
+    @property
+    def left(self) -> list[str]:
+        """Columns without a role."""
+        taken = {source for role in self.roles.values() for source in role.sources}
+        return [name for name in self.rows.table.column_names if name not in taken]
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        return self.rows.table[name]
+
+    def take(self, name: str, source: str | list[str] | None, reason: str, candidates: Iterable[str] = ()) -> None:
+        self.roles[name] = Role(name=name, source=source, reason=reason, candidates=list(candidates))
+
+    def source_of(self, name: str) -> str | None:
+        role = self.roles.get(name)
+        source = None if role is None else role.source
+        return source if isinstance(source, str) and source in self.rows.table.column_names else None
+
+
+def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str, Role]:
+    """The roles that are given or found, and those of `REQUIRED` that are not, with candidates."""
+    guess = Guess(rows)
+    for name, source in given.items():
+        target = CANONICAL.get(name, name)
+        guess.roles[target] = Role(name=target, source=source, reason="given", is_given=True)
+    _by_canonical_name(guess)
+    for name in SYNONYMS:
+        if name not in guess.roles and name not in KEPT:
+            _by_name(guess, name)
+    _last_rows(guess)
+    _inside_structs(guess)
+    _time(guess)
+    _ids(guess)
+    _ends(guess)
+    _the_rest(guess)
+    _masks(guess)
+    return guess.roles
+
+
+def in_order(roles: Mapping[str, Role]) -> list[Role]:
+    """Those that each import has first."""
+    order = (columns.EPS_ID, columns.T, *REQUIRED, columns.NEW_OBS, *ENDS)
+    return sorted(roles.values(), key=lambda role: order.index(role.name) if role.name in order else len(order))
+
+
+def _masks(guess: Guess) -> None:
+    """One that an import would refuse is no mask: without that of `new_obs`, or the other way round."""
+    needed = {ACTION_MASK, NEW_ACTION_MASK} if columns.NEW_OBS in guess.roles else {ACTION_MASK}
+    found = {name for name in MASKS if name in guess.roles}
+    for name in found if found < needed else found - needed:
+        if not guess.roles[name].is_given:
+            del guess.roles[name]
+
+
+def _last_rows(guess: Guess) -> None:
+    """Of RLDS they are no steps; of others they are, and `is_last` says no more than that the episode ends."""
+    role = guess.roles.get(columns.IS_LAST)
+    if role is None or role.is_given:
+        return
+    is_rlds = any(plain(name) in RLDS for name in guess.rows.table.column_names)
+    if is_rlds and columns.NEW_OBS not in guess.roles:
+        reason = "as in RLDS: such a row is no step, and holds the observation after the last one"
+        guess.take(columns.IS_LAST, role.source, reason)
+        return
+    del guess.roles[columns.IS_LAST]
+    if columns.DONES not in guess.roles:
+        guess.take(columns.DONES, role.source, "says where an episode ends")
+
+
+def _by_canonical_name(guess: Guess) -> None:
+    for name in (*SYNONYMS, *KEPT):
+        if name in guess.left and name not in guess.roles:
+            guess.take(name, name, "has the canonical name")
+
+
+def _by_name(guess: Guess, name: str) -> None:
+    found = [each for each in named(name, guess.left) if _fits(name, guess.column(each))]
+    if name == columns.T and len(found) > 1:  # what numbers the steps before what times them
+        found.sort(key=lambda each: not values.is_whole(guess.column(each)))
+    if found:
+        guess.take(name, found[0], f"another name for {name}", found[1:])
+    elif name in VECTORS and (parts := [each for each in parts_of(name, guess.left) if _is_number(guess.column(each))]):
+        joined = parts[0] if len(parts) == 1 else parts
+        guess.take(name, joined, f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}")
+
+
+def _inside_structs(guess: Guess) -> None:
+    for each in guess.left:
+        kind = guess.column(each).type
+        for child in kind if pa.types.is_struct(kind) else ():
+            for name, known in SYNONYMS.items():
+                if plain(child.name) in known and name not in guess.roles:
+                    guess.take(name, f"{each}.{child.name}", f"another name for {name}, inside {each}")
+
+
+def _time(guess: Guess) -> None:
+    if columns.T in guess.roles:
+        return
+    if found := [name for name in guess.left if values.is_time(guess.column(name))]:
+        guess.take(columns.T, found[0], "the values are times", found[1:])
+        return
+    eps_id = guess.source_of(columns.EPS_ID)
+    inside = np.diff(guess.rows.file) == 0
+    for name in guess.left:
+        column = guess.column(name)
+        if column.null_count or not values.is_whole(column):
+            continue
+        t = values.numbers(column)
+        assert t is not None
+        same = inside & (np.diff(t) > 0) if eps_id is None else values.same_run(guess.column(eps_id), guess.rows.file)
+        begins = t[np.append(True, ~same)]
+        if values.counts_by_one(t, same) and len(begins) and len(np.unique(begins)) == 1 and begins[0] in (0, 1):
+            guess.take(columns.T, name, f"the values count by one, from {begins[0]:.0f} in each run")
+            return
+
+
+def _ids(guess: Guess) -> None:
+    if columns.EPS_ID in guess.roles:
+        return
+    time = guess.source_of(columns.T)
+    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    found = values.id_candidates(guess.rows, guess.left, t)
+    why = (
+        "stays the same while t grows, and changes where t begins anew"
+        if t is not None
+        else "comes in runs, none of them twice"
+    )
+    ends = {*ENDS} & guess.roles.keys()
+    if len(found) == 1 and (t is not None or not ends):
+        guess.take(columns.EPS_ID, found[0], why)
+    elif found and not ends:
+        guess.take(columns.EPS_ID, None, f"each of them {why}", found)
+    elif time is not None and t is not None and values.is_time(guess.column(time)):
+        apart = values.apart_at_one_time(guess.rows, guess.left, t)
+        if len(apart) == 1:
+            guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time")
+        elif apart:
+            guess.take(columns.EPS_ID, None, "each of them tells apart the rows of one time", apart)
+
+
+def _ends(guess: Guess) -> None:
+    if {*ENDS} & guess.roles.keys():
+        return
+    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
+    if eps_id is not None:
+        same = values.same_run(guess.column(eps_id), guess.rows.file)
+    elif time is not None and (t := values.numbers(guess.column(time), may_be_time=True)) is not None:
+        same = (np.diff(guess.rows.file) == 0) & (np.diff(t) > 0)
+    else:
+        return
+    if found := values.end_candidates(guess.rows, guess.left, same):
+        guess.take(columns.TERMINATEDS, found[0], "true in last rows of episodes and nowhere else", found[1:])
+
+
+def _the_rest(guess: Guess) -> None:
+    """What an import needs and no name says: candidates, and no guess but for the only vectors."""
+    single = [name for name in guess.left if _is_number(guess.column(name))]
+    vectors = [name for name in guess.left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
+    if columns.OBS not in guess.roles and len(vectors) == 1:
+        guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning")
+        vectors = []
+    picks: dict[str, tuple[str, Callable[[str], bool]]] = {
+        columns.REWARDS: ("no name says which column is the reward", lambda name: has_word(name, REWARD_WORDS)),
+        columns.ACTIONS: ("no name says which columns are the action", lambda name: has_word(name, ACTION_WORDS)),
+        columns.OBS: ("no name says what a policy observes", lambda name: not has_word(name, PROBABILITIES)),
+    }
+    for name, (reason, is_likely) in picks.items():
+        if name in guess.roles:
+            continue
+        pool = single if name == columns.REWARDS else [*vectors, *single]
+        likely = [each for each in pool if is_likely(each)]
+        guess.take(name, None, reason, likely or pool)
+        if name != columns.OBS:
+            single = [each for each in single if each not in likely]
+
+
+def _fits(role: str, column: pa.ChunkedArray) -> bool:
+    """Whether the type is one that the role may have."""
+    match role:
+        case columns.EPS_ID:
+            return not pa.types.is_nested(column.type) and not values.is_time(column)
+        case columns.T:
+            return (
+                values.is_time(column)
+                or pa.types.is_temporal(column.type)
+                or (not pa.types.is_boolean(column.type) and values.numbers(column) is not None)
+            )
+        case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
+            return values.is_flag(column)
+        case columns.REWARDS | columns.ACTION_LOGP:
+            return values.numbers(column) is not None or values.is_vector(column)
+        case columns.OBS | columns.NEW_OBS | columns.ACTIONS:
+            return _is_number(column) or values.is_vector(column)
+        case columns.INFOS:
+            return pa.types.is_nested(column.type) or arrow.is_text(column.type) or pa.types.is_large_binary(column.type)
+    return role in MASKS and values.is_vector(column)
+
+
+def _is_number(column: pa.ChunkedArray) -> bool:
+    return values.numbers(column) is not None

@@ -1,0 +1,137 @@
+"""What a plan reads of a source: the first rows of a few files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.formats.sources.fingerprint import files_of
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.opening import EPISODES, format_of
+from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.reading import Source
+from offline_core.data.store.location import Location
+from offline_core.data.store.parquet_files import read_footer
+from offline_core.errors import ConfigError
+
+RUN_FILES = 8
+"""Neighbours that are read at the beginning, in the middle and at the end, for ids may come again in the next file."""
+MAX_BYTES = 64 * 2**20
+"""In memory, of all rows that are read."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of some files, in the order of the source."""
+
+    format: str
+    files: int
+    """Of the source."""
+    bytes: int
+    episode_files: tuple[Location, ...]
+    """Those to look into, if the files hold episodes."""
+    readers: tuple[FirstRows, ...]
+    numbers: tuple[int, ...]
+    """Of the files that are read, among all."""
+    is_whole: bool
+    """All rows are read."""
+
+
+def sampled(config: ImportConfig, source: Sequence[str]) -> Sample:
+    """Reads a few files of the source.
+
+    Raises:
+        ConfigError: there is no such format, there are several, or Ray has to read them.
+        EmptyDatasetError: there are no files.
+        StorageError: a file cannot be reached.
+    """
+    if config.source.is_rays:
+        raise ConfigError(
+            f"{config.source.format} needs Ray, which a plan does not start. Name the files with source.format auto, or import "
+            "without a plan: offline import says what it does not find."
+        )
+    _, listing, files, readers, _ = Source.open(source, config.pushed_down)
+    format = EPISODES if files else format_of(source, config.source, listing)
+    every = files or readers
+    numbers = chosen(len(every))
+    size = sum(bytes for each in every for _, bytes, _ in files_of(each, listing))
+    if format == EPISODES:
+        looked = tuple(files[number] for number in numbers)
+        is_whole = len(looked) == len(files) and all(read_footer(file).num_row_groups < 2 for file in looked)
+        return Sample(format, len(files), size, looked, (), tuple(numbers), is_whole)
+    held: list[FirstRows] = []
+    for number in numbers:
+        if sum(table.nbytes for each in held for table in each.tables) > MAX_BYTES:
+            break
+        held.append(FirstRows.of(readers[number]))
+    is_whole = len(held) == len(readers) and all(reader.is_whole for reader in held)
+    return Sample(format, len(readers), size, (), tuple(held), tuple(numbers[: len(held)]), is_whole)
+
+
+def chosen(count: int) -> list[int]:
+    """The numbers of the files to read, of so many."""
+    if count <= 3 * RUN_FILES:
+        return list(range(count))
+    middle = count // 2
+    runs = (range(RUN_FILES), range(middle, middle + RUN_FILES), range(count - RUN_FILES, count))
+    return sorted({number for run in runs for number in run})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a sample under the names of the source, columns that files have in different types brought to one."""
+
+    table: pa.Table
+    file: np.ndarray
+    """(N,) which of the sampled files."""
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @property
+    def with_values(self) -> Rows:
+        """Without the rows that have none."""
+        filled = np.zeros(len(self), bool)
+        for column in self.table.columns:
+            filled |= column.is_valid().to_numpy()
+        return self if filled.all() else Rows(self.table.filter(pa.array(filled)), self.file[filled])
+
+
+def rows_of(readers: Sequence[FirstRows]) -> Rows:
+    """All rows that could be read."""
+    tables = [(number, table) for number, reader in enumerate(readers) for table in reader.tables]
+    names = dict.fromkeys(name for _, table in tables for name in table.column_names if name != SOURCE_ROW)
+    file = np.repeat([number for number, _ in tables], [table.num_rows for _, table in tables]).astype(np.int64)
+    columns = {name: column for name in names if (column := _joined([table for _, table in tables], name)) is not None}
+    return Rows(pa.table(columns), file)
+
+
+def _joined(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray | None:
+    """Nulls where a table lacks the column; None if its types have nothing in common."""
+    kinds = {table.schema.field(name).type for table in tables if name in table.column_names}
+    kinds -= {pa.null()}
+    kind = kinds.pop() if len(kinds) == 1 else _common(kinds)
+    if kind is None:
+        return None
+    chunks: list[pa.Array] = []
+    try:
+        for table in tables:
+            column = (
+                table[name].cast(kind) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows, kind)])
+            )
+            chunks += column.chunks
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return None
+    return pa.chunked_array(chunks, kind)
+
+
+def _common(kinds: set[pa.DataType]) -> pa.DataType | None:
+    if not kinds:
+        return pa.null()
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return pa.float64()
+    return None if any(pa.types.is_nested(kind) for kind in kinds) else pa.large_string()

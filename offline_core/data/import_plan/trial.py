@@ -1,0 +1,146 @@
+"""Import the rows of a sample in memory, by the import's own code: nothing that a plan says comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.datasets.statistics import StatisticsBuilder
+from offline_core.data.datasets.writer import add_columns, statistics_of
+from offline_core.data.episodes import Episode
+from offline_core.data.episodes.metadata import episode_summary
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
+from offline_core.data.importing.inference import inferred_spaces
+from offline_core.data.importing.joins import open_join
+from offline_core.data.importing.lost import Lost
+from offline_core.data.importing.notes import notes_on, notes_on_choices
+from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.resolving import preparation_of, row_columns
+from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.step_import import StepImport
+from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.store.location import Location
+from offline_core.errors import OfflineError
+
+NOWHERE = Location.on_disk(".")
+"""Nothing is written."""
+
+
+@dataclass
+class Trial:
+    """What an import of the sample gives."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    order: str = ""
+    spaces: Spaces = (None, None)
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Columns that are not mapped and cannot be kept, and why."""
+    error: OfflineError | None = None
+    """Why the import stops, whatever is done with rows that cannot be read."""
+
+    @property
+    def reasons(self) -> list[tuple[str, int, str]]:
+        """(why rows or files cannot be read, how many rows, the first place), the most frequent reason first."""
+        rows = Counter[str]()
+        first: dict[str, str] = {}
+        for each in self.unreadable:
+            rows[str(each.error)] += max(1, each.rows)
+            first.setdefault(str(each.error), each.place)
+        return [(reason, count, first[reason]) for reason, count in rows.most_common()]
+
+
+def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
+    """An import of these rows, in which what cannot be read is listed."""
+    config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
+    trial = Trial()
+    lost = Lost(trial.unreadable)
+    try:
+        preparation = preparation_of(config, readers, _joined(config))
+        trial.spaces = preparation.spaces
+        job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
+        trial.order, trial.notes, trial.spaces = job.order, job.notes, preparation.spaces
+        for episodes, counts in job.assembled(lost):
+            trial.episodes += episodes
+            trial.counts += counts
+    except OfflineError as error:
+        trial.error = error
+    trial.counts.clipped_actions = lost.clipped_actions
+    trial.left_out = lost.extras
+    trial.notes += lost.notes
+    return _finished(trial)
+
+
+def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
+    """Likewise of the first row group of files that hold episodes."""
+    config = config.model_copy(update={"unreadable": "quarantine"})
+    trial = Trial(order="episodes")
+    try:
+        check_for_episodes(config)
+        trial.spaces = config.spaces()
+        job = EpisodeFiles(files, config, trial.unreadable, trial.spaces, groups_per_file=1)
+        for episodes, counts in job.read():
+            trial.episodes += episodes
+            trial.counts += counts
+        trial.notes = job.notes
+    except OfflineError as error:
+        trial.error = error
+    return _finished(trial)
+
+
+def _finished(trial: Trial) -> Trial:
+    """With spaces and notes, as the import finds them."""
+    trial.counts = trial.counts.with_unreadable(trial.unreadable)
+    if not trial.episodes:
+        return trial
+    statistics = statistics_of([episode_summary(trial.episodes)])
+    found = StatisticsBuilder()
+    add_columns(found, trial.episodes)
+    statistics = statistics.model_copy(update={"columns": found.result()})
+    stated = trial.episodes[0].action_space
+    declared = (None, trial.spaces[1] if stated is None else stated)
+    trial.spaces = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
+    trial.notes += [*notes_on(trial.counts, statistics), *notes_on_choices(declared, trial.spaces, statistics)]
+    return trial
+
+
+def made_by(config: ImportConfig, readers: Sequence[FirstRows]) -> RowColumns | None:
+    """What makes the columns that are declared, or named by dots; None if there are none."""
+    return row_columns(config, readers, _joined(config))
+
+
+def _joined(config: ImportConfig) -> list[list[StepReader]]:
+    """The readers of each join's files."""
+    listing = Listing()
+    return [open_join(join, listing) for join in config.columns.joins]
+
+
+def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
+    """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
+    tables = []
+    try:
+        preparation = preparation_of(config, readers, _joined(config))
+        for number, reader in enumerate(readers):
+            row = 0
+            for batch in reader.held:
+                table, _ = preparation(batch, file=number, first_row=row, uri=reader.uri)
+                row += batch.num_rows
+                tables += [] if table is None else [table]
+    except OfflineError:
+        return None
+    return pa.concat_tables(tables) if tables else None
+
+
+def lengths(trial: Trial) -> np.ndarray:
+    """(E,) steps of each episode."""
+    return np.array([len(episode) for episode in trial.episodes], np.int64)

@@ -1,0 +1,171 @@
+"""What the values of columns do, row after row: grow, count, stay, mark ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offline_core.data.episodes import arrow
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.formats.packed import PACKED
+from offline_core.data.import_plan.sample import Rows
+from offline_core.data.importing.texts import has_lists, number_type, parsed
+from offline_core.data.importing.values import flags, nanoseconds
+from offline_core.errors import DataError
+
+ALMOST_ALL = 0.95
+MIN_SHARED_TIMES = 0.05
+"""Rows whose time another row has, too."""
+MIN_RUN = 3
+"""Rows that share an id, on average."""
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_TIME = r"^\s*\d{4}-\d\d-\d\d"
+RARE = 0.2
+"""Ends are at most this share of the rows."""
+
+
+def numbers(column: pa.ChunkedArray, *, may_be_time: bool = False) -> np.ndarray | None:
+    """(N,) float64, NaN for null, times in nanoseconds; None unless the column holds single numbers, or most texts are some."""
+    if arrow.is_text(column.type):
+        is_one = pc.fill_null(pc.match_substring_regex(column, _TIME if may_be_time and is_time(column) else _NUMBER), False)
+        if 2 * pc.sum(is_one).as_py() <= len(column) - column.null_count:
+            return None
+        readable = pc.if_else(is_one, column.cast(pa.large_string()), pa.scalar(None, pa.large_string()))
+        try:
+            column = pa.chunked_array([parsed(readable, number_type(readable, may_be_time=may_be_time), "").combine_chunks()])
+        except DataError:
+            return None
+    kind = column.type
+    try:
+        if pa.types.is_temporal(kind):
+            if not may_be_time:
+                return None
+            there = column.is_valid().to_numpy()
+            times = np.full(len(column), np.nan)
+            times[there] = nanoseconds(column.drop_null(), "")[:, 0]
+            return times
+        if pa.types.is_decimal(kind):
+            column = arrow.without_decimals(column)
+        elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            return None
+        return column.cast(pa.float64(), safe=False).combine_chunks().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    except (pa.ArrowInvalid, DataError):
+        return None
+
+
+def is_time(column: pa.ChunkedArray) -> bool:
+    """Timestamps, dates, or text by ISO 8601."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return True
+    if not arrow.is_text(kind):
+        return False
+    times = pc.sum(pc.match_substring_regex(column, _TIME)).as_py() or 0
+    return bool(2 * times > len(column) - column.null_count)
+
+
+def is_text(column: pa.ChunkedArray) -> bool:
+    """Text that holds neither numbers nor lists of them."""
+    return arrow.is_text(column.type) and numbers(column) is None and not is_vector(column)
+
+
+def is_whole(column: pa.ChunkedArray) -> bool:
+    """Whole numbers, also where a file has them as real ones."""
+    found = None if pa.types.is_boolean(column.type) else numbers(column)
+    return found is not None and bool((np.nan_to_num(found) == np.floor(np.nan_to_num(found))).all())
+
+
+def is_vector(column: pa.ChunkedArray) -> bool:
+    """Lists, tensors, structs, or text that holds lists or what RLlib packs."""
+    if arrow.is_text(column.type):
+        return has_lists(column) or pc.any(pc.starts_with(column, PACKED)).as_py() is True
+    return bool(pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType))
+
+
+def is_flag(column: pa.ChunkedArray) -> bool:
+    """True and false, 1 and 0, or their texts."""
+    try:
+        flags(read_column(pa.table({"": column.drop_null()}), ""), "")
+    except DataError:
+        return False
+    return True
+
+
+def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
+    """(N-1,) bool: the next row is of the same file and has the same value."""
+    codes = column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+    return (np.diff(codes) == 0) & (np.diff(file) == 0)  # type: ignore[no-any-return]
+
+
+def counts_by_one(values: np.ndarray, same: np.ndarray) -> bool:
+    """Whether the next row of the same run is one further, nearly always."""
+    return bool(same.any() and (np.diff(values)[same] == 1).mean() >= ALMOST_ALL)
+
+
+def grows(values: np.ndarray, same: np.ndarray) -> bool:
+    """Whether the next row of the same run is larger, nearly always."""
+    return bool(same.any() and (np.diff(values)[same] > 0).mean() >= ALMOST_ALL)
+
+
+def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> list[str]:
+    """Columns that stay for a while, and change where t begins anew; without t, whose values do not come again in a file."""
+    inside = np.diff(rows.file) == 0
+    found = []
+    for name in names:
+        column = rows.table[name]
+        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+            continue
+        if is_time(column) or pa.types.is_temporal(column.type) or column.null_count:
+            continue
+        same = same_run(column, rows.file)
+        changes = inside & ~same
+        if not changes.any() or same.sum() < (MIN_RUN - 1) * (changes.sum() + 1):
+            continue
+        if t is not None:
+            anew = (np.diff(t)[changes] <= 0).mean() >= ALMOST_ALL
+            if anew and grows(t, same):
+                found.append(name)
+        elif pc.count_distinct(column).as_py() >= changes.sum() + 1:
+            found.append(name)
+    return found
+
+
+def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[str]:
+    """Columns that tell rows of the same time apart, as names of machines or rooms do."""
+    same_time = 1 - len(np.unique(t)) / max(1, len(t))
+    if same_time < MIN_SHARED_TIMES:
+        return []
+    found = []
+    for name in names:
+        column = rows.table[name]
+        kind = column.type
+        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_boolean(kind) or column.null_count:
+            continue
+        codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        if is_time(column) or pa.types.is_temporal(kind) or codes.max(initial=0) + 1 > len(t) / MIN_RUN:
+            continue
+        pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
+        if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:
+            found.append(name)
+    return found
+
+
+def end_candidates(rows: Rows, names: Iterable[str], same: np.ndarray) -> list[str]:
+    """Flags that are set at last rows of runs and nowhere else.
+
+    Arguments:
+        same: (N-1,) bool, the next row is of the same run.
+    """
+    last = np.append(~same, True)
+    found = []
+    for name in names:
+        column = rows.table[name]
+        if column.null_count or not is_flag(column):
+            continue
+        flag = flags(read_column(rows.table, name), name)
+        if 0 < flag.mean() <= RARE and last[flag].all():
+            found.append(name)
+    return found

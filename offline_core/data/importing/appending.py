@@ -1,0 +1,179 @@
+"""Append to an import: its next version lists the files of the one before, and new ones for what is new."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, open_version
+from offline_core.data.datasets.manifest import Imported, Operation
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.replacing import files_without, statistics_without
+from offline_core.data.episodes import columns
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.ends import IMPORT
+from offline_core.data.importing.late_files import imported_without
+from offline_core.data.importing.late_rows import Late
+from offline_core.data.importing.reading import Read, Source, read
+from offline_core.data.importing.report import Appended, Counts, ImportResult, result_of
+from offline_core.data.importing.seen_files import SeenFiles
+from offline_core.data.importing.stored import Stored
+from offline_core.data.inputs.input_columns import common_inputs
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, VersionExistsError
+
+log = logging.getLogger(__name__)
+
+_FREE = {"append", "unreadable", "partitions", "files"}
+"""Parameters that may differ from those of the version before: they do not change what rows mean."""
+
+
+def newest_import(output: str, config: ImportConfig, operation: Operation) -> Dataset | None:
+    """The version to append to; None if `output` has none yet.
+
+    Raises:
+        ConfigError: it holds something else than an import by the same parameters; the message names what differs.
+    """
+    if found := [*(name for name, each in config.columns.encode.items() if each.categories == "auto")]:
+        raise ConfigError(f"The categories of {found[0]} are found in the data, which grows: name them by columns.encode.")
+    if found := [name for name, each in config.columns.discretise.items() if each.needs_data]:
+        raise ConfigError(f"The bins of {found[0]} are found in the data, which grows: declare their edges.")
+    if config.columns.in_episode:
+        name = next(iter(config.columns.in_episode))
+        raise ConfigError(f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out.")
+    location = Location.of(output)
+    known, _ = numbers(location)
+    if not known:
+        if not is_dataset(output) and any(name.endswith(".parquet") for name in location.files()):
+            raise ConfigError(
+                f"{output} holds Parquet files and no committed version, so nothing can be appended to it. Import them."
+            )
+        return None
+    base = open_version(location, known[-1])
+    named, before = f"{output} version {known[-1]}", base.manifest.operation
+    if before.name != IMPORT:
+        raise ConfigError(f"{named} was made by {before.name}; only imports are appended to. Choose the folder of an import.")
+    again = "Import all of the source again, into another dataset."
+    if base.manifest.imported is None or before.version != operation.version:
+        raise ConfigError(
+            f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
+        )
+    if differ := _differences(before.config, operation.config):
+        name, old, new = differ[0]
+        raise ConfigError(
+            f"{named} was imported with {name} {old!r}, not {new!r}. Append with the same parameters. Or: {again}"
+        )
+    if before.code != operation.code:
+        changed = sorted(
+            name for name in before.code.keys() | operation.code if before.code.get(name) != operation.code.get(name)
+        )
+        raise ConfigError(f"{named} was imported with other code of {', '.join(changed)}. {again}")
+    return base
+
+
+def append(config: ImportConfig, source: Source, output: str, operation: Operation, base: Dataset) -> ImportResult:
+    """Commits the version after `base`, with what is new in the source; `base` itself if nothing is.
+
+    Raises:
+        VersionExistsError: another writer committed a version first.
+    """
+    assert base.manifest.imported is not None
+    seen = source.seen(base.manifest.imported, hashed=True)
+    if not seen.to_read:
+        return _nothing_new(base, seen, None)
+    fresh = source.only(seen.to_read)
+    with prepared(output) as root:
+        next_version(base.location, base)  # it may have been rewritten before the dataset was held
+        stored = Stored.of(base, config.episodes)
+        found = read(fresh, config, root, seen, base=stored)
+        if found.input_columns and base.manifest.input_columns:
+            common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, found.input_columns)])
+        names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
+        files, removed = files_without(base, stored.places, names, root, config.files)
+        files += found.files
+        imported = _merged(imported_without(base.location, base.manifest.imported, found.late.replaced), found)
+        if not seen.new and files == base.manifest.files and imported == base.manifest.imported:
+            return _nothing_new(base, seen, found)
+        statistics = statistics_without(base, removed, found.statistics, files)
+        done = _account(seen, found, base.statistics.steps, statistics.steps)
+        notes = [str(done), *found.notes(fresh)]
+        dataset = commit(
+            output,
+            files,
+            format=config.format,
+            operation=operation,
+            statistics=statistics,
+            parents=[*fresh.parents, base.parent_entry],
+            input_columns=base.manifest.input_columns,
+            environment=config.environment,
+            observation_space=base.observation_space,
+            action_space=base.action_space,
+            report=found.report(notes) | {"appended": done.model_dump()},
+            imported=imported,
+            version=next_version(base.location, base),
+        )
+    log.info("Appended to %s: %s", dataset.ref, done)
+    for note in notes[1:]:
+        log.warning(note)
+    return result_of(dataset)
+
+
+def next_version(location: Location, base: Dataset | None) -> int:
+    """The number after `base`.
+
+    Raises:
+        VersionExistsError: another version follows it already, or it is not what it was: episodes of it were forgotten.
+    """
+    known, marked = numbers(location)
+    if known[-1:] != ([] if base is None else [base.manifest.version]):
+        raise VersionExistsError(f"Version {known[-1] if known else 0} of {location.uri} was committed by another writer.")
+    if base is not None and open_version(location, known[-1]).manifest != base.manifest:
+        raise VersionExistsError(f"Version {known[-1]} of {location.uri} was written again by another writer.")
+    return 1 + max(known[-1:] + marked[-1:], default=0)
+
+
+def _nothing_new(base: Dataset, seen: SeenFiles, found: Read | None) -> ImportResult:
+    done = _account(seen, found, 0, 0)
+    note = f"Nothing is new, so version {base.manifest.version} stays the latest: {done}"
+    log.info("%s: %s", base.ref, note)
+    counts = Counts() if found is None else found.counts
+    result = result_of(base, reused=True)
+    return result.model_copy(update={"appended": done, "counts": counts, "notes": [note]})
+
+
+def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after: int) -> Appended:
+    late = Late() if found is None else found.late
+    return Appended(
+        files_seen=seen.seen,
+        files_read_again=seen.again,
+        files_new=seen.new,
+        files_changed=seen.changed,
+        episodes_added=0 if found is None else found.counts.episodes - late.rebuilt,
+        episodes_unchanged=len(late.unchanged),
+        episodes_completed=len(late.completed),
+        episodes_corrected=len(late.corrected),
+        steps_added=steps_after - steps_before,
+        steps_corrected=late.corrected_steps,
+    )
+
+
+def _merged(before: Imported | None, found: Read) -> Imported:
+    """What later appends have to know; of ids that were put together again, `before` has nothing any more."""
+    assert before is not None
+    now = found.imported
+    both = {
+        "sources": now.sources,
+        "joined": now.joined,
+        "cuts": before.cuts + now.cuts,
+        "left_out": before.left_out + now.left_out,
+    }
+    return before.model_copy(update=both)
+
+
+def _differences(before: Any, now: Any, at: str = "") -> list[tuple[str, Any, Any]]:
+    """(name of the field, old value, new value) of all parameters that differ and may not."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = [name for name in dict.fromkeys([*before, *now]) if at or name not in _FREE]
+        return [each for name in names for each in _differences(before.get(name), now.get(name), f"{at}{name}.")]
+    return [] if before == now else [(at.rstrip("."), before, now)]

@@ -1,0 +1,160 @@
+"""Parameters of columns that an import makes before it maps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from offline_core.data.inputs.bins import Discretisation
+from offline_core.data.inputs.encoding import Encoding
+from offline_core.data.inputs.row_steps import names_in
+from offline_core.data.store.allowed_roots import IS_URI
+from offline_core.data.store.location import refuse_credentials
+from offline_core.errors import ConfigError
+from offline_core.runtime.config import Config
+
+
+class Join(Config):
+    """Columns of other files, by equal keys, by time, or both."""
+
+    source: Annotated[str | list[str], IS_URI] = Field(
+        title="Source", description="A file, a folder, a pattern, or several of them."
+    )
+    format: str = Field("auto", title="Format", description="As source.format, of a step a row.")
+    on: list[str] = Field([], title="On", description="Columns that are equal in both; a computed one may be among them.")
+    asof: str | None = Field(
+        None, title="As of", description="A column of times or numbers in both: the last row of the other files up to it."
+    )
+    strategy: Literal["backward", "nearest"] = Field(
+        "backward", title="Strategy", description="backward: the last one before, or at the same time. nearest: also after it."
+    )
+    tolerance: float | None = Field(
+        None, ge=0, title="Tolerance", description="At most so far away: seconds of times, else units of the column."
+    )
+    columns: list[str] = Field(min_length=1, title="Columns", description="The columns to add.")
+
+    @model_validator(mode="after")
+    def _keys(self) -> Join:
+        for path in self.paths:
+            refuse_credentials(path)
+        if not self.on and self.asof is None:
+            raise ConfigError(f"The join with {', '.join(self.paths)} has no keys: set on, or asof.")
+        if both := sorted(set(self.columns) & {*self.key_columns}):
+            raise ConfigError(f"The join with {', '.join(self.paths)} has {', '.join(both)} both as a key and as a column.")
+        return self
+
+    @property
+    def paths(self) -> list[str]:
+        """The source as a list."""
+        return [self.source] if isinstance(self.source, str) else self.source
+
+    @property
+    def key_columns(self) -> list[str]:
+        """All columns that rows are joined by."""
+        return [*self.on, *([] if self.asof is None else [self.asof])]
+
+
+class InEpisode(Config):
+    """A column whose value needs earlier rows of the episode."""
+
+    of: str = Field(title="Of", description="An SQL expression on the columns of a row, such as the name of one: numbers.")
+    how: Literal["lag", "sum"] = Field(
+        "lag", title="How", description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one."
+    )
+    steps: int = Field(1, ge=1, title="Steps", description="How many rows earlier.")
+    first: float | None = Field(None, title="First", description="The value of a lag where there is no earlier row; needed.")
+
+    @model_validator(mode="after")
+    def _has_first(self) -> InEpisode:
+        if (self.how == "lag") != (self.first is not None):
+            raise ConfigError("A lag needs 'first', the value of rows that have no earlier one; a sum has none.")
+        return self
+
+
+class ColumnsConfig(Config):
+    """Columns made of others before `mapping` looks at them: joined, filled, computed, encoded, in this order."""
+
+    joins: list[Join] = Field([], title="Joins", description="Columns of other files.")
+    computed: dict[str, str] = Field(
+        {},
+        title="Computed columns",
+        description='Name to an SQL expression on the columns of a row: {"reward": "-abs(sensors.tin - 21) - 0.1 * energy"}. '
+        "_file and _folder are the names of the row's file and of its folder.",
+    )
+    fill: dict[str, bool | float | str] = Field(
+        {}, title="Fill", description="Column to a constant in place of nulls and NaN, in files and in computed columns."
+    )
+    encode: dict[str, Encoding] = Field(
+        {},
+        title="Categories",
+        description="Column to its categories, a list or auto, as one-hot vectors or numbers. Of actions: {categories: [off, "
+        "heat], form: index}.",
+    )
+    discretise: dict[str, Discretisation] = Field(
+        {}, title="Bins", description="Column of numbers to a few choices, for actions that algorithms choose from."
+    )
+
+    in_episode: dict[str, InEpisode] = Field(
+        {},
+        title="In episodes",
+        description="Column of numbers to what it is of earlier rows, once the rows of an episode are in order: {before: {of: "
+        "tin, first: 20}}. For obs and extras; a policy in service is given it under its own name.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ColumnsConfig:
+        order_of(self.of_rows)
+        read = {name for text in self.of_rows.values() for name in names_in(text)} | {*self.encode, *self.discretise}
+        if late := sorted(self.in_episode.keys() & (read | {name for join in self.joins for name in join.key_columns})):
+            raise ConfigError(
+                f"{late[0]} (columns.in_episode) is known once rows are in order, so no expression, category, bin or join can "
+                "use it. Put it into obs, next to what it would be computed with."
+            )
+        names = [*self.of_rows, *(name for join in self.joins for name in join.columns)]
+        if twice := sorted({n for n in names if names.count(n) > 1} | (self.computed.keys() & self.in_episode.keys())):
+            raise ConfigError(f"Two joins or computed columns are to be called {', '.join(twice)}.")
+        if both := sorted(self.encode.keys() & self.discretise.keys()):
+            raise ConfigError(f"{', '.join(both)} cannot have both categories (encode) and bins (discretise).")
+        return self
+
+    @property
+    def made(self) -> set[str]:
+        """The names of the columns that are not in the source."""
+        return {*self.of_rows, *(name for join in self.joins for name in join.columns)}
+
+    @property
+    def of_rows(self) -> dict[str, str]:
+        """All expressions on single rows by the columns that they make."""
+        return self.computed | {name: each.of for name, each in self.in_episode.items()}
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether categories or bins are found in all rows."""
+        return any(each.categories == "auto" for each in self.encode.values()) or any(
+            each.needs_data for each in self.discretise.values()
+        )
+
+    def needed(self, mapped: Sequence[str]) -> list[str]:
+        """The columns of the source that are needed for these mapped ones and all that is declared here."""
+        names = [*mapped, *self.encode, *self.discretise, *self.fill]
+        names += [name for text in self.of_rows.values() for name in names_in(text)]
+        names += [name for join in self.joins for name in join.key_columns]
+        return [name for name in dict.fromkeys(names) if name not in self.made]
+
+
+def order_of(computed: Mapping[str, str]) -> list[str]:
+    """The names in an order in which each expression needs only earlier ones.
+
+    Raises:
+        ConfigError: an expression cannot be read, or some need one another in a circle.
+    """
+    needs = {name: set(names_in(text)) & computed.keys() for name, text in computed.items()}
+    found: list[str] = []
+    while rest := [name for name in computed if name not in found]:
+        ready = [name for name in rest if needs[name] <= {*found}]
+        if not ready:
+            raise ConfigError(f"The computed columns {', '.join(rest)} need one another in a circle; break it.")
+        found += ready
+    return found

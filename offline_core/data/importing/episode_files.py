@@ -1,0 +1,257 @@
+"""Read files with an episode, or a piece of one, a row, of RLlib or of this package: each episode once, checked."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offline_core.data.episodes import Episode, columns, decode, nested
+from offline_core.data.episodes.metadata import content_of
+from offline_core.data.formats.sources.locations import FILESYSTEM
+from offline_core.data.importing.action_range import infer_range, steps_of_episode
+from offline_core.data.importing.action_units import Range, in_env_units
+from offline_core.data.importing.columns_config import ColumnsConfig
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.episode_ids import folder_of, unique_id
+from offline_core.data.importing.pieces import completed, joined, within_limit
+from offline_core.data.importing.report import Counts, Unreadable, refuse
+from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.importing.values import conform
+from offline_core.data.store.location import Location
+from offline_core.data.store.parquet_files import open_parquet, parquet_errors
+from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
+from offline_core.runtime.progress import Bar, progress
+
+Row: TypeAlias = "tuple[bytes | None, Place]"
+
+
+class Place(NamedTuple):
+    """Where an episode lies."""
+
+    file: Location
+    group: int
+    in_group: int
+    """Its number in the row group."""
+    row: int
+    """Its number in the file."""
+
+
+def check_for_episodes(config: ImportConfig) -> None:
+    """Raises a ConfigError that names what is declared and makes sense for rows of steps alone."""
+    of_steps = {
+        "source.columns": config.source.columns,
+        "source.where": config.source.where,
+        "source.arguments": config.source.arguments.keys() - {FILESYSTEM},
+        "mapping": config.mapping,
+        "columns": config.columns != ColumnsConfig(),
+        "episodes.order": config.episodes.order != "auto",
+        "episodes.ids_per: date": config.episodes.ids_per == "date",
+        "episodes.max_gap": config.episodes.max_gap,
+        "episodes.first_t": config.episodes.first_t,
+        "episodes.last_new_obs": config.episodes.last_new_obs,
+    }
+    if declared := [name for name, value in of_steps.items() if value]:
+        raise ConfigError(
+            f"The files hold episodes, and {', '.join(declared)} can only be heeded for rows of steps. Leave that out, and "
+            "prune what you imported."
+        )
+
+
+@dataclass
+class EpisodeFiles:
+    """Reads the episodes of files; those that cannot be read are added to `unreadable`, or raised."""
+
+    files: Sequence[Location]
+    config: ImportConfig
+    unreadable: list[Unreadable]
+    spaces: Spaces = (None, None)
+    """The declared ones."""
+    groups_per_file: int | None = None
+    """The first row groups alone; None: all."""
+    wholes: dict[str, tuple[str, Place]] = field(default_factory=dict)
+    """Content and place of whole episodes, by id."""
+    pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
+    """All others, by id, and by first step and content."""
+    recorded_action_range: Range | None = None
+    """Declared, or found from the first steps once they are read."""
+    range_shapes: dict[str, tuple[int, ...]] | None = None
+    """The shapes of the steps it was found from; None: it was declared, or not found."""
+    notes: list[str] = field(default_factory=list)
+    """What was inferred and not declared."""
+    infers_range: bool = True
+
+    def __post_init__(self) -> None:
+        self.recorded_action_range = self.config.recorded_action_range
+
+    def fix_range(self, recorded: Range | None) -> None:
+        """Take the range of recorded actions from an earlier import of such files."""
+        self.recorded_action_range, self.infers_range = recorded, False
+
+    def read(self) -> Iterator[tuple[list[Episode], Counts]]:
+        """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
+
+        An episode is there twice if one of its id and content came before, as RLlib's recorder writes them. Steps that
+        several pieces hold, or a piece and the whole episode, are taken once.
+        Memory: a row group, all pieces, and an id for each episode.
+
+        Raises:
+            DataError: an episode cannot be read, or contradicts one of the same id, and `unreadable` is "fail"; the message
+                names file and row.
+        """
+        with progress(len(self.files), what="read", unit="file") as bar:
+            for rows in self._with_range(self._rows(bar)):
+                episodes, counts = [], Counts()
+                for item, place in rows:
+                    episodes += self._taken(item, place, counts)
+                yield _counted(episodes, counts)
+        for eps_id, held in self.pieces.items():
+            yield self._completed(self.wholes.get(eps_id), list(held.values()))
+
+    def _rows(self, bar: Bar) -> Iterator[list[Row]]:
+        """Those of each row group."""
+        for file in self.files:
+            row = 0
+            for group, items in enumerate(self._row_groups(file)):
+                yield [(item, Place(file, group, i, row + i)) for i, item in enumerate(items)]
+                row += len(items)
+            bar.update(1)
+
+    def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        """The same groups, after the range of recorded actions is inferred from the first of them, if it is not declared."""
+        held: list[list[Row]] = []
+        if self.recorded_action_range is None and self.infers_range:
+
+            def episodes() -> Iterator[Episode]:
+                for rows in groups:
+                    held.append(rows)
+                    for item, place in rows:
+                        with contextlib.suppress(DataError):  # reported when `read` reaches it
+                            yield self._prepared(item, place.file)[0]
+
+            sampled = episodes()
+            if (first := next(sampled, None)) is not None:
+                steps = map(steps_of_episode, itertools.chain([first], sampled))
+                self.recorded_action_range, note = infer_range(steps, first.action_space)
+                self.notes += [] if note is None else [note]
+                self.range_shapes = None if self.recorded_action_range is None else _shapes(first)
+        yield from itertools.chain(held, groups)
+
+    def _row_groups(self, file: Location) -> Iterator[list[bytes | None]]:
+        """The rows of each row group, as far as the file can be read."""
+        try:
+            with parquet_errors(file.uri), open_parquet(file) as parquet:
+                schema = parquet.schema_arrow
+                if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
+                    raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
+                for number in range(parquet.num_row_groups)[: self.groups_per_file]:
+                    yield _items(parquet, number)
+        except DataError as error:  # and no StorageError: what is out of reach is not damaged
+            if self.config.unreadable == "fail":
+                raise
+            self.unreadable.append(Unreadable(file.uri, None, 0, error))
+
+    def _taken(self, item: bytes | None, place: Place, counts: Counts) -> list[Episode]:
+        """The episode, if it is whole and new; takes note of pieces, which are counted when they are put together."""
+        try:
+            episode, clipped = self._prepared(item, place.file)
+            is_whole, content = episode.t_started == 0 and episode.is_done, content_of(episode)
+            if is_whole and self.wholes.setdefault(episode.eps_id, (content, place))[0] != content:
+                raise EpisodeError(
+                    f"Another episode {episode.eps_id} with other steps came before. If each file numbers its episodes by "
+                    "itself, set episodes.ids_per: file."
+                )
+        except DataError as error:
+            self._refuse(place, error)
+            return []
+        if len(episode) == 0:
+            counts.dropped_episodes += 1
+            return []
+        if not is_whole:
+            held = self.pieces.setdefault(episode.eps_id, {})
+            is_new = held.setdefault((episode.t_started, content), (episode, place))[1] == place
+        else:
+            is_new = self.wholes[episode.eps_id][1] == place
+        if not is_new:
+            counts.duplicates += len(episode)
+        else:
+            counts.clipped_actions += clipped
+        if is_whole or not is_new:
+            counts.rows += len(episode)
+        return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []
+
+    def _prepared(self, item: bytes | None, file: Location) -> tuple[Episode, int]:
+        """(the episode under the id, and in the spaces and units, that were declared; how many of its actions are clipped)."""
+        if item is None:
+            raise CorruptFileError("The row is null; it has to hold the bytes of an episode.")
+        episode = decode(item).validate()
+        observation_space, action_space = self.spaces
+        clipped = 0
+        if self.range_shapes is not None and (shapes := _shapes(episode)) != self.range_shapes:
+            name = min(name for name in shapes.keys() | self.range_shapes if shapes.get(name) != self.range_shapes.get(name))
+            raise SchemaError(
+                f"Column {name!r} of episode {episode.eps_id} has values of shape {shapes.get(name)}, earlier ones of "
+                f"{self.range_shapes.get(name)}, from which the range of actions was inferred. Import each "
+                "environment by itself, or declare recorded_action_range."
+            )
+        if self.recorded_action_range is not None:
+            action_space = episode.action_space if action_space is None else action_space
+            found = in_env_units(episode.actions, episode.extras, self.recorded_action_range, action_space)
+            episode = replace(episode, actions=found.actions, extras=episode.extras | found.extras)
+            clipped = int(found.clipped.sum())
+        if action_space is not None:
+            actions = conform(episode.actions, action_space, columns.ACTIONS)
+            episode = replace(episode, actions=actions, action_space=action_space)
+        if observation_space is not None:
+            observations = conform(episode.observations, observation_space, columns.OBS)
+            episode = replace(episode, observations=observations, observation_space=observation_space)
+        match self.config.episodes.ids_per:
+            case "file":
+                episode = replace(episode, eps_id=unique_id(episode.eps_id, file.uri))
+            case "folder":
+                episode = replace(episode, eps_id=unique_id(episode.eps_id, folder_of(file.uri)))
+        return episode, clipped
+
+    def _completed(
+        self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
+    ) -> tuple[list[Episode], Counts]:
+        """The episodes that pieces of one id make, besides the whole one that is known."""
+        pieces = [piece for piece, _ in held]
+        counts = Counts(rows=sum(map(len, pieces)))
+        whole = None if known is None else self._again(known[1])
+        try:
+            parts, counts.duplicates = joined(pieces if whole is None else [whole, *pieces])
+        except EpisodeError as error:
+            for _, place in held:
+                self._refuse(place, error)
+            return [], Counts()
+        return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
+
+    def _again(self, place: Place) -> Episode:
+        """An episode that was read before."""
+        file = place.file
+        with parquet_errors(file.uri), open_parquet(file) as parquet:
+            return self._prepared(_items(parquet, place.group)[place.in_group], file)[0]
+
+    def _refuse(self, place: Place, error: DataError) -> None:
+        refuse(Unreadable(place.file.uri, place.row, 1, error), self.config.unreadable, self.unreadable)
+
+
+def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:
+    return parquet.read_row_group(group, columns=[columns.ITEM])[columns.ITEM].to_pylist()  # type: ignore[no-any-return]
+
+
+def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Counts]:
+    counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
+    return episodes, counts
+
+
+def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
+    """Of a step, by column."""
+    trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions}
+    return {path: leaf.shape[1:] for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}

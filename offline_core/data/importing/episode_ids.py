@@ -1,0 +1,76 @@
+"""Make ids of episodes unique where a source uses one again in another file, folder or on another date."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.importing.config import IdsPer
+from offline_core.data.importing.times import NANOSECONDS
+
+SOURCE_FILE = "_source_file"
+"""A column beside the step columns: the number of the file in the source."""
+
+
+def named(
+    column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer
+) -> tuple[list[str], np.ndarray]:
+    """(ids in the order in which they appear, the number of each row's).
+
+    Arguments:
+        t: (N,) nanoseconds since 1970, if it is by date.
+    """
+    encoded = column.combine_chunks().dictionary_encode()
+    ids, group = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+    if per == "source":
+        return ids, group
+    labels, label = _labels(file, t, files, per)
+    encoded = pa.array(group * len(labels) + label).dictionary_encode()
+    pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
+    return [unique_id(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+
+
+def unique_ids(table: pa.Table, per: IdsPer, files: Sequence[str]) -> pa.Table:
+    """Rows in canonical columns, with a `SOURCE_FILE`, under ids that are unique everywhere."""
+    if per == "source":
+        return table
+    file = table[SOURCE_FILE].to_numpy().astype(np.int64)
+    t = read_column(table, columns.T) if per == "date" else np.zeros(len(file), np.int64)
+    assert isinstance(t, np.ndarray)
+    ids, group = named(table[columns.EPS_ID], file, t.reshape(len(file)), files, per)
+    names = pa.array(ids, pa.string()).take(pa.array(group))
+    return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
+
+
+def unique_id(eps_id: str, place: str) -> str:
+    """An id that no other file, folder or date has."""
+    return f"{eps_id}@{hashed(place, 8)}"
+
+
+def id_of_part(eps_id: str, t: int) -> str:
+    """An id for what goes on at step t after an end or a gap; the hash keeps it apart from ids in the data."""
+    return f"{eps_id}@{t}-{hashed(f'{eps_id}@{t}', 4)}"
+
+
+def folder_of(uri: str) -> str:
+    return uri.rpartition("/")[0]
+
+
+def hashed(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer) -> tuple[list[str], np.ndarray]:
+    """(what may follow an id, the number of each row's)."""
+    if per == "date":
+        days, label = np.unique(t // (86_400 * NANOSECONDS), return_inverse=True)
+        return [str(np.datetime64(int(day), "D")) for day in days], label
+    if per == "file":
+        return list(files), file
+    folders, number = np.unique([folder_of(uri) for uri in files], return_inverse=True)
+    return folders.tolist(), number[file]

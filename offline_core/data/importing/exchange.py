@@ -1,0 +1,99 @@
+"""Bring the rows of each episode together, whichever files they come from, with one part of them in memory.
+
+Rows go to one of P parts by a hash of their episode id, as Arrow files below a folder that all workers can reach; then each
+part is read by itself. This is the shuffle of a group-by, through storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
+
+
+class PartWriter:
+    """Appends rows to the file `<part>/<name>.arrow` of their part; a context manager."""
+
+    def __init__(self, folder: Location, name: str, *, parts: int, ids_per_file: bool) -> None:
+        self.folder = folder
+        self.name = name
+        self.parts = parts
+        self.ids_per_file = ids_per_file
+        self._open: dict[int, pa.RecordBatchFileWriter] = {}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with storage_errors("write", self.folder.uri):
+            self._stack.__exit__(kind, error, trace)
+
+    def write(self, table: pa.Table) -> None:
+        """Raises:
+        StorageError: the folder cannot be written.
+        """
+        part = part_of(table, self.parts, ids_per_file=self.ids_per_file)
+        order = np.argsort(part, kind="stable")
+        table = table.take(pa.array(order))
+        ends = np.cumsum(np.bincount(part, minlength=self.parts))
+        with storage_errors("write", self.folder.uri):
+            for number, (start, end) in enumerate(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True)):
+                if end > start:
+                    self._writer(number, table.schema).write_table(table.slice(start, end - start).combine_chunks())
+
+    def _writer(self, part: int, schema: pa.Schema) -> pa.RecordBatchFileWriter:
+        if part not in self._open:
+            place = self.folder.child(f"{part:05d}/{self.name}.arrow")
+            stream = self._stack.enter_context(self._stream(place))
+            self._open[part] = self._stack.enter_context(pa.ipc.new_file(stream, schema))
+        return self._open[part]
+
+    @contextlib.contextmanager
+    def _stream(self, place: Location) -> Iterator[IO[bytes]]:
+        """Files for an object store are written locally first: hundreds are open, and each upload would hold megabytes."""
+        if place.is_local:
+            place.filesystem.create_dir(place.parent.path, recursive=True)
+            with place.filesystem.open_output_stream(place.path) as stream:
+                yield stream
+            return
+        file = place.store.new_file(place.path)
+        try:
+            yield file
+            place.store.put_file(file, place.path)
+        finally:
+            place.store.discard(file)
+
+
+def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:
+    """(N,) the part that each row goes to."""
+    ids = table[columns.EPS_ID].combine_chunks().dictionary_encode()
+    hashes = np.array([zlib.crc32(id.encode()) for id in ids.dictionary.to_pylist()], np.int64)
+    of_row = hashes[ids.indices.to_numpy()]
+    if ids_per_file:
+        of_row = of_row + table[SOURCE_FILE].to_numpy().astype(np.int64) * 0x9E3779B1
+    return of_row % parts  # type: ignore[no-any-return]
+
+
+def read_part(folder: Location, part: int) -> pa.Table | None:
+    """All rows of a part, None if there are none."""
+    place = folder.child(f"{part:05d}")
+    tables = []
+    for name in place.files():
+        file = place.child(name)
+        with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as stream:
+            rows = pa.ipc.open_file(stream.read_buffer())
+            refuse_extension_types(rows.schema, file.uri)
+            tables.append(rows.read_all())
+    return pa.concat_tables(tables) if tables else None

@@ -1,0 +1,146 @@
+"""Import experience of any kind as a dataset: whole episodes, each step once, every row accounted for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.dataset import Dataset, open_version, versions
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Imported, Operation
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.importing.appending import append, newest_import, next_version
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.ends import IMPORT
+from offline_core.data.importing.episode_files import check_for_episodes
+from offline_core.data.importing.inference import inferred_spaces
+from offline_core.data.importing.late_files import remove_late
+from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
+from offline_core.data.importing.reading import Source, read
+from offline_core.data.importing.report import ImportResult, result_of
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
+from offline_core.runtime.code_permission import remember_code
+
+log = logging.getLogger(__name__)
+
+_HOW_FAST = {"engine"}
+"""Parameters that do not change what is written."""
+
+
+def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output: str) -> ImportResult:
+    """Commits the experience at `source` as the next version of the dataset at `output`.
+
+    Arguments:
+        source: a file, a folder, a pattern with * or **, or a list of them.
+        output: URI of the dataset's folder, created if need be.
+
+    Raises:
+        ConfigError: the parameters do not fit each other or the data.
+        DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
+        EmptyDatasetError: there is nothing to import.
+    """
+    remember_code(config)
+    paths = _listed(source)
+    if Location.of(output).uri in map(_place, paths):
+        raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
+    opened = Source.of_import(paths, config)
+    if opened.files:
+        check_for_episodes(config)
+    version = 9 if ACTION_MASK in config.mapping else 8  # which was the name of an extra column before
+    operation = Operation.of(IMPORT, config, version=version, exclude=_HOW_FAST)
+    while config.append:
+        base = newest_import(output, config, operation)
+        try:
+            return (
+                _import(config, opened, output, operation) if base is None else append(config, opened, output, operation, base)
+            )
+        except VersionExistsError as error:
+            log.info("%s What it has not is appended to it.", error)
+            opened = Source.of_import(paths, config)  # files may have come meanwhile
+    return _import(config, opened, output, operation)
+
+
+def _import(config: ImportConfig, source: Source, output: str, operation: Operation) -> ImportResult:
+    """Imports all of a source.
+
+    Raises:
+        VersionExistsError: it was to be the first version to append to, and another writer was first.
+    """
+    # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
+    parents = source.parents
+    if not config.append and source.changes_show and (known := find_version(output, operation, parents)):
+        return result_of(known, reused=True)
+    seen = source.seen(Imported(), hashed=config.append)
+    with prepared(output) as root:
+        found = read(source, config, root, seen)
+        if found.counts.episodes == 0:
+            remove_late(root, found.imported)
+            reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)
+            said = "".join(f" {reason}" for reason in reasons)
+            raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
+        examples = [part.episode for part in found.written if part.episode is not None]
+        spaces = inferred_spaces(found.declared, examples, found.statistics)
+        stated = next((each.action_space for each in examples), None)
+        declared = (None, found.declared[1] if stated is None else stated)
+        notes = [*found.notes(source), *notes_on_choices(declared, spaces, found.statistics)]
+        dataset = commit(
+            output,
+            found.files,
+            format=config.format,
+            operation=operation,
+            statistics=found.statistics,
+            parents=parents,
+            input_columns=found.input_columns,
+            environment=config.environment,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            report=found.report(notes),
+            imported=found.imported,
+            version=next_version(Location.of(output), None) if config.append else None,
+        )
+    log.info("Imported %s: %s", dataset.ref, found.counts)
+    for note in notes:
+        log.warning(note)
+    if (missing := replaced(dataset)) is not None:
+        log.warning("%s: %s", dataset.location.uri, missing)
+    return result_of(dataset, replaced=missing)
+
+
+def _place(path: str) -> str:
+    try:
+        return Location.of(path).uri
+    except LocationError:  # a source that is no location, such as a query
+        return path
+
+
+def _listed(source: str | Sequence[str]) -> list[str]:
+    return [source] if isinstance(source, str) else list(source)
+
+
+def replaced(dataset: Dataset) -> str | None:
+    """What the version before holds and this one, the latest, does not; None if it holds all of that.
+
+    Episodes are compared by their content. Where that cannot be read, the reason is a warning: the import itself is done.
+    """
+    version = dataset.manifest.version
+    earlier = [number for number in versions(dataset.location.uri) if number < version]
+    if dataset.latest is not None or not earlier:
+        return None
+    try:
+        before = open_version(dataset.location, earlier[-1])
+        held, holds = (episode_index(each, [columns.CONTENT]) for each in (before, dataset))
+    except OfflineError as error:
+        log.warning("What version %d of %s replaces is not known: %s", version, dataset.location.uri, error)
+        return None
+    missing = len(held.filter(~held[columns.CONTENT].is_in(holds[columns.CONTENT].implode())))
+    if not missing:
+        return None
+    of = ", ".join(parent.uri for parent in before.manifest.parents) or before.manifest.operation.name
+    return (
+        f"Version {version} replaces version {earlier[-1]}: {missing:,} episodes of {of} are not in it; "
+        f"they stay readable as version {earlier[-1]}."
+    )

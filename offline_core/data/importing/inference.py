@@ -1,0 +1,88 @@
+"""Infer undeclared spaces from the types and values of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
+from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested
+from offline_core.data.importing.trajectories import Spaces
+
+MAX_CHOICES = 65_536
+"""Whole numbers that differ by more are amounts and not choices."""
+
+
+def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: Statistics) -> Spaces:
+    """The declared spaces; where there is none, that of the first episode, or what its types and the values say."""
+    if not episodes:
+        return declared
+    first, known = episodes[0], statistics.columns or {}
+    own = (first.observation_space, first.action_space)
+    trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
+    found = []
+    for space, said, (name, tree) in zip(declared, own, trees, strict=True):
+        stated = said if space is None else space  # whether a space is true depends on its length
+        found.append(inferred_space(tree, name, known) if stated is None else stated)
+    return _as_masks_say(found[0], found[1], inferred=declared[1] is None and own[1] is None)
+
+
+def _as_masks_say(observation: Any, action: Any, *, inferred: bool) -> Spaces:
+    """The spaces, where masks of actions show what the actions taken do not: how many there are."""
+    if not is_masked(observation):
+        return observation, action
+    size = math.prod(observation[ACTION_MASK].shape or ())
+    if inferred and isinstance(action, gym.spaces.Discrete) and int(action.start) == 0 and int(action.n) < size:
+        action = gym.spaces.Discrete(size)
+    return observation, action
+
+
+def inferred_space(template: Nested, name: str, statistics: Mapping[str, ColumnStatistics]) -> gym.Space[Any] | None:
+    """The space that column `name` is from, None if it cannot be told (text).
+
+    Real numbers are an unbounded Box; whole ones Discrete or MultiDiscrete, as many as the largest one says; images Box
+    from 0 to 255.
+
+    Arguments:
+        template: arrays with the column's structure, dtypes and shapes.
+        statistics: by the names of `nested.flatten`.
+    """
+    if isinstance(template, dict):
+        parts = {key: inferred_space(child, f"{name}{PATH_SEPARATOR}{key}", statistics) for key, child in template.items()}
+        if isinstance(parts.get(ACTION_MASK), gym.spaces.MultiDiscrete) and name == columns.OBS:
+            parts[ACTION_MASK] = gym.spaces.MultiBinary(template[ACTION_MASK].shape[1])  # also of actions never allowed
+        return gym.spaces.Dict(parts) if None not in parts.values() else None  # type: ignore[arg-type]
+    if isinstance(template, tuple):
+        children = [inferred_space(child, f"{name}{PATH_SEPARATOR}{i}", statistics) for i, child in enumerate(template)]
+        return gym.spaces.Tuple(children) if None not in children else None  # type: ignore[arg-type]
+    shape, dtype = template.shape[1:], template.dtype
+    match dtype.kind:
+        case "f":
+            return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type)
+        case "b":
+            return gym.spaces.MultiBinary(shape) if shape else gym.spaces.Discrete(2)
+        case "i" | "u" if name in statistics:
+            return _whole_numbers(shape, dtype, statistics[name])
+    return None
+
+
+def _whole_numbers(shape: tuple[int, ...], dtype: np.dtype, statistics: ColumnStatistics) -> gym.Space[Any] | None:
+    low, high = ([int(number or 0) for number in numbers] for numbers in (statistics.min, statistics.max))
+    unbounded = gym.spaces.Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype.type)
+    if dtype == np.uint8 and len(shape) >= 2:
+        return gym.spaces.Box(0, 255, shape, np.uint8)
+    if max(high) - min(0, *low) >= MAX_CHOICES:
+        return unbounded
+    if not shape:
+        first = min(0, low[0])
+        return gym.spaces.Discrete(high[0] - first + 1, start=first)
+    if min(low) >= 0 and len(high) == int(np.prod(shape)):
+        return gym.spaces.MultiDiscrete(np.array(high).reshape(shape) + 1)
+    return unbounded

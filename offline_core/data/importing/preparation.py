@@ -1,0 +1,436 @@
+"""Convert rows of a source to canonical columns and types, and name every row that does not convert."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offline_core.data.episodes import arrow, columns
+from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.episodes.arrow import to_arrow
+from offline_core.data.episodes.mapping import ColumnMapping, map_columns
+from offline_core.data.episodes.names import ENDS, named
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.table import spaces_of
+from offline_core.data.formats.packed import PACKED, read_foreign_column
+from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.small_files import FilesRows
+from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
+from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.extras import ExtraColumns
+from offline_core.data.importing.good_rows import CLIPPED, good_rows, usual_types
+from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
+from offline_core.data.importing.recognised import end_names, recognised, with_ends
+from offline_core.data.importing.report import Unreadable
+from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
+from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.importing.values import (
+    check_log_probabilities,
+    check_within,
+    conform,
+    exact,
+    finite,
+    flags,
+    ids,
+    like,
+    maps,
+    nanoseconds,
+    one_a_step,
+)
+from offline_core.errors import ConfigError, DataError, SchemaError
+
+_NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+_MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
+_CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
+"""Names that mean what they mean without a mapping, too."""
+_NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
+
+
+@dataclass
+class Preparation:
+    """Turns tables of a source into tables of one canonical schema, that of the first table, or of most of its rows.
+
+    Arguments:
+        mapping: canonical names to names in the source.
+        spaces: (observation space, action space) whose shapes and dtypes the columns get, where they are declared.
+        recorded_action_range: actions are scaled from this range to the bounds of the action space, and clipped to them.
+    """
+
+    mapping: ColumnMapping
+    spaces: Spaces = (None, None)
+    recorded_action_range: Range | None = None
+    made: RowColumns | None = None
+    """Columns that are made before the mapping."""
+    templates: dict[str, Nested] = field(default_factory=dict)
+    """Empty arrays of the columns' types, once they are known."""
+
+    extras: ExtraColumns = field(default_factory=ExtraColumns)
+    """Columns that are not mapped, whose values refuse no row."""
+
+    is_recognised: bool = False
+    """The mapping has the columns that have a name for ends, first and last rows or next observations."""
+    notes: list[str] = field(default_factory=list)
+    """What was recognised by its name."""
+
+    clock: str = ""
+    """What column t holds, once that is known."""
+
+    within: Spaces = (None, None)
+    """(observation space, action space) that values have to be in; None: any."""
+
+    stated: Spaces | None = None
+    """(observation space, action space) that the source states with its rows, once that is known."""
+
+    clipped_actions: int = 0
+    """Good rows so far whose action lay outside that range."""
+
+    def __call__(
+        self, table: pa.Table | Unreadable, *, file: int, first_row: int, uri: str
+    ) -> tuple[pa.Table | None, list[Unreadable]]:
+        """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones).
+
+        Raises:
+            ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
+        """
+        if isinstance(table, Unreadable):
+            return None, [table]
+        if not isinstance(table, pa.Table):
+            raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
+        if table.num_rows == 0:
+            return None, []
+        rows = first_row + np.arange(table.num_rows)
+        if SOURCE_ROW in table.column_names:
+            rows = table[SOURCE_ROW].to_numpy()
+            table = table.drop_columns([SOURCE_ROW])
+        bad: list[Unreadable] = []
+        try:
+            self._take_stated(table.schema)
+        except DataError as error:
+            return None, [Unreadable(uri, None, table.num_rows, error)]
+        if self.made is not None:
+            try:
+                table, rows, bad = self._with_made(self.made, table, rows, uri)
+            except DataError as error:
+                return None, [Unreadable(uri, None, table.num_rows, error)]
+            if table.num_rows == 0:
+                return None, bad
+        if not self.is_recognised:
+            found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+            self.mapping, self.notes = found.mapping, found.notes
+        table = self._with_fillers(table)
+        convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
+        try:
+            mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
+            self._check_columns(mapped, table.column_names)
+        except DataError as error:
+            return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
+        if not self.templates:
+            self.templates = usual_types(convert, table)
+        self.is_recognised = bool(self.templates)
+        self.clock = self.clock or _clock(mapped)
+        more: list[Unreadable] = []
+        parts = good_rows(convert, table, rows, uri, more)
+        bad = sorted([*bad, *self._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
+        if not parts:
+            return None, bad
+        kept = np.concatenate([numbers for _, numbers in parts])
+        if len(kept) < len(rows):
+            table = table.take(pa.array(np.searchsorted(rows, kept)))
+        good = self._with_extras(pa.concat_tables([part for part, _ in parts]), table)
+        return self._placed(good, np.full(len(kept), file), kept), bad
+
+    def together(self, rows: FilesRows) -> pa.Table | None:
+        """The rows of several files, with `SOURCE_FILE` and `SOURCE_ROW`; None if each has to be looked at by itself.
+
+        That is where a row is bad, or where what a file holds decides how its columns are read.
+        """
+        table = rows.table
+        if (
+            self.made is not None
+            or not self.templates
+            or not self.is_recognised
+            or table.num_rows == 0
+            or any(map(_is_mixed, table.columns))
+            or self._numbers_in_text(table)
+        ):
+            return None
+        try:
+            self._take_stated(table.schema)
+            table = self._with_fillers(table)
+            self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
+            good = self._with_extras(self._convert(table, numbers={}), table)
+            return self._placed(good, rows.file, rows.row)
+        except DataError:
+            return None
+
+    def counted(self) -> tuple[int, list[int]]:
+        """(rows so far with clipped actions, rows so far without a partner by the number of the join)."""
+        return self.clipped_actions, [] if self.made is None else list(self.made.without_partner)
+
+    def _with_made(
+        self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
+    ) -> tuple[pa.Table, np.ndarray, list[Unreadable]]:
+        """(the good rows with the columns that are made, their numbers, the bad ones)."""
+        table, found = made(table, uri)
+        if not found:
+            return table, rows, []
+        bad = self._with_terminations([Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(found)], table, rows)
+        good = np.ones(len(rows), bool)
+        good[[row for row, _ in found]] = False
+        return table.filter(pa.array(good)), rows[good], bad
+
+    def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
+        """The same, which say whether they terminate an episode."""
+        if not bad:
+            return []
+        numbers = np.array([each.row for each in bad], np.int64)
+        terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
+        return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+
+    def _with_extras(self, good: pa.Table, table: pa.Table) -> pa.Table:
+        """Converted rows with those columns of their source that are not mapped."""
+        for name, array in self.extras.arrays(table, self._extras(table)).items():
+            good = good.append_column(pa.field(name, array.type, nullable=False), array)
+        return good
+
+    def _extras(self, table: pa.Table) -> set[str]:
+        """Columns that are not mapped, whose name has no meaning, and which the version that is appended to lacks."""
+        mapped = [source for each in self.mapping.values() for source in ([each] if isinstance(each, str) else each)]
+        late = () if self.made is None else self.made.late
+        return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
+
+    def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
+        """Converted rows with the place each comes from."""
+        if CLIPPED in good.column_names:
+            self.clipped_actions += int(good[CLIPPED].to_numpy().sum())
+            good = good.drop_columns([CLIPPED])
+        good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
+        return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
+
+    def _terminations(self, bad: pa.Table) -> np.ndarray:
+        """(N,) bool: the row says that it terminates an episode, whatever else is wrong with it."""
+        terminated = np.zeros(bad.num_rows, bool)
+        for name in (columns.TERMINATEDS, columns.DONES, columns.IS_LAST):
+            source = self.mapping.get(name, name)
+            if isinstance(source, str) and source in bad.column_names:
+                with contextlib.suppress(DataError):
+                    there = bad[source].is_valid().to_numpy()
+                    terminated[there] |= flags(read_foreign_column(bad.filter(pa.array(there)), source), source)
+                break
+        return terminated
+
+    def _with_fillers(self, table: pa.Table) -> pa.Table:
+        """The rows, of which those that are no steps have an action and a reward of another: theirs may be anything."""
+        source = self.mapping.get(columns.IS_LAST)
+        if not isinstance(source, str) or source not in table.column_names:
+            return table
+        try:
+            last = flags(read_foreign_column(table, source), source)
+        except DataError:
+            return table
+        steps = np.flatnonzero(~last)
+        if len(steps) in (0, len(last)):
+            return table
+        rows = np.arange(len(last))
+        rows[last] = steps[np.maximum(np.searchsorted(steps, rows[last]) - 1, 0)]
+        own = {columns.OBS, columns.EPS_ID, columns.T, columns.AGENT_ID, *ENDS, columns.IS_FIRST}
+        sources = [self.mapping.get(name, name) for name in own]
+        kept = {each for source in sources for each in ([source] if isinstance(source, str) else source)}
+        for number, name in enumerate(table.column_names):
+            if name not in kept:
+                table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
+        return table
+
+    def _take_stated(self, schema: pa.Schema) -> None:
+        """Spaces that are not declared become those that the source states with columns `obs` and `actions` of its own.
+
+        Raises:
+            SchemaError: earlier rows state others.
+        """
+        own = (self.mapping.get(name, name) == name for name in (columns.OBS, columns.ACTIONS))
+        stated = tuple(space if is_own else None for space, is_own in zip(spaces_of(schema), own, strict=True))
+        if self.stated is None:
+            self.stated = (stated[0], stated[1])
+            pairs = zip(self.spaces, self.stated, strict=True)
+            observation, action = (said if declared is None else declared for declared, said in pairs)
+            self.spaces = masked_spaces((observation, action), self.mapping)
+            return
+        names = ("observation_space", "action_space")
+        for name, space, before, chosen in zip(names, stated, self.stated, self.spaces, strict=True):
+            if chosen is before is not None and space not in (None, before):
+                raise SchemaError(
+                    f"The source states the {name} {space} where earlier rows have {before}. Declare one for all by "
+                    f"{name}, or import the files separately."
+                )
+
+    def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
+        """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
+        spaces = self._columns_spaces
+        observations, actions = (isinstance(space, _NUMERIC) for space in spaces)
+        actions |= spaces[1] is None
+        roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
+        of = dict(zip(roles, (spaces[0], *spaces), strict=True))
+        found: dict[str, pa.DataType] = {}
+        of |= dict.fromkeys(self._masks)
+        roles |= dict.fromkeys(self._masks, True)
+        for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
+            sources = self.mapping.get(name, name)
+            for source in [sources] if isinstance(sources, str) else sources:
+                if source not in table.column_names or not is_text(table[source]):
+                    continue
+                if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
+                    found[source] = LISTS
+                elif is_number or not isinstance(sources, str):
+                    found[source] = number_type(table[source], may_be_time=name == columns.T)
+        return found
+
+    def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
+        """The table under canonical names, with `numbers` parsed."""
+        for name, kind in numbers.items():
+            try:
+                column = parsed(table[name], kind, name)
+            except SchemaError as error:
+                if name != self.mapping.get(columns.ACTIONS, columns.ACTIONS) or kind == LISTS:
+                    raise
+                raise SchemaError(f"{error} {encode_hint(name)}") from error
+            table = table.set_column(table.column_names.index(name), name, column)
+        return map_columns(table, self.mapping)
+
+    def _check_columns(self, table: pa.Table, in_source: Sequence[str]) -> None:
+        """Of a table under canonical names, and what its columns are called in the source.
+
+        Raises:
+        SchemaError: a column is missing, or the columns differ from those of earlier tables.
+        """
+        names = end_names(table.column_names)
+        if SOURCE_FILE in names:
+            raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
+        if missing := [name for name in _REQUIRED if name not in names]:
+            likely = {name: found[0] for name in missing if (found := named(name, in_source))}
+            line = ", ".join(f"{name}: {source}" for name, source in likely.items())
+            hint = f"mapping: {{{line}}}" if likely else f"mapping, as -s mapping.{missing[0]}=NAME does"
+            raise SchemaError(
+                f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(in_source)}. Say "
+                f"which it is by {hint}."
+            )
+        if not self.templates:
+            return
+        lost, more = (
+            set(self.templates) - set(names) - set(_MAPS),
+            end_names(self._filled(table)) - set(self.templates) - set(_MAPS) - {*self._masks},
+        )
+        if lost or more:
+            differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
+            raise SchemaError(
+                f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
+                "import the files separately."
+            )
+        if self.clock and (clock := _clock(table)) != self.clock:
+            raise SchemaError(
+                f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
+                "import the files separately."
+            )
+
+    def _convert(self, table: pa.Table, *, numbers: Mapping[str, pa.DataType]) -> pa.Table:
+        """The whole table in canonical types.
+
+        Raises:
+            DataError: some row is not what it has to be.
+        """
+        table = self._mapped(table, numbers)
+        names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
+        trees = {name: self._column(table, name) for name in table.column_names if name in names}
+        trees = with_ends(trees)
+        if columns.ACTION_LOGP in self.mapping and columns.ACTION_LOGP in trees:
+            check_log_probabilities(trees, self.mapping)
+        if self._masks:
+            trees = with_masks(trees, self.spaces[1])
+        for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
+            trees.setdefault(name, pa.nulls(table.num_rows, pa.binary()))
+        found = self._in_env_units(trees)
+        if found is not None:
+            trees |= found.extras | {columns.ACTIONS: conform(found.actions, self.spaces[1], columns.ACTIONS)}
+        if self.templates:
+            trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
+        for name, space in (
+            (columns.OBS, self.within[0]),
+            (columns.NEW_OBS, self.within[0]),
+            (columns.ACTIONS, self.within[1]),
+        ):
+            if space is not None and name in trees:
+                check_within(trees[name], space, name)
+        if found is not None:
+            trees[CLIPPED] = found.clipped
+        arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
+        fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
+        return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+    def _filled(self, table: pa.Table) -> set[str]:
+        """The columns that have a type, and so may hold something, but for extra ones."""
+        return {each.name for each in table.schema if not pa.types.is_null(each.type)} - self._extras(table)
+
+    def _column(self, table: pa.Table, name: str) -> Any:
+        if name in _MAPS:
+            return maps(table[name], name)
+        if name in _NAMES:
+            return ids(table[name], name, nullable=name != columns.EPS_ID)
+        if name == columns.T and pa.types.is_temporal(table[name].type):
+            return nanoseconds(table[name], name)
+        tree = read_foreign_column(table, name)
+        match name:
+            case columns.REWARDS:
+                return finite(one_a_step(tree, name).astype(np.float64), name)
+            case columns.T:
+                numbers = one_a_step(tree, name)
+                if numbers.dtype.kind == "f":
+                    return finite(numbers, name)
+                return exact(numbers, np.dtype(np.int64), f"Column {name!r} holds {{}}, which 64 bits cannot hold.")
+            case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
+                return flags(tree, name)
+            case columns.OBS | columns.NEW_OBS:
+                return conform(finite(tree, name, infinite=True), self._columns_spaces[0], name)
+            case columns.ACTIONS:
+                actions = finite(tree, name)
+                return conform(actions, self.spaces[1] if self.recorded_action_range is None else None, name)
+        return tree
+
+    @property
+    def _masks(self) -> tuple[str, ...]:
+        """The columns that say which actions are allowed: none unless they are mapped, whatever a column is called."""
+        return MASKS if ACTION_MASK in self.mapping else ()
+
+    @property
+    def _columns_spaces(self) -> Spaces:
+        """What the columns of observations and actions are of, before observations get their masks."""
+        return without_masks(self.spaces, self.mapping)
+
+    def _in_env_units(self, trees: Mapping[str, Any]) -> EnvActions | None:
+        if self.recorded_action_range is None:
+            return None
+        return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
+
+
+def _is_mixed(column: pa.ChunkedArray) -> bool:
+    """Whether some texts of a column are packed and others are not."""
+    if not arrow.is_text(column.type):
+        return False
+    packed = pc.starts_with(column, PACKED)
+    return pc.any(packed).as_py() is True and not pc.all(packed, skip_nulls=False).as_py()
+
+
+def _clock(table: pa.Table) -> str:
+    """What column t holds; times with a zone and without are no common ones."""
+    kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
+    if not pa.types.is_temporal(kind):
+        return "numbers"
+    return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"

@@ -1,0 +1,58 @@
+"""Read steps of any source as a lazy Ray Data dataset in canonical columns, without writing a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.opening import open_source
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.joins import open_join
+from offline_core.data.importing.resolving import preparation_of
+from offline_core.errors import ConfigError, EmptyDatasetError
+
+if TYPE_CHECKING:
+    import ray.data
+
+
+def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.Dataset:
+    """A dataset of one row a step: canonical columns, extras, and where each row comes from; needs Ray.
+
+    Each file is read by a task of its own when it is its turn, a batch at a time; nothing is read before, but the first
+    rows, which say what the columns are. Only `source`, `mapping`, `columns`, spaces and `recorded_action_range` are heeded.
+
+    Raises:
+        ConfigError: the parameters do not fit the source, or it holds episodes and not steps.
+        DataError: the first rows cannot be read; others raise while the dataset is consumed.
+        EmptyDatasetError: there are no rows.
+    """
+    import ray.data
+
+    if config.columns.in_episode:
+        raise ConfigError("columns.in_episode needs rows in order, and ray_steps gives them as they are stored: import them.")
+    readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down)
+    joins = [open_join(join, Listing()) for join in config.columns.joins]
+    preparation = preparation_of(config, readers, joins)
+
+    def rows_of(number: int) -> Iterator[pa.Table]:
+        first_row = 0
+        for batch in readers[number].batches():
+            table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
+            for each in bad:
+                raise each.located_error
+            preparation.extras.check_alike()
+            first_row += batch.num_rows
+            if table is not None:
+                yield table
+
+    def rows(numbers: dict[str, np.ndarray]) -> Iterator[pa.Table]:
+        for number in numbers["item"].tolist():
+            yield from rows_of(number)
+
+    if not any(table.num_rows for number in range(len(readers)) for table in rows_of(number)):
+        raise EmptyDatasetError(f"There are no rows at {source}.")
+    return ray.data.from_items(list(range(len(readers))), override_num_blocks=len(readers)).map_batches(rows, batch_size=1)

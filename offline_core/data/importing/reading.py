@@ -1,0 +1,178 @@
+"""Read a source and write its episodes, for an import or for an append to one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from offline_core.data.datasets.manifest import FileEntry, Imported, Parent, Statistics
+from offline_core.data.episodes import Episode
+from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
+from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.action_units import range_from_json, range_to_json
+from offline_core.data.importing.columns_config import Join
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.episode_files import EpisodeFiles
+from offline_core.data.importing.joins import open_join
+from offline_core.data.importing.known_episodes import new_episodes
+from offline_core.data.importing.late_rows import Late
+from offline_core.data.importing.lost import Lost
+from offline_core.data.importing.notes import notes_on
+from offline_core.data.importing.report import Counts, Unreadable, list_unreadable, refuse
+from offline_core.data.importing.resolving import inputs_of, preparation_of
+from offline_core.data.importing.seen_files import SeenFiles, seen_files
+from offline_core.data.importing.step_import import StepImport
+from offline_core.data.importing.stored import Stored
+from offline_core.data.importing.stray_actions import ActionCounts
+from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.importing.writing import Written, write
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.store.location import Location, temporary_folder
+from offline_core.runtime.ray_session import ray_session
+
+
+class Source(NamedTuple):
+    """An opened source; either files of episodes or readers of steps."""
+
+    paths: list[str]
+    listing: Listing
+    files: list[Location]
+    readers: list[StepReader]
+    joins: Sequence[tuple[Join, list[StepReader]]] = ()
+    """With the readers of each."""
+
+    @classmethod
+    def of_import(cls, paths: Sequence[str], config: ImportConfig) -> Source:
+        """With all columns that are needed, and joins."""
+        found = cls.open(paths, config.pushed_down)
+        return found._replace(joins=[(join, open_join(join, found.listing)) for join in config.columns.joins])
+
+    @classmethod
+    def open(cls, paths: Sequence[str], config: SourceConfig) -> Source:
+        """Raises what `open_source` does."""
+        listing = Listing()
+        format = format_of(paths, config, listing)
+        if format == EPISODES:
+            return cls(list(paths), listing, episode_files(paths, config, listing), [])
+        chosen = config if config.is_own else config.model_copy(update={"format": format})
+        return cls(list(paths), listing, [], open_source(paths, chosen, listing))
+
+    @property
+    def uri(self) -> str:
+        return ", ".join(self.paths)
+
+    @property
+    def everything(self) -> Sequence[StepReader | Location]:
+        return self.files or self.readers
+
+    @property
+    def parents(self) -> list[Parent]:
+        """Its files, and those of each join."""
+        every = [(self.uri, self.everything), *((", ".join(join.paths), readers) for join, readers in self.joins)]
+        return [Parent(kind="files", uri=uri, fingerprint=fingerprint(files, self.listing)) for uri, files in every]
+
+    def seen(self, before: Imported, *, hashed: bool) -> SeenFiles:
+        """Its files, and those of joins, held against what an import has read."""
+        found = seen_files(self.everything, self.listing, before.sources, hashed=hashed)
+        joined = [reader for _, readers in self.joins for reader in readers]
+        joins = seen_files(joined, self.listing, before.joined, hashed=hashed)
+        return found.with_joins(self.everything, self.listing, joins)
+
+    @property
+    def changes_show(self) -> bool:
+        every = (self.everything, *(readers for _, readers in self.joins))
+        return all(changes_show(each, self.listing) for each in every)
+
+    @property
+    def uses_ray(self) -> bool:
+        return any(isinstance(reader, RayRead) for each in (self.readers, *(r for _, r in self.joins)) for reader in each)
+
+    def only(self, numbers: Sequence[int]) -> Source:
+        """Some of its files or readers."""
+        if self.files:
+            return self._replace(files=[self.files[i] for i in numbers])
+        return self._replace(readers=[self.readers[i] for i in numbers])
+
+
+@dataclass(frozen=True)
+class Read:
+    """Episodes of a source, on disk."""
+
+    written: list[Written]
+    counts: Counts
+    """What became of every row; balanced."""
+    unreadable: list[Unreadable]
+    quarantine: str | None
+    """Where these are listed."""
+    inferred: list[str]
+    """Notes on what was not declared."""
+    late: Late
+    imported: Imported
+    declared: Spaces
+    """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
+    input_columns: InputColumns | None
+    """What observations are made of, if that can be said."""
+
+    @property
+    def files(self) -> list[FileEntry]:
+        return [file for part in self.written for file in part.files]
+
+    @functools.cached_property
+    def statistics(self) -> Statistics:
+        return functools.reduce(
+            Statistics.merge, (part.statistics for part in self.written if part.counts.episodes), Statistics()
+        )
+
+    def report(self, notes: Sequence[str]) -> dict[str, Any]:
+        """For the manifest."""
+        return {"counts": self.counts.model_dump(), "notes": list(notes), "quarantine": self.quarantine}
+
+    def notes(self, source: Source) -> list[str]:
+        """Sentences on where it guessed, and what it changed."""
+        actions = functools.reduce(ActionCounts.merge, (part.actions for part in self.written))
+        own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
+        return [*self.inferred, *notes_on(self.counts, self.statistics), *actions.notes(), *own]
+
+
+def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
+    """Writes the episodes of a source below `root`; where there is a `base`, those that it has not.
+
+    Raises:
+        ConfigError: the parameters do not fit the source.
+        DataError: something cannot be read, and `unreadable` is "fail".
+    """
+    uses_ray = config.engine == "ray" or source.uses_ray
+    lost, declared, inputs = Lost(), config.spaces(), None
+    with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
+        if source.files:
+            job = EpisodeFiles(source.files, config, lost.unreadable, declared)
+            if base is not None:
+                job.fix_range(range_from_json(base.imported.recorded_action_range))
+            written = [write(root, "part", _of_files(job, lost, base, source.uri), config)]
+            inferred, imported = (
+                job.notes,
+                Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
+            )
+        else:
+            preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
+            inputs = inputs_of(config, preparation.made)
+            steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
+            written, inferred, imported = steps.run(lost), steps.notes, steps.imported(seen, source.listing, lost)
+            declared = preparation.spaces
+    counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
+    quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None
+    return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported, declared, inputs)
+
+
+def _of_files(job: EpisodeFiles, lost: Lost, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:
+    def refuse_known(found: Unreadable) -> None:
+        refuse(found, job.config.unreadable, lost.unreadable)
+
+    for episodes, counts in job.read():
+        yield (episodes, counts) if base is None else new_episodes(episodes, counts, base, lost.late, refuse_known, uri)

@@ -1,0 +1,179 @@
+"""What became of the rows of a source: none is left out of the account."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.datasets.manifest import digest
+from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.store.location import Location
+from offline_core.errors import SchemaError
+from offline_core.runtime.result import Result
+
+__all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
+
+log = logging.getLogger(__name__)
+
+QUARANTINE = "_quarantine"
+
+
+def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:
+    """Adds `found` to `listed`, or raises its error with its place."""
+    if rule == "fail":
+        is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
+        advice = " With unreadable: quarantine, such rows are listed and the rest goes on." if is_one_of_many else ""
+        error = found.located_error
+        error.args = (f"{error}{advice}",)
+        raise error
+    listed.append(found)
+
+
+def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
+    """Writes a JSON line for each below `root`; returns where."""
+    lines = [
+        json.dumps(
+            {"uri": each.uri, "row": each.row, "rows": each.rows, "error": type(each.error).__name__, "reason": str(each.error)}
+        )
+        for each in unreadable
+    ]
+    place = root.child(f"{QUARANTINE}/{digest(lines)}.ndjson")
+    place.write(("\n".join(lines) + "\n").encode())
+    log.warning("%d rows or files cannot be read; they are listed in %s", len(unreadable), place.uri)
+    return place.uri
+
+
+_SHORTEST = "shortest_time_gap"
+
+
+class Counts(BaseModel):
+    """rows + stored_rows = steps + duplicates + dropped_last_steps + dropped_steps + quarantined_rows, always."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: int = Field(0, description="Rows that were read, and those that are known to be unreadable.")
+    stored_rows: int = Field(0, description="Rows of the version before whose episodes were put together again with late ones.")
+    steps: int = 0
+    episodes: int = 0
+    duplicates: int = Field(0, description="Rows that occur again.")
+    dropped_last_steps: int = Field(
+        0, description="Last steps without a next observation, of episodes that do not terminate, dropped as declared."
+    )
+    repeated_last_obs: int = Field(0, description="Ends whose next observation is not known: the last one is repeated.")
+    terminations: int = Field(0, description="Steps of the source that terminate an episode, be they dropped or not read.")
+    quarantined_terminations: int = Field(0, description="Those of them that are in rows that cannot be read.")
+    dropped_episodes: int = Field(0, description="Incomplete episodes, dropped as declared, and those without a step.")
+    dropped_steps: int = Field(0, description="The steps of those.")
+    quarantined_rows: int = Field(0, description="Rows that cannot be read.")
+    quarantined_files: int = Field(0, description="Files of which more rows, how many is not known, cannot be read.")
+    final_observations: int = Field(
+        0, description="Rows that are no steps: they hold the observation after the last one, as in RLDS."
+    )
+    open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
+    gaps: int = Field(0, description="Places within an episode where steps are missing.")
+    time_gaps: int = Field(0, description="Places where so much time lies between steps of an id that an episode begins there.")
+    shortest_time_gap: float | None = Field(
+        None, description="The shortest of those, in seconds if t holds timestamps, else in its unit."
+    )
+    alternating_ids: int = Field(0, description="Ids whose steps in order of time alternate between files.")
+    late_starts: int = Field(0, description="Episodes whose first step is missing.")
+    restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")
+    ambiguous_links: int = Field(0, description="Links between equal observations that could have been others.")
+    clipped_actions: int = Field(
+        0,
+        description="Steps whose action lies outside the range it was recorded in, clipped as RLlib clips it.",
+    )
+    time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
+
+    def __add__(self, other: Counts) -> Counts:
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields if name != _SHORTEST}
+        gaps = (each.shortest_time_gap for each in (self, other) if each.shortest_time_gap is not None)
+        return Counts(**numbers, shortest_time_gap=min(gaps, default=None))
+
+    def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
+        """These, and the rows that cannot be read; here the account has to balance."""
+        rows = sum(each.rows for each in unreadable)
+        files = len({each.uri for each in unreadable if each.rows == 0})
+        terminations = sum(each.terminations for each in unreadable)
+        whole = self + Counts(
+            rows=rows,
+            quarantined_rows=rows,
+            quarantined_files=files,
+            terminations=terminations,
+            quarantined_terminations=terminations,
+        )
+        lost = whole.duplicates + whole.dropped_last_steps + whole.dropped_steps + whole.quarantined_rows
+        lost += whole.final_observations
+        if (rows := whole.rows + whole.stored_rows) != whole.steps + lost:
+            raise AssertionError(f"{rows - whole.steps - lost} rows are unaccounted for: {whole}")
+        return whole
+
+    def __str__(self) -> str:
+        """The numbers that are not zero, in words."""
+        words = (
+            f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value and name != _SHORTEST
+        )
+        return ", ".join(words) or "no rows"
+
+
+class Appended(BaseModel):
+    """What an append made of the version before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    files_seen: int = Field(description="Files of the source that earlier imports had read: not read again.")
+    files_read_again: int = Field(
+        0,
+        description="Files seen before that were read again for rows without a partner, as a file of a join is new or changed.",
+    )
+    files_new: int = Field(description="Files that were read.")
+    files_changed: int = Field(description="Those of them that an earlier import had read with other content.")
+    episodes_added: int = Field(description="Episodes with ids that the version before has not.")
+    episodes_unchanged: int = Field(description="Ids that came again with nothing new.")
+    episodes_completed: int = Field(description="Ids that got further steps: their episodes are replaced.")
+    episodes_corrected: int = Field(description="Ids of which a stored step has other values now: replaced, too.")
+    steps_added: int = Field(description="Steps after, less those before.")
+    steps_corrected: int = Field(description="Stored steps with other values now.")
+
+    def __str__(self) -> str:
+        again = f"{self.files_read_again:,} read again, " if self.files_read_again else ""
+        known = f"{self.files_seen:,} files seen, {again}{self.files_new:,} new"
+        changed = f" ({self.files_changed:,} of them changed)" if self.files_changed else ""
+        episodes = ", ".join(
+            f"{count:,} {what}"
+            for what in ("added", "unchanged", "completed", "corrected")
+            if (count := getattr(self, f"episodes_{what}"))
+        )
+        steps = f"{self.steps_added:,} steps added, {self.steps_corrected:,} corrected"
+        return f"{known}{changed}; episodes: {episodes or 'none'}; {steps}."
+
+
+class ImportResult(Result):
+    """What was imported."""
+
+    dataset: DatasetRef
+    counts: Counts
+    notes: list[str] = Field([], description="What is worth knowing of how it was imported, a sentence each.")
+    observation_space: str | None = Field(None, description="Of the dataset, declared or inferred; None: not known.")
+    action_space: str | None = Field(None, description="Likewise.")
+    replaced: str | None = Field(
+        None,
+        exclude_if=lambda replaced: replaced is None,
+        description="What the version before holds and this one does not.",
+    )
+    appended: Appended | None = Field(
+        None, exclude_if=lambda appended: appended is None, description="Of an append: what it did to the version before."
+    )
+    quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
+
+
+def result_of(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:
+    """What the manifest of an import says of it."""
+    spaces = {"observation_space": dataset.observation_space, "action_space": dataset.action_space}
+    texts = {name: None if space is None else str(space) for name, space in spaces.items()}
+    return ImportResult(dataset=dataset.ref, **{**texts, **dataset.manifest.report}, replaced=replaced, reused=reused)

@@ -1,0 +1,307 @@
+"""Work out the columns of an import: their types from the first rows, categories and bins from all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.formats.sources.scans import SOURCE_ROW, ScannedFile
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.columns_config import ColumnsConfig, order_of
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.joins import OtherRows
+from offline_core.data.importing.preparation import Preparation
+from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.inputs.encoding import MAX_CATEGORIES
+from offline_core.data.inputs.frames import no_column, root_of
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import Kind, RowSteps, names_in
+from offline_core.errors import ConfigError, DataError, SchemaError
+
+NUMERIC_SHARE = 0.5
+"""A column of text is one of numbers with some wrong cells if more than this share of what is in it is numbers."""
+
+
+def preparation_of(config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]) -> Preparation:
+    """What turns the rows of these readers into canonical ones, columns that are made included.
+
+    Arguments:
+        joins: the readers of each join's files.
+
+    Raises:
+        ConfigError: the parameters do not fit each other or the columns.
+        DataError: the first rows, or the files of a join, cannot be read.
+    """
+    made = row_columns(config, readers, joins)
+    return Preparation(config.mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
+
+
+def row_columns(
+    config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]
+) -> RowColumns | None:
+    """What is done with the rows of these readers before the mapping; None if nothing is.
+
+    Arguments:
+        joins: the readers of each join's files.
+
+    Raises:
+        ConfigError: an expression needs a column that is not there, or makes one that is.
+        DataError: the first rows, or the files of a join, cannot be read.
+    """
+    declared, mapped = config.columns, _mapped(config, config.mapping)
+    dotted = {name for name in mapped if "." in name}
+    if declared == ColumnsConfig() and not dotted:
+        return None
+    first = next(_tables(readers), None)
+    if first is None or (declared == ColumnsConfig() and dotted <= {*first[0].column_names}):
+        return None
+    table, uri = first
+    others = [OtherRows.read(join, list(each)) for join, each in zip(declared.joins, joins, strict=True)]
+    wanted = declared.needed(_mapped(config, _INPUTS))
+    chosen = None if config.source.columns is None else frozenset(config.source.columns)
+    made = RowColumns(RowSteps(columns=dict.fromkeys(wanted, "any")), joins=others, mapped=frozenset(mapped), chosen=chosen)
+    sample: dict[str, pl.Series] = {each.name: each for each in made.raw(table, uri)}
+    sample |= {each.name: each for other in others for each in other.rows.select(other.join.columns)}
+    _check(declared, table.column_names, sample)
+    _check_late(config, table.column_names)
+    steps = _steps(config, sample)
+    made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
+    made = _with_data(made, declared, readers, table.column_names)
+    inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
+    return dataclasses.replace(made, inputs=inputs, labels=labels, late=declared.in_episode)
+
+
+def inputs_of(config: ImportConfig, made: RowColumns | None) -> InputColumns | None:
+    """What observations are made of, as far as it can be said by the names of columns."""
+    if made is not None:
+        return made.inputs
+    names = config.mapping.get(columns.OBS)
+    if not isinstance(names, list):
+        return None
+    return InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names)
+
+
+def with_choices(declared: Spaces, made: RowColumns | None) -> Spaces:
+    """The declared spaces, with that of actions which are categories or bins.
+
+    Raises:
+        ConfigError: another one is declared for them.
+    """
+    if made is None or made.labels is None:
+        return declared
+    choices: gym.Space[Any] = gym.spaces.Discrete(len(made.labels))
+    if declared[1] is not None and declared[1] != choices:
+        raise ConfigError(
+            f"The actions have {len(made.labels)} categories or bins, so their space is {choices}, not {declared[1]}."
+        )
+    return declared[0], choices
+
+
+_INPUTS = (columns.OBS, columns.ACTIONS)
+
+
+def _mapped(config: ImportConfig, names: Iterable[str]) -> list[str]:
+    """The source's columns for these canonical ones."""
+    sources = [config.mapping.get(name, name) for name in names]
+    return [each for source in sources for each in ([source] if isinstance(source, str) else source)]
+
+
+def _tables(readers: Sequence[StepReader], names: Sequence[str] | None = None) -> Iterator[tuple[pa.Table, str]]:
+    """The tables of readers with their URIs, of files only these columns if there are any."""
+    for reader in readers:
+        if names and isinstance(reader, ScannedFile):
+            reader = dataclasses.replace(reader, columns=tuple(names))
+        for batch in reader.batches():
+            if isinstance(batch, pa.Table) and batch.num_rows:
+                yield (batch.drop_columns([SOURCE_ROW]) if SOURCE_ROW in batch.column_names else batch), reader.uri
+
+
+def _check(declared: ColumnsConfig, in_source: Sequence[str], sample: Mapping[str, pl.Series]) -> None:
+    """Raises:
+    ConfigError: a column is missing, or a new one is there already.
+    """
+    if taken := sorted(declared.made & {*in_source}):
+        raise ConfigError(
+            f"The source has columns {', '.join(taken)} already: give those of joins and expressions other names."
+        )
+    there = [*dict.fromkeys([*in_source, *sample, *declared.made])]
+    needs = {f"The computed column {name!r}": names_in(text) for name, text in declared.of_rows.items()}
+    needs |= {f"The join with {', '.join(join.paths)}": join.key_columns for join in declared.joins}
+    needs |= {f"columns.{field}": [*getattr(declared, field)] for field in ("fill", "encode", "discretise")}
+    for what, names in needs.items():
+        if missing := [name for name in names if name not in sample and name not in declared.made]:
+            raise ConfigError(f"{what} needs {', '.join(missing)}. {no_column(missing, there)}")
+
+
+def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
+    """Raises:
+    ConfigError: columns of earlier rows are mapped to more than obs, or there are new_obs, which would need them, too.
+    """
+    late = config.columns.in_episode.keys()
+    others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
+    if wrong := sorted(late & others):
+        raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
+    if late and ACTION_MASK in config.mapping:
+        raise ConfigError(
+            "columns.in_episode makes numbers of obs after a mask of actions has joined them: leave one of the two out, or "
+            "compute the columns of earlier rows before the data is logged."
+        )
+    if late and columns.NEW_OBS in {*config.mapping, *in_source}:
+        raise ConfigError(
+            "columns.in_episode makes parts of obs, and new_obs would lack them: leave new_obs out of the source."
+        )
+
+
+def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
+    """The steps, with categories and bins that need no data.
+
+    Raises:
+        ConfigError: an expression does not fit the types of the columns.
+    """
+    declared = config.columns
+    computed = {name: declared.of_rows[name] for name in order_of(declared.of_rows)}
+    every = RowSteps(columns=dict.fromkeys(sample, "any"), computed=computed)
+    obs = _mapped(config, [columns.OBS])
+    inputs = every.of(_mapped(config, _INPUTS)).columns
+    kinds = {name: _kind(name, values, declared, name in inputs, name in obs) for name, values in sample.items()}
+    read = {
+        *declared.encode,
+        *declared.discretise,
+        *declared.fill,
+        *(each for text in computed.values() for each in names_in(text)),
+    }
+    read |= {name for name in obs if name in inputs}
+    steps = RowSteps(columns={name: kinds[name] for name in kinds if name in read}, fill=declared.fill, computed=computed)
+    empty = pl.DataFrame(schema={name: values.dtype for name, values in sample.items()})
+    for name in computed:
+        own = steps.of([name])
+        try:
+            own(empty)
+        except SchemaError as error:
+            numbers = {each: "number" for each in own.columns if _is_mostly_numbers(sample[each])}
+            steps = steps.model_copy(update={"columns": steps.columns | numbers})
+            try:
+                steps.of([name])(empty)
+            except SchemaError:
+                raise ConfigError(str(error)) from error
+    known = {name: each for name, each in declared.encode.items() if each.categories != "auto"}
+    bins = {name: each.bins(np.empty(0)) for name, each in declared.discretise.items() if not each.needs_data}
+    return steps.model_copy(update={"encode": known, "bins": bins})
+
+
+def _before(declared: ColumnsConfig, steps: RowSteps) -> RowSteps:
+    """The steps that make the keys of joins.
+
+    Raises:
+        ConfigError: they need what a join adds.
+    """
+    found = steps.of(name for join in declared.joins for name in join.key_columns)
+    for join in declared.joins:
+        if late := sorted(found.columns.keys() & {*join.columns}):
+            raise ConfigError(f"A key of a join is computed from {', '.join(late)}, which a join adds; joins come before that.")
+    return found.model_copy(update={"encode": {}, "bins": {}})
+
+
+def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool, is_obs: bool) -> Kind:
+    dtype = values.dtype
+    is_text = dtype in (pl.String, pl.Categorical, pl.Enum)
+    if (encoding := declared.encode.get(name)) is not None:
+        return "text" if encoding.is_text or (encoding.categories == "auto" and is_text) else "number"
+    if name in declared.discretise:
+        return "number"
+    if not is_input:
+        return "number" if dtype.is_float() else "any"
+    if is_text:
+        return "number" if is_obs else "text"
+    if dtype == pl.Boolean:
+        return "flag"
+    return "number" if dtype.is_numeric() or dtype == pl.Null else "any"
+
+
+def _is_mostly_numbers(values: pl.Series) -> bool:
+    if values.dtype != pl.String:
+        return False
+    there = values.replace("", None).drop_nulls()
+    numbers = there.str.strip_chars().cast(pl.Float64, strict=False).is_not_null()
+    return bool(len(there)) and float(numbers.mean()) > NUMERIC_SHARE  # type: ignore[arg-type]
+
+
+def _with_data(
+    made: RowColumns, declared: ColumnsConfig, readers: Sequence[StepReader], in_source: Sequence[str]
+) -> RowColumns:
+    """With the categories and bins that all rows together make; rows that cannot be read are left to the import itself."""
+    auto = [name for name, each in declared.encode.items() if each.categories == "auto"]
+    binned = [name for name, each in declared.discretise.items() if each.needs_data]
+    if not auto and not binned:
+        return made
+    plain = made.steps.model_copy(update={"encode": {}, "bins": {}}).of([*auto, *binned])
+    reading = dataclasses.replace(made, steps=plain, mapped=frozenset(), without_partner=[])
+    roots = {root_of(dict.fromkeys(in_source), name) for name in declared.needed([])}
+    names = [name for name in in_source if name in roots]
+    found: dict[str, set[Any]] = {name: set() for name in auto}
+    numbers: dict[str, list[np.ndarray]] = {name: [] for name in binned}
+    for reader in readers:
+        with contextlib.suppress(DataError):
+            for table, uri in _tables([reader], names):
+                frame, _ = reading.frame(table, uri)
+                for name in auto:
+                    values = frame[name] if frame[name].dtype == pl.String else frame[name].cast(pl.Float64)
+                    found[name] |= {*values.drop_nulls().unique().to_list()}
+                    if len(found[name]) > MAX_CATEGORIES:
+                        raise ConfigError(
+                            f"Column {name!r} has more than {MAX_CATEGORIES} different values: too many for categories. Name "
+                            "those that matter, with other: true for the rest, or compute coarser ones."
+                        )
+                for name in binned:
+                    found_here = frame[name].cast(pl.Float64).drop_nulls().to_numpy()
+                    numbers[name].append(found_here[np.isfinite(found_here)])
+    if empty := [name for name in auto if not found[name]]:
+        raise ConfigError(f"Column {empty[0]!r} has no values to find categories in.")
+    encode = {n: e.model_copy(update={"categories": sorted(found[n])}) if n in found else e for n, e in declared.encode.items()}
+    bins = {name: declared.discretise[name].bins(np.concatenate([*parts, np.empty(0)])) for name, parts in numbers.items()}
+    steps = made.steps.model_copy(update={"encode": encode, "bins": made.steps.bins | bins})
+    return dataclasses.replace(made, steps=steps, without_partner=[])
+
+
+def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
+    names = _mapped(config, [columns.OBS])
+    if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
+        return None  # lists or structs, which no steps look into
+    late = config.columns.in_episode.keys()
+    computed = {name: text for name, text in steps.computed.items() if name not in late}
+    given = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
+    steps = steps.model_copy(update={"computed": computed, "columns": given})
+    labels = _labels(config, steps)
+    action = _mapped(config, [columns.ACTIONS])
+    return InputColumns(
+        steps=steps.of(names), obs=names, action=action[0] if labels is not None and len(action) == 1 else None, labels=labels
+    )
+
+
+def _labels(config: ImportConfig, steps: RowSteps) -> list[str] | list[float] | None:
+    """What each choice of an action is called in the source; None if actions are no choices made here.
+
+    Raises:
+        ConfigError: they cannot be such choices.
+    """
+    names = _mapped(config, [columns.ACTIONS])
+    made = [name for name in names if name in {*steps.encode, *steps.bins}]
+    if not made:
+        return None
+    if len(names) > 1:
+        raise ConfigError(f"Actions of several columns cannot be categories or bins yet, as {', '.join(made)} is.")
+    if (encoding := steps.encode.get(made[0])) is None:
+        return steps.bins[made[0]].values
+    if encoding.form != "index" or encoding.other:
+        raise ConfigError(f"The categories of actions ({made[0]}) need form: index, and cannot have an 'other' one.")
+    return encoding.known

@@ -1,0 +1,111 @@
+"""Find rare integer actions that alone make the inferred action space much larger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.inputs.number_names import number_names
+
+STRAY_SHARE = 0.01
+"""A value of a smaller share of the steps is stray if values before it are missing and the space halves without it."""
+MAX_VALUES = 65_536
+"""Beyond this many, values are no longer counted."""
+
+
+class Seen(NamedTuple):
+    """How often a value occurs, and where first."""
+
+    steps: int
+    eps_id: str
+    t: int
+
+
+Dimension: TypeAlias = tuple[str, int]
+"""A leaf of the actions, and the number of the dimension in it."""
+
+
+class ActionCounts:
+    """Counts the values of whole-numbered actions, of one number or a vector of them a step."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Dimension, dict[int, Seen]] = {}
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Takes in the steps of these episodes."""
+        batch = [episode for episode in episodes if len(episode)]
+        for path in [] if not batch else nested.flatten(batch[0].actions, columns.ACTIONS):
+            leaves = [nested.flatten(episode.get_actions(), columns.ACTIONS)[path] for episode in batch]
+            if leaves[0].dtype.kind not in "iu" or leaves[0].ndim > 2:
+                continue
+            offsets = np.cumsum([0, *map(len, leaves)])
+            for number, values in enumerate(np.concatenate(leaves).reshape(offsets[-1], -1).T):
+                found = np.unique(values, return_index=True, return_counts=True)
+                into = self.seen.setdefault((path, number), {})
+                for value, row, count in zip(*(part.tolist() for part in found), strict=True):
+                    in_batch = int(np.searchsorted(offsets, row, "right")) - 1
+                    seen = Seen(count, batch[in_batch].eps_id, batch[in_batch].t_started + row - int(offsets[in_batch]))
+                    if value in into or len(into) <= MAX_VALUES:
+                        into[value] = _both(into.get(value), seen)
+
+    def merge(self, other: ActionCounts) -> ActionCounts:
+        """Of the steps of both, these first."""
+        for dimension, values in other.seen.items():
+            into = self.seen.setdefault(dimension, {})
+            into |= {value: _both(into.get(value), seen) for value, seen in values.items()}
+        return self
+
+    def notes(self) -> list[str]:
+        """A sentence for each dimension with stray values."""
+        counts = Counter(path for path, _ in self.seen)
+        return [
+            _note(number_names(path, counts[path])[number], values, stray)
+            for (path, number), values in self.seen.items()
+            if (stray := stray_values(values))
+        ]
+
+
+def stray_values(values: Mapping[int, Seen]) -> list[int]:
+    """Those beyond a hole in the values that few steps have, and without which the range would be half as large, or less.
+
+    Above the others or below them. A single negative value of few steps is one, too: it marks what is missing.
+    """
+    numbers = np.array(sorted(values), object)  # of any size
+    if not 1 < len(numbers) <= MAX_VALUES:
+        return []
+    steps = np.array([values[number].steps for number in numbers.tolist()])
+    is_marker = numbers[0] < 0 <= numbers[1] and steps[0] < STRAY_SHARE * steps.sum()
+    below = 1 if is_marker else _beyond_hole(-numbers[::-1], steps[::-1])
+    rest = numbers[below:]
+    above = _beyond_hole(rest, steps[below:])
+    return [*numbers[:below].tolist(), *rest[len(rest) - above :].tolist()]
+
+
+def _beyond_hole(numbers: np.ndarray, steps: np.ndarray) -> int:
+    """How many of the last of these ascending numbers are stray; the range has zero in it."""
+    share = np.cumsum(steps[::-1])[::-1] / steps.sum()
+    size = np.maximum(numbers, 0) - min(0, numbers[0]) + 1
+    after_hole = np.diff(numbers, prepend=numbers[0]) > 1
+    smaller = 2 * np.concatenate([size[:1], size[:-1]]) <= size[-1]
+    first = np.flatnonzero(after_hole & smaller & (share < STRAY_SHARE))
+    return len(numbers) - int(first[0]) if len(first) else 0
+
+
+def _note(name: str, values: Mapping[int, Seen], stray: list[int]) -> str:
+    steps, first = sum(values[value].steps for value in stray), values[stray[0]]
+    others = sorted(set(values) - set(stray))
+    listed = ", ".join(map(str, stray[:5])) + (", …" if len(stray) > 5 else "")
+    of = sum(seen.steps for seen in values.values())
+    return (
+        f"In {steps:,} of {of:,} steps {name} is {listed} (first: episode {first.eps_id}, step {first.t}), "
+        f"in all others {others[0]} to {others[-1]}: the action space is larger for these alone. "
+        "If they are mistakes, leave them out by source.where; else declare action_space."
+    )
+
+
+def _both(one: Seen | None, other: Seen) -> Seen:
+    return other if one is None else one._replace(steps=one.steps + other.steps)

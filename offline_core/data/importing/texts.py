@@ -1,0 +1,149 @@
+"""Parse text columns, as CSV has them or a single wrong cell makes them, as numbers, lists of numbers or times."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offline_core.data.episodes import arrow, columns
+from offline_core.data.formats.packed import PACKED
+from offline_core.errors import SchemaError
+
+LISTS = pa.list_(pa.float64())
+"""Stands for lists of numbers of any depth."""
+
+_LIST = r"^\s*\[[\s\[]*[+-]?\.?\d"
+_NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf)"
+_WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-.,eEnNaif\[\]()]*(?:,\s*\w+\s*=.*)?\)\s*$"
+_TUPLE = r"^\s*[({][\s\[({]*" + _NUMBER + r"(?:[\s,\[\](){}]+" + _NUMBER + r")*[\s,]*[\])}][\s\])}]*$"
+_BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
+"""Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
+_DECIMAL_COMMA = r"^\s*[+-]?[\d.]*\d,\d+\s*$"
+_CELL = "\x1e"
+"""Stands between the texts while they are rewritten."""
+_AS_JSON = tuple(
+    (re.compile(pattern), new)
+    for pattern, new in (
+        (rf"(^|{_CELL})\s*(?:\w+\.)?(?:array|tensor)\s*\(([^{_CELL}]*?)(?:,\s*\w+\s*=[^{_CELL}]*)?\)\s*(?={_CELL}|$)", r"\1\2"),
+        (r"[({]", "["),
+        (r"[)}]", "]"),
+        (r",\s*\]", "]"),
+        (rf"(?<=[\d.\]nNf])[^\S{_CELL}]+(?=[-+\d.\[nNi])", ","),
+        (r"(?<=\d)\.(?!\d)", ".0"),
+        (r"(?<!\d)\.(?=\d)", "0."),
+        (r"(?<![\deE])\+", ""),
+        (r"\bnan\b", "NaN"),
+        (r"\binf\b", "Infinity"),
+    )
+)
+"""Tuples, arrays and numbers without commas between them, as lists of JSON."""
+_REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
+"""How numbers begin that are no whole ones."""
+_DATE = r"^\s*\d{4}-\d\d-\d\d"
+_OTHER_DATE = r"^\s*\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"
+_ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
+"""Times by ISO 8601, alone and with their distance from UTC."""
+
+
+def is_text(column: pa.ChunkedArray) -> bool:
+    """Text, and not what RLlib packs as such."""
+    return arrow.is_text(column.type) and not pc.any(pc.starts_with(column, PACKED)).as_py()
+
+
+def has_lists(texts: pa.ChunkedArray) -> bool:
+    """Whether one is a list of numbers, such as `[0.5, 1]`, or most are vectors of another form, such as `(0.5, 1)`."""
+    if _any_matches(texts, _LIST):
+        return True
+    others = pc.match_substring_regex(texts, f"(?s){_WRAPPED}|{_TUPLE}|{_BARE}")
+    return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
+
+
+def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
+    """What texts are numbers of: whole ones if none is more than that."""
+    if may_be_time and _any_matches(texts, _DATE):
+        return pa.timestamp("us", "UTC" if _any_matches(texts, _ZONED) else None)
+    return pa.float64() if _any_matches(texts, _REAL) else pa.int64()
+
+
+def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | pa.ChunkedArray:
+    """The texts as numbers or times of that type, or as `LISTS`.
+
+    Raises:
+        SchemaError: one is none.
+    """
+    if kind == LISTS:
+        return _lists(texts, name)
+    try:
+        return pc.utf8_trim_whitespace(texts.cast(pa.string())).cast(kind)
+    except pa.ArrowInvalid as error:
+        if _any_matches(texts, _OTHER_DATE):
+            raise _no_iso(texts, name) from error
+        what = "time" if pa.types.is_timestamp(kind) else "number"
+        raise SchemaError(f"Column {name!r} has text that is no {what}: {error}.{_remedy(texts, name)}") from error
+
+
+def encode_hint(name: str) -> str:
+    """How words that name actions become numbers."""
+    return f"If its texts name actions, number them: columns: {{encode: {{{name}: {{form: index}}}}}}."
+
+
+def _lists(texts: pa.ChunkedArray, name: str) -> pa.Array:
+    arrow.check_no_nulls(texts, name)
+    cells = texts.to_pylist()
+    try:
+        try:
+            rows = json.loads(f"[{','.join(cells)}]")
+        except ValueError:
+            rows = json.loads(f"[{','.join(_as_json(cells))}]")
+        array = np.array(rows)
+    except (ValueError, RecursionError) as error:  # no lists, or of several lengths
+        cut = next((cell for cell in cells if "..." in cell), None)
+        what = str(error) if cut is None else f"NumPy printed it without its middle, {cut!r:.60}"
+        raise _no_lists(texts, name, what) from error
+    if len(array) != len(texts) or array.dtype.kind not in "iuf" or (array.ndim == 1 and len(array)):
+        raise _no_lists(texts, name, f"{texts[0].as_py()!r:.40}")
+    return arrow.to_arrow(array, name)
+
+
+def _as_json(cells: list[str]) -> list[str]:
+    text = _CELL.join(cells)
+    for pattern, new in _AS_JSON:
+        text = pattern.sub(new, text)
+    return text.split(_CELL)
+
+
+def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
+    """Of dates that begin with a day or a month, which of the two they do not say."""
+    text = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))[0].as_py().strip()
+    date, _, clock = text.partition(" ")
+    separator = re.match(_OTHER_DATE, text)[1]  # type: ignore[index]
+    form = separator.join(["%d", "%m", "%Y" if len(re.split(r"\D", date)[2]) == 4 else "%y"])
+    form += {3: " %H:%M:%S", 2: " %H:%M"}.get(len(clock.split(":")), "")
+    kept = ", t_as_text: t" if name == columns.T else ""  # or there would be two of that name
+    return SchemaError(
+        f"Column {name!r} has the time {text!r}, which does not say whether the day or the month comes first. Say so: columns: "
+        f"{{computed: {{iso_time: \"strptime({name}, '{form}')\"}}}}, mapping: {{t: iso_time{kept}}}, or %m before %d."
+    )
+
+
+def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
+    return SchemaError(
+        f"Column {name!r} has text that is no list of numbers like [0.5, 1] as long as the others: {what}. Write it so, or a "
+        f"column a number and a list of their names as mapping; if it is text, declare a Text space.{_remedy(texts, name)}"
+    )
+
+
+def _remedy(texts: pa.ChunkedArray, name: str) -> str:
+    """The expression that makes numbers of texts like 0,5. It is not guessed: 1,500 is 1.5 or 1500."""
+    if not _any_matches(texts, _DECIMAL_COMMA):
+        return ""
+    number = f"cast(replace({name}, ',', '.') as double)"
+    return f' Compute it of decimal commas: columns: {{computed: {{NAME: "{number}"}}}}.'
+
+
+def _any_matches(texts: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())

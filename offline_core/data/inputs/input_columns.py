@@ -1,0 +1,89 @@
+"""What the observations and actions of a dataset are made of: kept in its manifest, and in the policies learned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.errors import SchemaError, first_line
+
+if TYPE_CHECKING:  # policies load without Polars
+    import polars as pl
+
+    from offline_core.data.inputs.frames import Rows
+
+
+class InputColumns(BaseModel):
+    """From raw columns to observations, and from actions to what a log says of them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    steps: RowSteps
+    """Those that observations need; `steps.columns` are the raw columns, in order."""
+    obs: list[str]
+    """The columns after the steps that are joined into the vector, in order."""
+    action: str | None = None
+    """The raw column of the actions, if it is one."""
+    labels: list[str] | list[float] | None = None
+    """What each Discrete action is called there: categories, or the values of bins. None: actions are as in the log."""
+
+    def observations(self, rows: Rows, space: gym.Space[Any]) -> np.ndarray:
+        """The observations (B, *shape) of raw rows, in the dtype of their space.
+
+        Raises:
+            SchemaError: a column or a value is missing, or is not what it was in the import.
+        """
+        from offline_core.data.inputs.frames import frame_of
+
+        frame, bad = self.steps(frame_of(rows))
+        if bad:
+            first = min(bad)
+            raise SchemaError(f"Row {first.row}: {first.error}", column=first.error.column, step=first.row)
+        parts = [self._numbers(frame, name) for name in self.obs]
+        vectors = np.concatenate([part.reshape(len(frame), -1) for part in parts], axis=1)
+        return vectors.astype(space.dtype).reshape(len(frame), *(space.shape or ()))
+
+    def raw_actions(self, actions: Any) -> Any:
+        """Actions (B, …) as the log says them: (B,) labels where they have some."""
+        return actions if self.labels is None else np.array(self.labels)[actions]
+
+    def differences(self, other: InputColumns) -> str:
+        """What differs, for a message; empty if nothing does."""
+        own, theirs = (each.model_dump(exclude={"steps"}) | each.steps.model_dump() for each in (self, other))
+        return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in own if own[name] != theirs[name])
+
+    def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
+        import polars as pl
+
+        values = frame[name]
+        missing = values.is_null() | values.is_nan().fill_null(False) if values.dtype.is_float() else values.is_null()
+        if missing.any():
+            row = int(missing.arg_true()[0])
+            raise SchemaError(f"Row {row}: column {name!r} is missing, and has no fill.", column=name, step=row)
+        try:
+            return values.to_numpy() if values.dtype.is_nested() else values.cast(pl.Float64).to_numpy()
+        except pl.exceptions.PolarsError as error:
+            raise SchemaError(f"Column {name!r} holds no numbers: {first_line(error)}.", column=name) from error
+
+
+def common_inputs(known: Sequence[tuple[str, InputColumns | None]]) -> InputColumns | None:
+    """What the observations of several datasets, by their names, are all made of; None if none of them says.
+
+    One that does not say, such as a recording in a simulator, goes with any.
+
+    Raises:
+        SchemaError: two differ; the message says in what.
+    """
+    said = [(name, each) for name, each in known if each is not None]
+    for name, each in said[1:]:
+        if found := said[0][1].differences(each):
+            raise SchemaError(
+                f"The observations or actions of {said[0][0]} and {name} are made in different ways: {found}. Import them with "
+                "the same mapping and columns, naming the categories and bins that one of them found by itself."
+            )
+    return said[0][1] if said else None

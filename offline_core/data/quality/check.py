@@ -1,0 +1,208 @@
+"""The quality gate: one pass over a dataset, in front of all rules."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import ValidationError
+
+from offline_core.data.datasets.damage import damaged_files, unusable_files
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import Operation, Statistics, Summary, identity_of
+from offline_core.data.datasets.statistics import StatisticsBuilder
+from offline_core.data.episodes import columns
+from offline_core.data.importing.ends import IMPORT
+from offline_core.data.quality.batches import step_batches
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
+from offline_core.data.quality.endings import OpenEpisodes, TimeLimits
+from offline_core.data.quality.masks import ForbiddenActions
+from offline_core.data.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
+from offline_core.data.quality.result import SEVERITY, Finding, Histogram, QualityReport
+from offline_core.data.quality.rule import Rule
+from offline_core.data.quality.user_rule import UserRule, check_names
+from offline_core.data.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
+from offline_core.data.store.json_files import with_checksum, without_checksum
+from offline_core.errors import CorruptFileError, QualityError, StorageError
+from offline_core.runtime.config import problems
+from offline_core.runtime.progress import progress
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_STATISTICS = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS}
+CHECKS = "_checks"
+"""Folder of the reports inside a dataset, one a version, named like its manifest."""
+
+
+def check_dataset(
+    config: QualityConfig, *, dataset: str, version: int | None = None, rules: Sequence[Rule] | None = None
+) -> QualityReport:
+    """Holds every step of a dataset against the rules; what they find is reported and not raised (see `enforce`).
+
+    The report is stored with the data, at `<dataset>/_checks/<version>.json`, if the dataset has a manifest.
+
+    Arguments:
+        dataset: URI of a dataset, or of a foreign folder of episode files.
+        version: the latest if None.
+        rules: instead of `default_rules(config)` and the user's; new ones each time, as they count.
+
+    Raises:
+        ConfigError: a user's rule cannot be made, or returns no finding with a name of its own.
+        DataError: such a rule failed, and so cannot judge; the message names it.
+        CorruptFileError: a file is not there, or its SHA-256 is not that of the manifest; the message names it.
+        DataError: something cannot be read, and so cannot be judged; the message names the file.
+    """
+    opened = open_dataset(dataset, version)
+    held_out = None if config.held_out is None else open_dataset(config.held_out)
+    looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
+    operation = Operation.of("check_dataset", config, version=5, exclude={"held_out"})
+    identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
+    before = last_report(opened) if identity else None
+    if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
+        return before.model_copy(update={"reused": True})
+    for each in looked_at:
+        _refuse_damaged(each)
+    own = [UserRule(each, opened.ref) for each in config.rules] if rules is None else []
+    chosen = [*default_rules(config, held_out, about=opened), *own] if rules is None else rules
+    builder = StatisticsBuilder()
+    parts: list[dict[str, np.ndarray]] = []
+    with progress(opened.ref.steps or None, what="check", unit="step") as bar:
+        for steps in step_batches(opened):
+            for rule in chosen:
+                rule.look(steps)
+            builder.add(
+                {name: leaf for name, leaf in steps.columns.items() if name.partition("/")[0] not in _WITHOUT_STATISTICS}
+            )
+            parts.append(
+                {
+                    "returns": steps.returns(),
+                    "lengths": steps.lengths,
+                    "terminated": steps.any_in_piece(steps.terminated),
+                    "truncated": steps.any_in_piece(steps.truncated),
+                }
+            )
+            bar.update(len(steps))
+    found = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in _PER_EPISODE}
+    statistics = Statistics(
+        episodes=len(found["lengths"]),
+        steps=int(found["lengths"].sum()),
+        terminated=int(found["terminated"].sum()),
+        truncated=int(found["truncated"].sum()),
+        returns=Summary.of(found["returns"]),
+        lengths=Summary.of(found["lengths"]),
+        columns=builder.result(),
+    )
+    findings = [rule.finding(statistics.columns or {}) for rule in chosen]
+    check_names(findings, own)
+    report = QualityReport(
+        dataset=opened.ref,
+        verdict=max((finding.verdict for finding in findings), key=SEVERITY.__getitem__, default="pass"),
+        findings=findings,
+        statistics=statistics,
+        returns=Histogram.of(found["returns"]),
+        lengths=Histogram.of(found["lengths"]),
+        config=config,
+        identity=identity,
+    )
+    _keep(report, opened)
+    log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
+    return report
+
+
+def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, about: Dataset | None = None) -> list[Rule]:
+    """One of each rule; reads the held-out dataset, if there is one.
+
+    Arguments:
+        about: the dataset that is checked, whose import says what was declared and what numbers are called.
+    """
+    rules: list[Rule] = [
+        EmptyDataset(),
+        MixedTypes(),
+        NonFinite(),
+        OutsideSpace(columns.ACTIONS),
+        OutsideSpace(columns.OBS),
+        ForbiddenActions(),
+        ConstantFeatures(None if about is None else about.manifest.input_columns),
+        SaturatedActions(config.max_saturated_fraction),
+        StepOrder(),
+        TimeJumps(is_declared=about is not None and _declares_max_gap(about)),
+        AfterEnd(),
+        ObservationChain(),
+        OpenEpisodes(),
+        TimeLimits(config.max_time_limit_fraction),
+        DuplicateIds(),
+        DuplicateContents(config.max_duplicate_fraction),
+    ]
+    if held_out is not None:
+        rules.append(HeldOutOverlap(held_out.location.uri, step_batches(held_out)))
+    return rules
+
+
+def enforce(report: QualityReport, config: QualityConfig) -> None:
+    """Stops at a dataset that is worse than `config.stop_on` allows.
+
+    Raises:
+        QualityError: listing the findings, the first place of each, and what to do.
+    """
+    if broken := _broken(report, config.stop_on):
+        lines = [f"{report.dataset} breaks {len(broken)} of {len(report.findings)} rules:"]
+        lines += [_line(finding) for finding in broken]
+        lines.append("Correct the data, or set stop_on to 'never' to go on with it as it is.")
+        raise QualityError("\n".join(lines))
+
+
+def last_report(dataset: Dataset) -> QualityReport | None:
+    """What the last check of this version found, None if there was none that can be read."""
+    place = dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json")
+    try:
+        return QualityReport.model_validate_json(without_checksum(place.read(), place.uri)) if place.is_file() else None
+    except (CorruptFileError, ValidationError) as error:
+        log.warning(
+            "The last report of %s cannot be read: %s",
+            dataset.ref,
+            problems(error) if isinstance(error, ValidationError) else error,
+        )
+        return None
+
+
+def _declares_max_gap(dataset: Dataset) -> bool:
+    operation = dataset.manifest.operation
+    return operation.name == IMPORT and operation.config.get("episodes", {}).get("max_gap") is not None
+
+
+def _refuse_damaged(dataset: Dataset) -> None:
+    if dataset.is_foreign:
+        return  # its hashes were taken just now
+    if damaged := damaged_files(dataset):
+        path, wrong = next(iter(damaged.items()))
+        raise CorruptFileError(
+            f"{dataset.ref}: {len(damaged)} of its {len(dataset.manifest.files)} files are not what was written; first "
+            f"{dataset.location.child(path).uri}, which {wrong}. Restore them from a copy, or make the version again; "
+            "'offline verify' lists them all."
+        )
+
+
+_PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
+
+
+def _broken(report: QualityReport, stop_on: str) -> list[Finding]:
+    return [finding for finding in report.findings if SEVERITY[finding.verdict] >= SEVERITY[stop_on]]
+
+
+def _line(finding: Finding) -> str:
+    first = finding.examples[0] if finding.examples else None
+    where = f" First: episode {first.eps_id}, step {first.t}." if first else ""
+    return f"  {finding.rule} ({finding.verdict}): {finding.message}{where} {finding.advice}"
+
+
+def _keep(report: QualityReport, dataset: Dataset) -> None:
+    if dataset.is_foreign:
+        return
+    try:
+        dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json").write(
+            with_checksum(report.model_dump_json(indent=2))
+        )
+    except StorageError as error:  # read-only data can be good, and the caller has the report
+        log.warning("The report is not kept beside the data: %s", error)

@@ -1,0 +1,83 @@
+"""What the quality gate found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.quality.config import QualityConfig
+from offline_core.runtime.result import Result
+
+Verdict = Literal["pass", "warn", "fail"]
+
+SEVERITY: dict[str, int] = {"pass": 0, "warn": 1, "fail": 2, "never": 3}
+"""From harmless to serious; nothing is as serious as what stops a gate that never stops."""
+
+
+class _Result(BaseModel):
+    # An observation may be infinite, and so may statistics: JSON's null could not be read back.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Example(_Result):
+    """A step that breaks a rule."""
+
+    dataset: str
+    eps_id: str
+    t: int = Field(description="Index of the step within the whole episode.")
+
+
+class Finding(_Result):
+    """What one rule came to."""
+
+    rule: str
+    verdict: Verdict
+    count: int = Field(description="How many steps, episodes or numbers break the rule; the message says which.")
+    of: int = Field(description="How many were looked at; 0 where the rule does not apply.")
+    message: str
+    examples: list[Example] = Field([], description="The first few.")
+    advice: str = Field("", description="What to do about it; empty if nothing is to be done.")
+
+    @property
+    def outcome(self) -> Verdict | Literal["not applicable"]:
+        """The verdict for people: a rule that looked at nothing and did not complain has not been met."""
+        return "not applicable" if self.verdict == "pass" and not self.of else self.verdict
+
+
+class Histogram(_Result):
+    """Finite numbers counted in bins; one more edge than counts, none of either without a number."""
+
+    edges: list[float]
+    counts: list[int]
+
+    @classmethod
+    def of(cls, values: np.ndarray, bins: int = 40) -> Histogram:
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if len(finite) == 0:
+            return cls(edges=[], counts=[])
+        low, high = float(finite.min()), float(finite.max())
+        if high - low < 1e-9 * max(1.0, abs(high)):
+            low, high = low - max(1.0, 1e-3 * abs(low)), high + max(1.0, 1e-3 * abs(high))  # all alike: one bin in the middle
+        counts, edges = np.histogram(finite, np.linspace(low, high, bins + 1))
+        return cls(edges=edges.tolist(), counts=counts.tolist())
+
+
+class QualityReport(Result):
+    """Whether a dataset is good, and why: one finding a rule, those that passed included."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    dataset: DatasetRef
+    verdict: Verdict = Field(description="That of the worst finding.")
+    findings: list[Finding]
+    statistics: Statistics = Field(description="As counted by the check, with those of the columns.")
+    returns: Histogram = Field(description="Of the returns of the episodes.")
+    lengths: Histogram = Field(description="Of their lengths in steps.")
+    config: QualityConfig
+    identity: str | None = Field(
+        None, description="Of the check: by these parameters, on this data; None: by rules of one's own."
+    )

@@ -1,0 +1,88 @@
+"""The protocol of rules, and the counter that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.quality.result import Example, Finding, Verdict
+from offline_core.data.quality.steps import StepBatch
+
+MAX_EXAMPLES = 5
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """Looks at every batch of a dataset, once and in order, then says what it found; used for one dataset only."""
+
+    def look(self, steps: StepBatch) -> None:
+        """Takes in a batch."""
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        """What all batches came to; `statistics` are those of all steps, by the name of the leaf."""
+
+
+@dataclass
+class Tally:
+    """How much breaks a rule, of how much, and where it does so first."""
+
+    count: int = 0
+    of: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+    def steps(self, batch: StepBatch, wrong: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """Counts steps: of all, or of those at `rows`, the ones where `wrong` is True."""
+        self.count += int(np.count_nonzero(wrong))
+        self.of += len(wrong)
+        if len(self.examples) < MAX_EXAMPLES:
+            for row in np.flatnonzero(wrong)[:MAX_EXAMPLES] if rows is None else rows[wrong][:MAX_EXAMPLES]:
+                self._example(batch.dataset, batch.eps_ids[batch.episode[row]], batch.t[row])
+
+    def pieces(self, batch: StepBatch, wrong: np.ndarray) -> None:
+        """Counts the episodes, or pieces, of a batch where `wrong`, of shape (E,), is True."""
+        self.count += int(np.count_nonzero(wrong))
+        self.of += len(wrong)
+        for piece in np.flatnonzero(wrong)[:MAX_EXAMPLES]:
+            self._example(batch.dataset, batch.eps_ids[piece], batch.t_started[piece])
+
+    def _example(self, dataset: str, eps_id: str, t: int) -> None:
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(Example(dataset=dataset, eps_id=eps_id, t=int(t)))
+
+    def finding(self, rule: str, verdict: Verdict, message: str, advice: str, *, is_broken: bool | None = None) -> Finding:
+        """`verdict` and `advice` if the rule is broken: if anything was counted, unless said otherwise.
+
+        `message` goes on after "3 of 1,000".
+        """
+        is_broken = self.count > 0 if is_broken is None else is_broken
+        return Finding(
+            rule=rule,
+            verdict=verdict if is_broken else "pass",
+            count=self.count,
+            of=self.of,
+            message=f"{self.count:,} of {self.of:,} {message}.",
+            examples=self.examples,
+            advice=advice if is_broken else "",
+        )
+
+
+class CountingRule:
+    """A rule that counts in a `Tally`, and that is broken if anything was counted, unless it overrides `is_broken`."""
+
+    name: ClassVar[str]
+    verdict: ClassVar[Verdict] = "fail"
+    message: str
+    advice: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    def is_broken(self) -> bool:
+        return self.tally.count > 0
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        return self.tally.finding(self.name, self.verdict, self.message, self.advice, is_broken=self.is_broken())

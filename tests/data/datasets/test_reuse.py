@@ -1,0 +1,251 @@
+"""What was done once is not done again: every step of the core, called twice, and a place that two want to write to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pydantic import BaseModel
+
+from flows.events import announce
+from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
+from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.merge import merge_datasets
+from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.split import split_dataset
+from offline_core.data.datasets.dataset import DatasetRef, versions
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.importing.config import ConversionConfig, ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.config import QualityConfig
+from offline_core.errors import BusyError, CheckpointError, OfflineError
+from offline_core.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.estimation.estimate import estimate_policy
+from offline_core.evaluation.config import EvaluationConfig
+from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.experts.config import ExpertConfig
+from offline_core.experts.train import train_expert
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.export import export_policy
+from offline_core.policies.export_config import PolicyExportConfig
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.policy import Policy
+from offline_core.recording.config import MixtureConfig
+from offline_core.recording.mixing import mix_datasets
+from offline_core.runtime.config import EnvironmentSpec, parse
+from tests.cases import slow_but
+from tests.data.datasets.factories import episode, write_dataset
+from tests.learning.test_train import balancing_episodes, dataset_of
+
+EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation_episodes": 2, "network": {"hidden_sizes": [8]}}
+OPERATION = Operation(name="untrained")
+IMPORT = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}})
+TRAINING = {"network": {"hidden_sizes": [8]}, "optimizer": {"max_epochs": 1}, "evaluation": {"episodes": 2}}
+
+
+def dataset(root: Path) -> str:
+    return str(root / "data")
+
+
+def expert(root: Path) -> BaseModel:
+    return train_expert(parse(ExpertConfig, EXPERT), output=str(root / "out"))
+
+
+def policy(root: Path) -> BaseModel:
+    return train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "out"))
+
+
+STEPS: dict[str, Callable[[Path], BaseModel]] = {
+    "import": lambda root: import_dataset(IMPORT, source=str(root / "rows.parquet"), output=str(root / "out")),
+    "convert": lambda root: convert_table(ConversionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "prune": lambda root: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=dataset(root), output=str(root / "out")),
+    "compact": lambda root: compact_dataset(CompactionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "split": lambda root: split_dataset(SplitConfig(), dataset=dataset(root), output=str(root / "out")),
+    "merge": lambda root: merge_datasets(MergeConfig(), datasets=[dataset(root)], output=str(root / "out")),
+    "mix": lambda root: mix_datasets(MixtureConfig(datasets={dataset(root): 1.0}, steps=100), output=str(root / "out")),
+    "check": lambda root: check_dataset(QualityConfig(), dataset=dataset(root)),
+    "export": lambda root: export_dataset(ExportConfig(), dataset=dataset(root), output=str(root / "out")),
+    "train expert": expert,
+    "train policy": policy,
+    "evaluate": lambda root: evaluate_policy(EvaluationConfig(episodes=2), policy=str(root / "policy")),
+    "estimate": lambda root: estimate_policy(
+        OffPolicyConfig(methods=["fqe"], resamples=10, fqe=FQEConfig(updates=10)),
+        policy=str(root / "policy"),
+        dataset=dataset(root),
+    ),
+    "export policy": lambda root: export_policy(
+        PolicyExportConfig(latency_calls=2), policy=str(root / "policy"), output=str(root / "out")
+    ),
+}
+
+
+def write_rows(root: Path) -> None:
+    """Steps of two episodes, as other people may have them, in `rows.parquet`."""
+    rows = {"eps_id": ["a"] * 3 + ["b"] * 2, "t": [0, 1, 2, 0, 1], "actions": [0, 1, 0, 1, 1], "rewards": [1.0] * 5}
+    rows |= {"obs": [[0.1 * i, 0.2] for i in range(5)], "terminateds": [False, False, True, False, True]}
+    pl.DataFrame(rows).write_parquet(root / "rows.parquet")
+
+
+@pytest.fixture
+def root(tmp_path: Path, cartpole_policy: str) -> Path:
+    shutil.copytree(cartpole_policy, tmp_path / "policy")
+    dataset_of(tmp_path / "data", balancing_episodes(20, 30), environment=EnvironmentSpec(id="CartPole-v1"))
+    write_rows(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("step", slow_but(STEPS, *STEPS.keys() - {"export policy"}))
+def test_a_step_that_was_done_is_found(root: Path, step: str) -> None:
+    first = STEPS[step](root)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    again = STEPS[step](root)
+    assert not first.reused and again == first.model_copy(update={"reused": True})  # type: ignore[attr-defined]
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before, "nothing is written"
+
+
+@pytest.mark.parametrize("step", ["import", "convert", "prune", "compact", "split", "merge", "mix"])
+def test_a_step_that_reuses_a_version_that_is_not_the_latest_says_so(
+    root: Path, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = _refs(STEPS[step](root))
+    for ref in made:
+        assert ref.latest is None
+        assert write_dataset(Path(ref.uri), [episode(0)]).manifest.version == 2
+    again = STEPS[step](root)
+    assert _refs(again) == [ref.model_copy(update={"latest": 2}) for ref in made] and again.reused  # type: ignore[attr-defined]
+    assert "version 1 (" in caplog.text and "not the latest version, which is 2" in caplog.text
+
+
+def _refs(result: BaseModel) -> list[DatasetRef]:
+    """The datasets that a step made."""
+    refs = {name: value for name, value in result if isinstance(value, DatasetRef) and name != "source"}
+    return list(refs.values())
+
+
+def test_the_earlier_version_that_is_reused_is_what_the_next_step_and_the_event_get(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = STEPS["import"](root).dataset  # type: ignore[attr-defined]
+    write_dataset(Path(first.uri), [episode(0)])
+    again = STEPS["import"](root).dataset  # type: ignore[attr-defined]
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr("flows.events.emit_event", lambda _event, **told: sent.append(told["payload"]))
+    announce(again, "dataset.imported")
+    assert sent == [again.model_dump(include={"uri", "version", "fingerprint", "episodes", "steps"})] and again.version == 1
+
+
+def test_an_expert_or_policy_that_is_damaged_is_made_again_as_it_was(root: Path) -> None:
+    for step in ("train expert", "train policy"):
+        first = STEPS[step](root)
+        [weights] = (root / "out" / "best").glob("weights-*")
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:-1])
+        again = STEPS[step](root)
+        assert not again.reused, step  # type: ignore[attr-defined]
+        assert weights.read_bytes() == whole
+        assert STEPS[step](root).reused  # type: ignore[attr-defined]
+        assert first.checkpoint == again.checkpoint  # type: ignore[attr-defined]
+
+
+def test_another_policy_in_the_same_place_is_not_taken_for_the_first(root: Path) -> None:
+    first = policy(root)
+    other = parse(TrainingConfig, TRAINING | {"seed": 1})
+    train_policy(other, dataset=dataset(root), output=str(root / "out"))
+    assert not policy(root).reused and versions(dataset(root)) == [1]  # type: ignore[attr-defined]
+    assert policy(root) == first.model_copy(update={"reused": True, **_times(policy(root))})
+
+
+def _times(result: BaseModel) -> dict[str, object]:
+    """What differs between two runs that do the same."""
+    names = [name for name in type(result).model_fields if "seconds" in name or name in ("steps_per_second", "bottleneck")]
+    return {name: getattr(result, name) for name in names}
+
+
+def test_a_place_is_written_to_by_one_at_a_time_and_free_when_that_one_dies(root: Path) -> None:
+    """Another process holds it, as a training that is under way does; it is killed."""
+    script = f"""
+        from offline_core.data.store.location import Location
+        with Location.of({str(root / "out")!r}).make_folder().locked():
+            print("held", flush=True)
+            input()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        for step in (expert, policy):
+            with pytest.raises(BusyError, match=r"Another run is writing to .*/out\. Wait") as caught:
+                step(root)
+            assert caught.value.may_pass
+        other.kill()
+    assert not expert(root).reused  # type: ignore[attr-defined]
+
+
+def test_another_environment_is_another_evaluation_even_of_the_same_weights(root: Path) -> None:
+    """Where a policy was trained decides where it plays, and is no part of its weights."""
+    place = root / "moved"
+    config, short = EvaluationConfig(episodes=2), EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 3})
+    save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=EnvironmentSpec())
+    first = evaluate_policy(config, policy=str(place))
+    save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=short)
+    second = evaluate_policy(config, policy=str(place))
+    assert not second.reused and max(second.lengths) == 3 < max(first.lengths)
+    assert evaluate_policy(config.model_copy(update={"environment": short}), policy=str(place)).reused, "None meant that one"
+
+
+@pytest.mark.parametrize("step", ["check", "evaluate"])
+def test_what_is_gone_is_an_error_and_not_an_old_result(root: Path, step: str) -> None:
+    STEPS[step](root)
+    for file in [*(root / "data").rglob("*.parquet"), *(root / "policy").glob("weights-*")]:
+        file.unlink()
+    with pytest.raises(OfflineError, match=r"gone|not there"):
+        STEPS[step](root)
+
+
+def test_a_copy_does_not_lead_back_to_where_it_was_made(root: Path) -> None:
+    policy(root)
+    shutil.copytree(root / "out", root / "copy")
+    copied = train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "copy"))
+    assert not copied.reused and copied.checkpoint == str(root / "copy" / "best")
+
+
+def test_data_read_in_another_order_is_another_training(root: Path) -> None:
+    streamed = parse(TrainingConfig, TRAINING | {"data": {"resident_bytes": 0}})
+    kept = policy(root)
+    other = train_policy(streamed, dataset=dataset(root), output=str(root / "out"))
+    assert not kept.reused and not other.reused  # type: ignore[attr-defined]
+    assert train_policy(streamed, dataset=dataset(root), output=str(root / "out")).reused
+
+
+def test_an_expression_is_not_told_by_its_text(root: Path) -> None:
+    ids = pl.read_parquet(sorted((root / "data").rglob("*.parquet")))["eps_id"].to_list()
+    kept = [
+        prune_dataset(
+            PruningConfig(), dataset=dataset(root), output=str(root / "out"), where=pl.col("eps_id").is_in(pl.Series(some))
+        )
+        for some in (ids[:3], ids[3:10], ids[:3])
+    ]
+    assert [result.after.episodes for result in kept] == [3, 7, 3]
+    assert kept[2].dataset == kept[0].dataset.model_copy(update={"latest": 2}), "made again, and the same"
+
+
+def test_a_policy_that_was_replaced_meanwhile_is_not_taken_for_the_one_before(root: Path) -> None:
+    place = str(root / "replaced")
+    save_policy(Policy(*spaces_of(EnvironmentSpec())), place, operation=OPERATION)
+    before = read_policy_manifest(place)
+    save_policy(Policy(*spaces_of(EnvironmentSpec()), NetworkConfig(hidden_sizes=[8])), place, operation=OPERATION)
+    with pytest.raises(CheckpointError, match="are missing"):
+        load_policy(place, before)

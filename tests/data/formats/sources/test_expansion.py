@@ -1,0 +1,231 @@
+"""Hostile archives: each small, each refused at once, and none leads to another file."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import resource
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from offline_core.data.episodes import columns
+from offline_core.data.formats.sources import expansion
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.errors import CorruptFileError, DataError, OfflineError, UnsafeDataError
+from offline_core.runtime.config import parse
+from tests.data.formats.sources.factories import tables_of
+
+MANY = r"has [\d,]+ bytes and unpacks to more than [\d,]+, .* raise source.max_expansion"
+ELSEWHERE = "refers to other files for observations; they are not read"
+D4RL = ("observations", "actions", "rewards", "terminals")
+
+
+@pytest.fixture(autouse=True)
+def low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the archives can be small, and the tests quick."""
+    monkeypatch.setattr(expansion, "FLOOR_BYTES", 2**20)
+
+
+def npy(descr: object, shape: tuple[int, ...], data: bytes = b"") -> bytes:
+    file = io.BytesIO()
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+    return file.getvalue() + data
+
+
+def zipped(path: Path, **members: bytes) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("UP", "../../"), data)
+
+
+def pickled() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([{"a": 1}], object), allow_pickle=True)
+    return file.getvalue()
+
+
+def hdf5(path: Path, observations: Callable[[h5py.File, Path], object]) -> None:
+    other = path.parent / "other.hdf5"
+    for place in (other, path):
+        with h5py.File(place, "w") as file:
+            for name in D4RL[place == path :]:
+                file[name] = np.zeros(4)
+            if place == path:
+                observations(file, other)
+
+
+def virtual(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout(shape=(4,), dtype="f8")
+    layout[:] = h5py.VirtualSource(str(other), "observations", shape=(4,))
+    file.create_virtual_dataset("observations", layout)
+
+
+def rows(count: int) -> bytes:
+    return b"obs,actions,rewards\n" + b"1,0,1\n" * count
+
+
+HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "npz of zeros": ("x.npz", lambda path: zipped(path, obs=npy("<f8", (10**6,), bytes(8 * 10**6))), MANY),
+    "npz with a pickle": ("x.npz", lambda path: zipped(path, obs=pickled()), "Python objects"),
+    "npz that goes up": ("x.npz", lambda path: zipped(path, UPout=npy("|O", (1,))), "Python objects"),
+    "npz of a huge shape": ("x.npz", lambda path: zipped(path, obs=npy("<f8", (10**12,))), "claims float64 of shape"),
+    "npz of a negative shape": ("x.npz", lambda path: zipped(path, obs=npy("<f8", (-1,))), "not an .npz file, or damaged"),
+    "npz of a shape times zero": ("x.npz", lambda path: zipped(path, obs=npy("<U0", (10**12,))), "claims <U0 of shape"),
+    "npz of long text": ("x.npz", lambda path: zipped(path, obs=npy("<U536870911", (4,))), "claims <U536870911"),
+    "npz of rows too few": ("x.npz", lambda path: zipped(path, obs=npy("<f8", (4,), bytes(8))), "expected 32 bytes got 8"),
+    "csv.gz of rows": ("x.csv.gz", lambda path: path.write_bytes(gzip.compress(rows(10**6))), MANY),
+    "gzip by its bytes": ("x.csv", lambda path: path.write_bytes(gzip.compress(rows(10**6))), MANY),
+    "zstd by its bytes": ("x.csv", lambda path: path.write_bytes(pa.compress(rows(10**6), "zstd", asbytes=True)), MANY),
+    "many gzips in one": ("x.csv.gz", lambda path: path.write_bytes(gzip.compress(rows(10**5)) * 20), MANY),
+    "truncated gzip": ("x.csv.gz", lambda path: path.write_bytes(gzip.compress(rows(100))[:-9]), "cannot be read"),
+    "csv.gz of one line": ("x.csv.gz", lambda path: path.write_bytes(gzip.compress(b"a" * 10**7)), "first line of .* longer"),
+    "csv of columns": ("x.csv", lambda path: path.write_bytes(b"a," * 10**6), "first line of .* longer"),
+    "json.gz of one line": (
+        "x.json.gz",
+        lambda path: path.write_bytes(gzip.compress(b'{"type": "SampleBatch", "obs": [' + b"1," * 10**7)),
+        MANY,
+    ),
+    "json.zip of one line": (
+        "x.zip",
+        lambda path: zipped(path, **{"a.json": b'{"type": "SampleBatch", "obs": [' + b"1," * 10**7}),
+        MANY,
+    ),
+    "json 100,000 deep": ("x.ndjson", lambda path: path.write_text(f'{{"obs": {"[" * 10**5}{"]" * 10**5}}}\n'), "recursion"),
+    "batch 100,000 deep": (
+        "x.json",
+        lambda path: path.write_text(f'{{"type": "SampleBatch", "obs": {"[" * 10**5}\n'),
+        "recursion",
+    ),
+    "parquet of one value": (
+        "x.parquet",
+        lambda path: pq.write_table(pa.table({"obs": np.zeros(2 * 10**7)}), path, row_group_size=10**7),
+        MANY,
+    ),
+    "parquet of one long text": (
+        "x.parquet",
+        lambda path: pq.write_table(
+            pa.table({"note": pa.DictionaryArray.from_arrays(np.zeros(10**5, np.int32), ["x" * 10**5])}),
+            path,
+            store_schema=False,
+        ),
+        MANY,
+    ),
+    "parquet of one long category": (
+        "x.parquet",
+        lambda path: pq.write_table(
+            pa.table({"note": pa.DictionaryArray.from_arrays(np.zeros(10**5, np.int32), ["x" * 10**5])}), path
+        ),
+        MANY,
+    ),
+    "hdf5 of a huge shape": (
+        "x.hdf5",
+        lambda path: hdf5(path, lambda file, _: file.create_dataset("observations", (10**12,), "f8", chunks=(10**6,))),
+        MANY,
+    ),
+    "hdf5 of a huge chunk": (
+        "x.hdf5",
+        lambda path: hdf5(
+            path, lambda file, _: file.create_dataset("observations", (4,), "f8", chunks=(10**8,), maxshape=(None,))
+        ),
+        MANY,
+    ),
+    "hdf5 with an external link": (
+        "x.hdf5",
+        lambda path: hdf5(path, lambda file, other: file.__setitem__("observations", h5py.ExternalLink(other, "rewards"))),
+        ELSEWHERE,
+    ),
+    "hdf5 with raw data elsewhere": (
+        "x.hdf5",
+        lambda path: hdf5(
+            path, lambda file, other: file.create_dataset("observations", (4,), "f8", external=[(str(other), 0, 32)])
+        ),
+        ELSEWHERE,
+    ),
+    "hdf5 with a virtual dataset": ("x.hdf5", lambda path: hdf5(path, virtual), ELSEWHERE),
+    "hdf5 with a link to nothing": (
+        "x.hdf5",
+        lambda path: hdf5(path, lambda file, _: file.__setitem__("observations", h5py.SoftLink("/nowhere"))),
+        "dtype object",
+    ),
+    "hdf5 that holds itself": (
+        "x.hdf5",
+        lambda path: hdf5(path, lambda file, _: file.__setitem__("observations", file["/"])),
+        "recursion",
+    ),
+}
+
+
+def read(path: Path, **config: object) -> list[pa.Table]:
+    return [batch for reader in open_source([str(path)], parse(SourceConfig, config)) for batch in tables_of(reader)]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What reading imports is imported, and not counted."""
+    (file := tmp_path_factory.mktemp("file") / "x.csv").write_bytes(rows(3))
+    assert read(file)
+
+
+@pytest.fixture
+def little_memory(imported: None) -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024, "KiB"
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_archive_is_refused_at_once(tmp_path: Path, what: str) -> None:
+    name, write, told = HOSTILE[what]
+    write(tmp_path / name)
+    assert (tmp_path / name).stat().st_size < 3 * 2**20
+    with pytest.raises(OfflineError, match=told):
+        read(tmp_path / name)
+
+
+def test_what_is_trusted_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(rows(10**6)))
+    with pytest.raises(UnsafeDataError):
+        read(tmp_path / "x.csv.gz")
+    assert sum(batch.num_rows for batch in read(tmp_path / "x.csv.gz", max_expansion=1000)) == 10**6
+
+
+def test_what_unpacks_to_little_is_read_however_well_it_was_packed(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(rows(10**5)))
+    assert (tmp_path / "x.csv.gz").stat().st_size * 100 < len(rows(10**5)) < expansion.FLOOR_BYTES
+    assert {"obs", columns.REWARDS} <= set(read(tmp_path / "x.csv.gz")[0].column_names)
+
+
+def test_gzip_in_gzip_is_unpacked_once(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(gzip.compress(rows(10**6))))
+    with pytest.raises(CorruptFileError, match=r"is not text: it has zero bytes\. Unpack it"):
+        read(tmp_path / "x.csv.gz")
+
+
+def test_bz2_is_counted_while_it_unpacks(tmp_path: Path) -> None:
+    (tmp_path / "x.json.bz2").write_bytes(bz2.compress(b'{"type": "SampleBatch", "obs": [' + b"1," * 10**6))
+    with pytest.raises(DataError, match=MANY):
+        read(tmp_path / "x.json.bz2", format="sample_batch")
+
+
+def test_a_stream_of_arrow_that_unpacks_to_too_much_is_not_read_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"obs": np.zeros(10**7)})
+    with pa.ipc.new_stream(tmp_path / "x.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_table(table, max_chunksize=10**5)
+    with monkeypatch.context() as patch:
+        patch.delattr(pl, "read_ipc_stream")
+        with pytest.raises(UnsafeDataError, match=MANY):
+            read(tmp_path / "x.arrow")
+    assert sum(batch.num_rows for batch in read(tmp_path / "x.arrow", max_expansion=10**5)) == 10**7

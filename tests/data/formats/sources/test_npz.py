@@ -1,0 +1,161 @@
+"""NumPy archives as step tables."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.formats.sources import npz
+from offline_core.data.formats.sources.npz import NpzFile
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.store.location import Location
+from offline_core.errors import CorruptFileError, SchemaError, SpaceError, StorageError, UnsafeDataError
+from tests.cases import examples
+from tests.data.datasets.factories import Bomb, cut_in_half, garble
+
+NUMBERS = st.one_of(
+    npst.integer_dtypes(), npst.unsigned_integer_dtypes(), npst.boolean_dtypes(), npst.floating_dtypes(sizes=(16, 32, 64))
+)
+STEPS = npst.arrays(NUMBERS, st.tuples(st.just(7), st.integers(1, 3), st.integers(1, 2)) | st.just((7,)))
+
+
+def read(path: Path) -> pa.Table:
+    return pa.concat_tables(NpzFile(Location.of(str(path))).batches())
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    arrays=st.dictionaries(
+        st.text("abc_/", min_size=1, max_size=5).filter(lambda name: "//" not in name and name[0] != "/"), STEPS
+    ),
+    compressed=st.booleans(),
+)
+def test_what_numpy_saves_is_read(tmp_path: Path, arrays: dict[str, np.ndarray], compressed: bool) -> None:
+    if not arrays:
+        return
+    (np.savez_compressed if compressed else np.savez)(tmp_path / "steps.npz", **arrays)
+    table = read(tmp_path / "steps.npz")
+    assert set(table.column_names) == set(arrays)
+    for name, array in arrays.items():
+        found = read_column(table, name)
+        np.testing.assert_array_equal(found, array)
+        assert found.dtype == array.dtype.newbyteorder("=")
+
+
+def test_batches_are_of_moderate_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "BATCH_BYTES", 100 * 5 * 4)
+    obs = np.arange(1005 * 4, dtype=np.float32).reshape(1005, 4)
+    np.savez(tmp_path / "steps.npz", obs=obs, rewards=obs[:, 0])
+    parts = list(NpzFile(Location.of(str(tmp_path / "steps.npz"))).batches())
+    assert [part.num_rows for part in parts] == [*[100] * 10, 5]
+    np.testing.assert_array_equal(read_column(pa.concat_tables(parts), "obs"), obs)
+
+
+def test_text_is_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", instruction=np.array(["left", "right"]), rewards=np.ones(2))
+    assert read(tmp_path / "steps.npz")["instruction"].to_pylist() == ["left", "right"]
+
+
+def test_one_row_too_many_is_not_guessed_about(tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", obs=np.ones((6, 2)), actions=np.ones(5), rewards=np.ones(5))
+    with pytest.raises(SchemaError, match=r"steps\.npz .*obs 6, actions 5, rewards 5.*next observations"):
+        read(tmp_path / "steps.npz")
+
+
+def test_a_number_is_no_column(tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", obs=np.ones((5, 2)), gamma=0.99)
+    with pytest.raises(SchemaError, match="gamma none"):
+        read(tmp_path / "steps.npz")
+
+
+def test_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None:
+    objects = np.empty(1, object)
+    objects[0] = Bomb(tmp_path / "exploded")
+    np.savez(tmp_path / "steps.npz", obs=np.ones(1), infos=objects)
+    with pytest.raises(UnsafeDataError, match=r"steps\.npz"):
+        read(tmp_path / "steps.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_numbers_that_no_column_holds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "steps.npz", phase=np.ones(3, complex))
+    with pytest.raises(SpaceError, match=r"steps\.npz: phase have dtype complex128"):
+        read(tmp_path / "steps.npz")
+
+
+def test_chosen_arrays(tmp_path: Path) -> None:
+    """Some others may hold anything."""
+    path = tmp_path / "steps.npz"
+    np.savez(path, obs=np.ones((5, 2)), gamma=0.99, date=np.array(["2024-05-06"] * 5, "datetime64[D]"))
+    assert open_source([str(path)], SourceConfig(columns=["obs"]))[0].uri == str(path)
+    assert pa.concat_tables(NpzFile(Location.of(str(path)), ("obs",)).batches()).column_names == ["obs"]
+    with pytest.raises(SpaceError, match=r"date have dtype .*by source\.columns"):
+        list(NpzFile(Location.of(str(path)), ("obs", "date")).batches())
+    with pytest.raises(SchemaError, match=r"steps\.npz has no array reward; it has obs, gamma, date"):
+        list(NpzFile(Location.of(str(path)), ("reward",)).batches())
+
+
+def _text() -> bytes:
+    return b"text"
+
+
+def _pickled() -> bytes:
+    return pickle.dumps([1, 2])
+
+
+def _array_alone() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.ones(3))
+    return buffer.getvalue()
+
+
+def _zip_of_text() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content", [bytes, _text, _pickled, _array_alone, _zip_of_text])
+def test_other_files_are_told(tmp_path: Path, content: Callable[[], bytes]) -> None:
+    (tmp_path / "steps.npz").write_bytes(content())
+    with pytest.raises(CorruptFileError, match=r"steps\.npz is not an \.npz file"):
+        read(tmp_path / "steps.npz")
+
+
+def test_damage_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "steps.npz"
+    np.savez(path, obs=np.random.default_rng(0).random((100, 4)))
+    cut_in_half(path)
+    with pytest.raises(CorruptFileError, match=r"steps\.npz"):
+        read(path)
+    np.savez(path, obs=np.random.default_rng(0).random((100, 4)))
+    garble(path, 1000, 1010)
+    with pytest.raises(CorruptFileError, match=r"CRC"):
+        read(path)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="it does not exist"):
+        read(tmp_path / "steps.npz")
+
+
+def test_a_reader_opens_nothing_and_travels(tmp_path: Path) -> None:
+    reader = NpzFile(Location.of(str(tmp_path / "later.npz")))
+    assert isinstance(reader, StepReader)
+    moved = pickle.loads(pickle.dumps(reader))
+    np.savez(tmp_path / "later.npz", obs=np.arange(3))
+    for _ in range(2):
+        assert pa.concat_tables(moved.batches())["obs"].to_pylist() == [0, 1, 2]

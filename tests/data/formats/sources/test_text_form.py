@@ -1,0 +1,158 @@
+"""CSV and JSON in other encodings, with other separators and decimal commas: read and said, or refused with what mends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.step_reader import StepReader, note_of
+from offline_core.data.formats.sources.text_form import separators
+from offline_core.data.import_plan.plan import plan_import
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.importing import import_dataset
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, CorruptFileError
+from offline_core.runtime.config import parse
+
+ROWS = [{"id": 1, "x": 0.5, "note": "ä, b"}, {"id": 2, "x": -1.25, "note": "ö"}]
+
+
+def text(separator: str = ",", point: str = ".", end: str = "\n") -> str:
+    lines = [["id", "x", "note"], *([str(row["id"]), str(row["x"]).replace(".", point), f'"{row["note"]}"'] for row in ROWS)]
+    return end.join(separator.join(line) for line in lines) + end
+
+
+LINES = '{"id": 1, "x": 0.5, "note": "ä, b"}\n{"id": 2, "x": -1.25, "note": "ö"}\n'
+
+
+def opened(folder: Path, name: str, data: bytes, **arguments: Any) -> ScannedFile:
+    (folder / name).write_bytes(data)
+    [reader] = open_source([str(folder / name)], SourceConfig(arguments=arguments))
+    assert isinstance(reader, ScannedFile)
+    return reader
+
+
+def read(reader: StepReader) -> tuple[list[dict[str, Any]], str | None]:
+    [table] = reader.batches()
+    assert isinstance(table, pa.Table)
+    return table.drop_columns(["_source_row"]).to_pylist(), note_of(table)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize(("name", "content"), [("x.csv", text()), ("x.csv.gz", text()), ("x.ndjson", LINES)])
+def test_encodings_that_are_recognised(encoding: str, name: str, content: str, tmp_path: Path) -> None:
+    data = content.encode(encoding)
+    reader = opened(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data)
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert rows == ROWS
+        if encoding.startswith("utf-8"):
+            assert note is None
+        else:
+            form = name.split(".")[1].upper()
+            assert note is not None and f"{form} files are read with the encoding {encoding}, as their first lines" in note
+            assert f"source.arguments: {{encoding: '{encoding}'}}." in note
+    given = dataclasses.replace(reader, arguments={"encoding": encoding})
+    assert read(given) == read(FirstRows.of(given)) == (ROWS, None)
+
+
+def test_an_encoding_and_a_separator_are_one_note(tmp_path: Path) -> None:
+    reader = opened(tmp_path, "x.csv", text(";", ",").encode("utf-16"))
+    for each in (reader, FirstRows.of(reader)):
+        rows, note = read(each)
+        assert rows == ROWS and note is not None
+        assert "the encoding utf-16 and the separator ';' and decimal commas, as their first lines have it" in note
+        assert "source.arguments: {encoding: 'utf-16', separator: ';', decimal_comma: true}" in note
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.csv", text()), ("x.ndjson", LINES)])
+def test_encodings_that_are_not_are_named_and_can_be_given(name: str, content: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptFileError, match=r"not UTF-8|codec") as error:
+        [*opened(tmp_path, name, content.encode("cp1252")).batches()]
+    assert "source.arguments: {encoding: cp1252}" in str(error.value)
+    assert read(opened(tmp_path, name, content.encode("cp1252"), encoding="cp1252")) == (ROWS, None)
+    with pytest.raises(CorruptFileError, match=r"is not text in ascii.*source\.arguments: {encoding: NAME}"):
+        [*opened(tmp_path, name, content.encode("cp1252"), encoding="ascii").batches()]
+
+
+@pytest.mark.parametrize("encoding", ["utf-7b", "hex", "rot13", 5])
+def test_what_is_no_encoding_of_text(encoding: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="encoding"):
+        [*opened(tmp_path, "x.csv", text().encode(), encoding=encoding).batches()]
+
+
+def test_a_first_part_of_a_large_file_ends_with_a_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.data.formats.sources.first_rows.TEXT_BYTES", 101)
+    rows = "".join(f"{i},{i}.5,ä\n" for i in range(200))
+    first = FirstRows.of(opened(tmp_path, "x.csv", f"id,x,note\n{rows}".encode("utf-16")))
+    [table] = first.tables
+    assert not first.is_whole and 0 < table.num_rows < 20
+    assert table["x"].to_pylist() == [i + 0.5 for i in range(table.num_rows)] and {*table["note"].to_pylist()} == {"ä"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (text(";"), "the separator ';', as"),
+        (text(";", ","), "the separator ';' and decimal commas, as"),
+        (text("\t", ","), "source.arguments: {separator: '\\t', decimal_comma: true}"),
+        (text("|"), "the separator '|'"),
+        ("sep=;\n" + text(";"), "source.arguments: {separator: ';', skip_rows: 1}"),
+        (text(end="\r"), "the line end '\\r'"),
+        (text(";", end="\r\n"), "the separator ';'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_separators_and_decimal_commas_that_are_recognised(content: str, said: str, name: str, tmp_path: Path) -> None:
+    data = gzip.compress(content.encode()) if name.endswith("gz") else content.encode()
+    rows, note = read(opened(tmp_path, name, data))
+    assert rows == ROWS and note is not None and said in note
+    assert read(FirstRows.of(opened(tmp_path, name, data)))[0] == ROWS
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.tsv.gz", "x.tab"])
+def test_tabs_by_the_name_of_the_file(name: str, tmp_path: Path) -> None:
+    data = text("\t").encode()
+    assert read(opened(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data)) == (ROWS, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "wanted"),
+    [
+        ("a;b,c\n1;2,3\n", {}, {"a;b": "1;2", "c": 3}),
+        ('"a;b;c",d\n1,2\n', {}, {"a;b;c": 1, "d": 2}),
+        ("a b\n1\n", {}, {"a b": 1}),
+        ("a;b\n1;2\n", {"separator": ","}, {"a;b": "1;2"}),
+        ("a;b\n1,5;2.5\n", {}, {"a": "1,5", "b": 2.5}),
+        ("time;temp, C;valve\n1;2,5;0\n", {}, {"time": 1, "temp, C": 2.5, "valve": 0}),
+    ],
+)
+def test_what_is_taken_as_it_is(content: str, arguments: dict[str, Any], wanted: dict[str, Any], tmp_path: Path) -> None:
+    assert read(opened(tmp_path, "x.csv", content.encode(), **arguments))[0] == [wanted]
+
+
+def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -> None:
+    rows = [f"{i // 3};{i % 3};0,5;{i % 2};1" for i in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["eps_id;t;x;actions;rewards", *rows]))
+    (tmp_path / "prices.csv").write_text("t\tprice\n0\t0,25\n1\t0,5\n2\t1,0\n")
+    columns = {"joins": [{"source": str(tmp_path / "prices.csv"), "on": ["t"], "columns": ["price"]}]}
+    values = {"columns": columns, "mapping": {"obs": ["x", "price"]}, "episodes": {"last_new_obs": "repeat"}}
+    config = parse(ImportConfig, values)
+    made = import_dataset(config, source=str(tmp_path / "log.csv"), output=str(tmp_path / "out"))
+    said = [note for note in made.notes if "CSV files are read with" in note]
+    assert "the separator ';' and decimal commas" in said[0] and "prices.csv: CSV files" in said[1]
+    plan = plan_import(config, source=str(tmp_path / "log.csv"))
+    assert plan.is_ready and said[0] in plan.notes
+
+
+def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
+    assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}

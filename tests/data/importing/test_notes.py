@@ -1,0 +1,115 @@
+"""What an import says: why nothing came of it, what of it looks wrong, and the lines that mend it."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from offline_core.errors import DataError, EmptyDatasetError
+from tests.data.importing.factories import ROWS, run_import, scattered, without
+
+
+@pytest.mark.parametrize("names", [(), ("terminateds", "truncateds")])
+def test_no_end_at_all_is_why_all_are_dropped(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """There are no flags, or none is set."""
+    rows = without([row | {"terminateds": False, "truncateds": False} for row in ROWS], *names)
+    source = scattered(tmp_path / "in", rows, 1)
+    with pytest.raises(
+        EmptyDatasetError, match=r"no step ends an episode.*Map the column of ends to terminateds or truncateds"
+    ):
+        run_import(source, tmp_path / "out", episodes={"incomplete": "drop"})
+
+
+def test_a_quarantine_of_all_rows_says_why(tmp_path: Path) -> None:
+    source = scattered(tmp_path / "in", [row | {"rewards": "much"} for row in ROWS], 1)
+    with pytest.raises(
+        EmptyDatasetError, match=r"\(21 of 21\) has this reason: .*'rewards'.*first is .*0\.parquet, row 0.*_quarantine"
+    ):
+        run_import(source, tmp_path / "out", unreadable="quarantine")
+
+
+LOG = [row | {"actions": row["t"] % 3} for row in ROWS]
+
+
+@pytest.mark.parametrize(("start", "said"), [(1, "a choice 0 that no row has"), (1001, "choices 0 to 1,000 that no row has")])
+def test_ids_of_actions_that_begin_above_zero_are_said(tmp_path: Path, start: int, said: str) -> None:
+    source = scattered(tmp_path / "in", [row | {"actions": row["actions"] + start} for row in LOG], 1)
+    result, _ = run_import(source, tmp_path / "out")
+    [note] = [note for note in result.notes if "action space" in note]
+    line = f"{{space: discrete, n: 3, start: {start}}}"
+    assert said in note and f"declare action_space: {line}" in note
+    result, found = run_import(source, tmp_path / "declared", action_space=yaml.safe_load(line))
+    assert result.notes == [] and str(found[0].action_space) == f"Discrete(3, start={start})"
+    encode = {"encode": {"actions": {"form": "index"}}}
+    result, _ = run_import(source, tmp_path / "encoded", columns=encode)
+    assert result.notes == [] and result.action_space == "Discrete(3)"
+
+
+@pytest.mark.parametrize("start", [-1, 0])
+def test_ids_of_actions_around_zero_are_not(tmp_path: Path, start: int) -> None:
+    source = scattered(tmp_path / "in", [row | {"actions": row["actions"] + start} for row in LOG], 1)
+    assert run_import(source, tmp_path / "out")[0].notes == []
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_rewards_that_are_all_equal_are_said(tmp_path: Path, reward: float) -> None:
+    source = scattered(tmp_path / "in", [row | {"rewards": reward} for row in LOG], 1)
+    [note] = run_import(source, tmp_path / "out")[0].notes
+    assert note.startswith(f"All rewards are {reward:g}: ")
+
+
+@pytest.mark.parametrize("name", ["p", "action_logp"])
+def test_a_probability_that_is_mapped_as_its_logarithm_is_refused(tmp_path: Path, name: str) -> None:
+    source = scattered(tmp_path / "in", [row | {name: 0.25} for row in LOG], 1)
+    with pytest.raises(DataError, match=rf"Column '{name}' is mapped to action_logp and holds 0\.25") as refused:
+        run_import(source, tmp_path / "out", mapping={"action_logp": name})
+    line = str(refused.value).split("take it: ")[1].split(". With")[0]
+    _, found = run_import(source, tmp_path / "ln", **yaml.safe_load(f"{{{line}}}"))
+    assert found[0].extras["action_logp"] == pytest.approx(math.log(0.25))
+
+
+@pytest.mark.parametrize("changes", [{"logp": 0.0}, {"logp": 1e-8}, {"actions": [0.5], "logp": 1.25}])
+def test_logarithms_of_probabilities_and_densities_are_not(tmp_path: Path, changes: dict[str, Any]) -> None:
+    source = scattered(tmp_path / "in", [row | changes for row in LOG], 1)
+    result, _ = run_import(source, tmp_path / "out", mapping={"action_logp": "logp"})
+    assert result.counts.steps == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("written", "form"), [("%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M"), ("%d.%m.%y", "%d.%m.%y"), ("%d-%m-%Y %H:%M:%S", "")]
+)
+def test_a_time_that_begins_with_a_day_or_a_month_is_refused_with_the_line_that_reads_it(
+    tmp_path: Path, written: str, form: str
+) -> None:
+    days = [row | {"t": (datetime(2026, 1, 9) + timedelta(days=row["t"])).strftime(written)} for row in without(LOG, "new_obs")]
+    source, rules = scattered(tmp_path / "in", days, 1), {"episodes": {"last_new_obs": "repeat"}}
+    with pytest.raises(DataError, match="does not say whether the day or the month comes first") as refused:
+        run_import(source, tmp_path / "out", **rules)
+    line = str(refused.value).split("Say so: ")[1].split(", or %m")[0]
+    assert f"'{form or written}'" in line
+    result, _ = run_import(source, tmp_path / "read", **rules, **yaml.safe_load(f"{{{line}}}"))
+    assert result.counts.episodes == 5
+
+
+def test_actions_in_words_are_refused_with_the_line_that_numbers_them(tmp_path: Path) -> None:
+    source = scattered(tmp_path / "in", [row | {"actions": "left" if row["t"] else "right"} for row in LOG], 1)
+    with pytest.raises(DataError, match="text that is no number") as refused:
+        run_import(source, tmp_path / "out")
+    line = str(refused.value).split("number them: ")[1].split("}}}.")[0] + "}}}"
+    result, _ = run_import(source, tmp_path / "numbered", **yaml.safe_load(f"{{{line}}}"))
+    assert result.action_space == "Discrete(2)"
+
+
+def test_lines_without_ids_and_ends_are_an_episode_each(tmp_path: Path) -> None:
+    lines = [
+        {"type": "SampleBatch", "obs": [[0.0]] * n, "actions": [0] * n, "rewards": [0.0] * (n - 1) + [1.0]} for n in (3, 2)
+    ]
+    (tmp_path / "log.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result, found = run_import(tmp_path / "log.json", tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert sorted(map(len, found)) == [2, 3] and result.notes[0].startswith("Lines say neither which episode")

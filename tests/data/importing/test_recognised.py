@@ -1,0 +1,156 @@
+"""Ends, first and last rows and next observations are understood by the names that other programs give them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from offline_core.data.episodes.names import CANONICAL
+from offline_core.data.importing.recognised import recognised, with_ends
+from offline_core.errors import DataError
+from tests.data.importing.factories import Row, parts, renamed, run_import, steps, summary, without, write_rows
+
+PAIR = [*steps("a", 3), *steps("b", 2, end="X")]
+
+
+def rows_of(names: dict[str, list[Any]]) -> pa.Table:
+    return pa.table({"obs": [[0.0], [1.0]], "actions": [0, 1], "rewards": [0.0, 0.0]} | names)
+
+
+def rlds(*episodes: list[Row], filler: Row) -> list[Row]:
+    """Steps and the row after the last one, which has the last observation."""
+    found = []
+    for rows in episodes:
+        last = rows[-1] | {"obs": rows[-1]["new_obs"], "t": len(rows), "tag": "filler"} | filler
+        for number, row in enumerate([*rows, last]):
+            flags = {"is_first": number == 0, "is_last": row is last, "is_terminal": row is last and last["terminateds"]}
+            found.append(flags | {name: row[name] for name in ("eps_id", "obs", "actions", "rewards", "tag")})
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name, role in CANONICAL.items() if role in ("terminateds", "truncateds", "dones")])
+@pytest.mark.parametrize("kind", [bool, int, str])
+def test_each_name_of_an_end_is_taken_for_it_and_said(name: str, kind: type) -> None:
+    flags = [kind(False), kind(True)]
+    found = recognised(rows_of({name: flags}), {})
+    assert found.mapping == {CANONICAL[name]: name}
+    assert found.notes == ([] if CANONICAL[name] == name else [f"{CANONICAL[name]} is {name}, by its name."])
+
+
+@pytest.mark.parametrize(("name", "values"), [("timeout", [30.0, 60.0]), ("terminal", ["B12", "A3"]), ("done", [0.25, 0.5])])
+def test_a_name_of_an_end_whose_values_are_no_flags_is_said(name: str, values: list[Any]) -> None:
+    found = recognised(rows_of({name: values}), {})
+    assert found.mapping == {}
+    assert found.notes == [f"Column {name} is an extra output, and not {CANONICAL[name]}: its values are no flags."]
+
+
+@pytest.mark.parametrize("name", ["d", "o2", "s"])
+def test_one_or_two_letters_are_taken_for_nothing(name: str) -> None:
+    assert recognised(rows_of({name: [0, 1]}), {}).mapping == {}
+
+
+def test_a_second_name_of_the_same_is_said() -> None:
+    found = recognised(rows_of({"terminated": [0, 1], "terminal": [0, 1]}), {})
+    assert found.mapping == {"terminateds": "terminated"}
+    assert found.notes[1] == "Column terminal is an extra output, and not terminateds, which is terminated."
+
+
+def test_an_id_that_is_not_mapped_and_a_step_type_are_said() -> None:
+    notes = recognised(rows_of({"episode_id": [0, 1], "step_type": [0, 2]}), {}).notes
+    assert (
+        notes[0]
+        == "Column episode_id is an extra output, and not eps_id; if it names episodes, set mapping.eps_id: episode_id."
+    )
+    assert "mapping: {dones: ended}" in notes[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mapping", "found"),
+    [
+        ({"next_observation": [[1.0], [2.0]]}, {}, "next_observation"),
+        ({"nextObs": [[1.0], [2.0]]}, {}, "nextObs"),
+        ({"next_state": ["idle", "busy"]}, {}, None),
+        ({"next_obs": [[1.0, 2.0], [1.0, 2.0]]}, {}, None),
+        ({"x": [0.0, 1.0], "y": [0, 1], "next_x": [1.0, 2.0], "next_y": [1, 2]}, {"obs": ["x", "y"]}, ["next_x", "next_y"]),
+        ({"x": [0.0, 1.0], "y": [0, 1], "next_obs": [[1.0, 2.0], [1.0, 2.0]]}, {"obs": ["x", "y"]}, "next_obs"),
+        ({"next_obs": [[1.0], [2.0]], "legal": [[1], [1]]}, {"action_mask": "legal"}, None),
+    ],
+)
+def test_next_observations_are_taken_where_they_are_like_observations(
+    columns: dict[str, list[Any]], mapping: dict[str, Any], found: Any
+) -> None:
+    result = recognised(rows_of(columns), mapping)
+    assert result.mapping.get("new_obs") == found
+    assert result.notes
+
+
+def test_a_next_observation_of_other_columns_than_made_ones_is_not_taken() -> None:
+    assert "new_obs" not in recognised(rows_of({"next_obs": [[1.0], [2.0]]}), {}, changed={"obs"}).mapping
+
+
+@pytest.mark.parametrize(
+    ("given", "terminated", "truncated"),
+    [
+        ({"dones": "FTTT"}, "FTTT", None),
+        ({"dones": "FTTT", "truncateds": "FFTF"}, "FTFT", "FFTF"),
+        ({"dones": "FTTT", "terminateds": "FFTT"}, "FFTT", "FTFF"),
+        ({"dones": "FTTT", "terminateds": "FFTT", "truncateds": "FFTF"}, "FFTT", "FTTF"),
+        ({"is_last": "FTTT", "terminateds": "FFTT"}, "FFTT", "FTFF"),
+    ],
+)
+def test_one_flag_for_both_ends(given: dict[str, str], terminated: str, truncated: str | None) -> None:
+    found = with_ends({name: np.array([letter == "T" for letter in letters]) for name, letters in given.items()})
+    words = {name: "".join("FT"[int(flag)] for flag in flags) for name, flags in found.items() if name != "is_last"}
+    assert words == {"terminateds": terminated} | ({} if truncated is None else {"truncateds": truncated})
+
+
+def test_ends_and_next_observations_by_gymnasiums_names_need_no_mapping(tmp_path: Path) -> None:
+    names = {"terminateds": "terminated", "truncateds": "truncated", "new_obs": "next_obs"}
+    source = write_rows(tmp_path / "log.parquet", renamed(PAIR, names))
+    result, found = run_import(source, tmp_path / "out")
+    assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "X")]
+    assert [episode.observations[-1].tolist() for episode in found] == [rows[-1]["new_obs"] for rows in (PAIR[:3], PAIR[3:])]
+    assert result.notes[:2] == ["terminateds is terminated, by its name.", "truncateds is truncated, by its name."]
+
+
+@pytest.mark.parametrize("filler", [{}, {"actions": None, "rewards": None}, {"rewards": float("nan"), "actions": 99}])
+@pytest.mark.parametrize("ids", [True, False])
+def test_rldss_last_row_is_an_observation_and_no_step(tmp_path: Path, filler: Row, ids: bool) -> None:
+    rows = rlds(steps("a", 3), steps("b", 2, end="X"), filler=filler)
+    source = write_rows(tmp_path / "log.parquet", rows if ids else without(rows, "eps_id"))
+    result, found = run_import(source, tmp_path / "out")
+    assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "X")]
+    assert [episode.observations[-1].tolist() for episode in found] == [rows[3]["obs"], rows[6]["obs"]]
+    assert result.counts.final_observations == 2 and result.counts.repeated_last_obs == 0
+    assert any(note.startswith("2 rows with is_last are no steps") for note in result.notes)
+
+
+def test_a_last_row_of_other_programs_is_a_step(tmp_path: Path) -> None:
+    rows = [row | {"is_last": row["terminateds"] or row["truncateds"]} for row in PAIR]
+    source = write_rows(tmp_path / "log.parquet", without(rows, "terminateds", "truncateds", "new_obs"))
+    result, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "T")]
+    assert any("each row is a step" in note for note in result.notes)
+
+
+def test_first_rows_begin_episodes(tmp_path: Path) -> None:
+    rows = [row | {"episode_start": row["t"] == 0} for row in PAIR]
+    source = write_rows(tmp_path / "log.parquet", without(rows, "terminateds", "truncateds", "new_obs", "eps_id", "t"))
+    _, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert parts(found) == [("a0 a1 a2", "X"), ("b0 b1", "X")]
+
+
+def test_what_a_missing_column_is_called_is_in_the_error(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "log.parquet", renamed(PAIR, {"actions": "action", "rewards": "reward"}))
+    with pytest.raises(DataError, match=r"mapping: \{actions: action, rewards: reward\}"):
+        run_import(source, tmp_path / "out")
+
+
+def test_ids_that_are_mapped_keep_their_order(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "log.parquet", renamed(PAIR, {"terminateds": "done"}))
+    _, found = run_import(source, tmp_path / "out")
+    assert summary(found) == [("a", "a0 a1 a2", "T"), ("b", "b0 b1", "X")]

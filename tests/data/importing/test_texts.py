@@ -1,0 +1,151 @@
+"""Text where numbers, lists of them or times have to be: parsed where that is clear, else told row by row."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from gymnasium import spaces
+
+from offline_core.data.episodes.arrow import read_column
+from offline_core.data.episodes.table import space_metadata
+from offline_core.data.importing.preparation import Preparation
+from offline_core.errors import SchemaError
+from tests.data.importing.preparing import column, prepare, reason, table
+
+
+def test_text_is_parsed_where_numbers_have_to_be() -> None:
+    rows = pa.table(
+        {"x": ["1.5", "oops", "2", " 3e0"], "y": [1, 2, 3, 4], "a": ["0", "1", "1", "2"], "r": ["1", "2", "nan", "3"]}
+    )
+    good, bad = prepare(rows, mapping={"obs": ["x", "y"], "actions": "a", "rewards": "r"})
+    assert [(each.row, str(each.error)) for each in bad] == [
+        (101, "Column 'x' has text that is no number: Failed to parse string: 'oops' as a scalar of type double."),
+        (102, "Column 'r' has text that is no number: Failed to parse string: 'nan' as a scalar of type int64."),
+    ]
+    assert good is not None
+    np.testing.assert_array_equal(read_column(good, "obs"), [[1.5, 1], [3, 4]])
+    assert good["actions"].to_pylist() == [0, 2]
+    assert good.schema.field("actions").type == pa.int64()
+
+
+def test_text_stays_text_where_nothing_says_otherwise() -> None:
+    rows = table(2, obs=["1", "look"], note=["7", "8"])
+    assert column(rows, "obs").tolist() == ["1", "look"]
+    assert column(rows, "note").tolist() == ["7", "8"]
+    assert column(table(2, obs=["1", "2"]), "obs", spaces=(spaces.Discrete(3), None)).tolist() == [1, 2]
+    assert column(table(2, actions=["1", "2"]), "actions", spaces=(None, spaces.Text(3))).tolist() == ["1", "2"]
+
+
+def test_text_stays_text_where_the_table_itself_says_so() -> None:
+    rows = table(2, obs=["[1", "look"], actions=["left", "right"])
+    rows = rows.replace_schema_metadata(space_metadata(spaces.Text(5), spaces.Text(5)))
+    assert column(rows, "actions").tolist() == ["left", "right"]
+    assert column(rows, "obs").tolist() == ["[1", "look"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["[0.5, 1]", " [2,3.0 ] "], np.array([[0.5, 1.0], [2.0, 3.0]])),
+        (["[1, 2]", "[-3, 4]"], np.array([[1, 2], [-3, 4]])),
+        (["[[1, 2], [3, 4]]", "[[5, 6], [7, 8]]"], np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])),
+    ],
+)
+def test_lists_as_text(texts: list[str], expected: np.ndarray) -> None:
+    """As CSV has them."""
+    for name in ("obs", "new_obs", "actions"):
+        np.testing.assert_array_equal(column(table(2, **{name: texts}), name), expected, strict=True)
+    box = spaces.Box(-9, 9, expected.shape[1:], np.float32)
+    assert column(table(2, obs=texts), "obs", spaces=(box, None)).dtype == np.float32
+    assert column(table(2, obs=texts), "obs", spaces=(spaces.Text(99), None)).tolist() == texts
+    assert column(table(2, note=texts), "note").tolist() == texts
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        str,
+        repr,
+        lambda array: str(array.tolist()),
+        lambda array: str(tuple(array.tolist())),
+        lambda array: repr(array.astype(np.float32)),
+        lambda array: f"np.{array!r}",
+        lambda array: f"tensor({array.tolist()}, dtype=torch.float64)",
+        lambda array: str(array.tolist()).replace(",", ""),
+        lambda array: str(array.tolist()).replace("[", "{").replace("]", "}"),
+    ],
+    ids=["print", "repr", "list", "tuple", "float32", "np.repr", "tensor", "spaces", "postgres"],
+)
+@pytest.mark.parametrize("values", [[[0.5, -1.25, 3], [4, 5e-7, 1e20]], [[[1.0, 2.5], [-3, 4]], [[0.1, 6], [7, 8]]]])
+def test_vectors_as_python_and_numpy_print_them(write: Callable[[np.ndarray], str], values: list[Any]) -> None:
+    texts = [write(np.array(each)) for each in values]
+    for name in ("obs", "actions"):
+        np.testing.assert_allclose(column(table(2, **{name: texts}), name), values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["0.5 1.0", "2 3"], "no list of numbers like"),
+        (["0.5,1.0", "2,3"], "no list of numbers like"),
+        (["0.5;1.0", "2;3"], "no list of numbers like"),
+        ([str(np.arange(2000.0))] * 2, r"NumPy printed it without its middle, '\[0"),
+        (["(1, 2)", "(1, 'a')", "(3, 4)"], "no list of numbers like"),
+    ],
+)
+def test_vectors_that_cannot_be_told_are_refused_and_no_text(texts: list[str], message: str) -> None:
+    _, bad = prepare(table(len(texts), obs=texts))
+    assert bad and re.search(message, str(bad[0].error)), bad
+
+
+def test_numbers_with_decimal_commas_are_refused_with_what_mends_them() -> None:
+    line = "columns: {computed: {NAME: \"cast(replace(COLUMN, ',', '.') as double)\"}}"
+    assert line.replace("COLUMN", "rewards") in str(reason(table(2, rewards=["1,5", "2,5"])))
+    assert line.replace("COLUMN", "x") in str(reason(table(2, obs=None, x=["1,5", "2,5"]), mapping={"obs": ["x"]}))
+
+
+@pytest.mark.parametrize("text", ["[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])
+def test_lists_that_are_none(text: str | None) -> None:
+    good, [bad] = prepare(table(5, obs=["[1, 2]", "[3, 4]", text, "[5, 6]", "[7, 8]"]))
+    assert (bad.row, type(bad.error)) == (102, SchemaError)
+    assert text is None or re.search("'obs' has text that is no list of numbers|steps of shape", str(bad.error))
+    assert good is not None
+    np.testing.assert_array_equal(read_column(good, "obs"), [[1, 2], [3, 4], [5, 6], [7, 8]])
+
+
+def test_prose_with_brackets_is_text() -> None:
+    assert column(table(2, obs=["(1) go", "(a, b) look"]), "obs").tolist() == ["(1) go", "(a, b) look"]
+    assert column(table(2, obs=["[INST] go", "look"]), "obs").tolist() == ["[INST] go", "look"]
+
+
+# Times.
+
+
+ZONED, NAIVE = pa.array([1], pa.timestamp("ms", "UTC")), pa.array([1], pa.timestamp("ms"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fits"),
+    [
+        (ZONED, NAIVE, False),
+        (NAIVE, ZONED, False),
+        (["2024-01-01 10:00:00+09:00"], ["2024-01-01 09:00:00"], False),
+        (["2024-01-01"], [5], False),
+        ([5], ["2024-01-01"], False),
+        (["2024-01-01 10:00:00+09:00"], ZONED, True),
+        (pa.array([1], pa.timestamp("ns", "Asia/Tokyo")), ZONED, True),
+        ([datetime.date(2024, 1, 1)], NAIVE, True),
+    ],
+)
+def test_times_with_a_zone_and_without_are_not_mixed(before: Any, now: Any, fits: bool) -> None:
+    prepared = Preparation({})
+    assert prepare(table(1, t=before), prepared)[1] == []
+    bad = prepare(table(1, t=now), prepared)[1]
+    assert len(bad) == (not fits)
+    assert fits or ("Column 't' holds" in str(bad[0]) and "where earlier rows have" in str(bad[0]))

@@ -1,0 +1,153 @@
+"""Steps that only times put in order: where one episode ends and another begins."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offline_core.data.importing.times import time_gaps
+from offline_core.errors import ConfigError
+from tests.cases import examples
+from tests.data.importing.factories import Row, assembled, nonzero, parts, run_import, shuffled, steps, without, write_rows
+
+MORNING = datetime(2026, 3, 1, 8, tzinfo=UTC)
+
+
+def session(eps_id: str, day: int, length: int = 6, *, seconds: float = 10, hours: float = 0.0, end: str = "") -> list[Row]:
+    """A day's episode, a step every so many seconds; tags `<id><day>.<t>`."""
+    start = MORNING + timedelta(days=day, hours=hours)
+    rows = without(steps(eps_id, length, end=end), "new_obs", "t")
+    return [row | {"t": start + timedelta(seconds=seconds * t), "tag": f"{eps_id}{day}.{t}"} for t, row in enumerate(rows)]
+
+
+def tags(*sessions: list[Row]) -> list[str]:
+    return sorted(" ".join(row["tag"] for row in rows) for rows in sessions)
+
+
+def timed(*files: list[Row], **rules: Any) -> Any:
+    """Times as an import has them, (N, 1) nanoseconds."""
+    lying = [[row | {"t": [int(row["t"].timestamp()) * 10**9]} for row in rows] for rows in files]
+    return assembled(*lying, **{"order": "time", "last_new_obs": "repeat"} | rules)
+
+
+DAYS = [session(name, day) for day in range(4) for name in "ab"]
+ROWS = [row for rows in DAYS for row in rows]
+
+
+def test_ids_that_come_again_each_day_are_episodes_of_a_day_each(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in/x.parquet", shuffled(ROWS))
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert sorted(words for words, _ in parts(found)) == tags(*DAYS)
+    assert len({e.eps_id for e in found}) == 8
+    counts = result.counts
+    assert (counts.time_gaps, counts.open_ends, counts.gaps, counts.restarted_ids) == (6, 8, 0, 0)
+    assert counts.shortest_time_gap == timedelta(days=1).total_seconds() - 50
+    assert result.notes[-1].startswith(
+        "6 times so much time lies between two steps of one id that another episode begins there; 86,350"
+    )
+    assert [np.diff(e.extras["time"]).tolist() for e in found] == [[10**10] * 5] * 8
+
+
+def test_the_largest_gap_is_declared_in_seconds() -> None:
+    """Or in the unit of t; whatever new_obs says."""
+    rows = session("a", 0, 3) + session("a", 0, 3, hours=1)
+    assert timed(rows, max_gap=3600)[1].time_gaps == 0
+    found, counts = timed(rows, max_gap=60)
+    assert ([len(e) for e in found], counts.time_gaps) == ([3, 3], 1)
+    linked = [row | {"t": [0, 1, 2, 50, 51][row["t"]]} for row in steps("a", 5)]
+    assert [len(e) for e in assembled(linked, order="time", max_gap=10)[0]] == [3, 2]
+    assert [len(e) for e in assembled(linked, order="time")[0]] == [5], "new_obs says that they follow"
+
+
+def test_a_gap_is_an_end_and_no_missing_steps() -> None:
+    """Whole episodes stay when those without an end are dropped."""
+    found, counts = timed(session("a", 0), session("a", 1, end="T"), incomplete="drop", max_gap=3600)
+    assert parts(found) == [(tags(session("a", 1))[0], "T")]
+    assert (counts.dropped_episodes, counts.dropped_steps) == (1, 6)
+
+
+def test_each_episode_has_its_own_pace() -> None:
+    """It may vary, and nearly a quarter of the steps may be gaps; fewer than 16 times between steps tell nothing."""
+    rng = np.random.default_rng(0)
+    took = np.concatenate([rng.uniform(0.8, 1.2, 300), [1e4] * 99])
+    rng.shuffle(took)
+    assert gaps_of(took[None]).sum() == 99
+    slow = np.append(np.full(15, 1000), 15_000)
+    assert np.flatnonzero(gaps_of(np.stack([np.append(np.ones(15), 100), slow]))).tolist() == [16]
+    assert gaps_of(np.append(np.ones(14), 100)[None]).sum() == 0
+    assert gaps_of(np.append(np.zeros(30), 1)[None]).sum() == 0, "equal times are no pace"
+
+
+def gaps_of(took: np.ndarray) -> np.ndarray:
+    """The gaps of ids, a row of times between steps each."""
+    t = np.cumsum(np.pad(took, ((0, 0), (1, 0))), axis=1)
+    starts = np.zeros(t.shape, bool)
+    starts[:, 0] = True
+    return time_gaps(t.ravel(), np.repeat(np.arange(len(t)), t.shape[1]), starts.ravel())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [3, 10, 50, 200])
+@pytest.mark.parametrize("sigma", [None, 2.0], ids=["poisson", "lognormal"])
+def test_events_at_random_times_are_not_cut(sigma: float | None, length: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (2000, length - 1)
+    assert gaps_of(rng.exponential(1.0, shape) if sigma is None else rng.lognormal(0, sigma, shape)).sum() == 0
+
+
+def test_days_of_a_building_are_found() -> None:
+    """1,380 steps, one a minute, and an hour and more until the next day."""
+    took = np.full((2, 5 * 1380 - 1), 60.0)
+    took[:, 1379::1380] = 3700.0
+    assert gaps_of(took).sum() == 8
+
+
+@pytest.mark.parametrize(("per", "mixed"), [("file", False), ("folder", False), ("date", True), ("source", True)])
+def test_ids_of_files_at_the_same_time(per: str, mixed: bool) -> None:
+    """Two robots that number their episodes by themselves: nothing but the place tells them apart, and it is told."""
+    one, other = (
+        session("a", 0),
+        [row | {"t": row["t"] + timedelta(seconds=3), "tag": f"x{i}"} for i, row in enumerate(session("a", 0))],
+    )
+    found, counts = timed(one, other, ids_per=per)
+    assert (len(found), counts.alternating_ids) == ((1, 1) if mixed else (2, 0))
+    assert len({e.eps_id for e in found}) == len(found)
+
+
+def test_ids_per_date() -> None:
+    """Midnight is in UTC."""
+    found, counts = timed([row for rows in DAYS for row in rows], ids_per="date")
+    assert sorted(words for words, _ in parts(found)) == tags(*DAYS)
+    assert nonzero(counts) == {"rows": 48, "steps": 48, "episodes": 8, "open_ends": 8, "repeated_last_obs": 8}
+    assert len({e.eps_id for e in found}) == 8
+    with pytest.raises(ConfigError, match="Ids per date need a column 't' of timestamps"):
+        assembled(steps("a", 3), ids_per="date")
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(data=st.data())
+def test_every_row_is_kept_or_told_of_and_every_end_is_as_it_was(data: st.DataObject) -> None:
+    """Whatever the ids, days, ends, lengths and the place of the rows."""
+    drop = data.draw(st.booleans(), label="drop")
+    truth, rows = [], []
+    for number in range(data.draw(st.integers(1, 6), label="sessions")):
+        eps_id, end = data.draw(st.sampled_from("ab")), data.draw(st.sampled_from(["T", "X", ""]))
+        day = [session(eps_id, number, data.draw(st.integers(3, 9)), end=end, seconds=data.draw(st.sampled_from([1, 10, 60])))]
+        truth.append((day[0], end))
+        rows += day[0]
+    seed, files = data.draw(st.integers(0, 99)), data.draw(st.integers(1, 3))
+    lying = shuffled(rows, seed)
+    found, counts = timed(*(lying[i::files] for i in range(files)), last_new_obs="drop" if drop else "repeat", max_gap=3600)
+    expected = []
+    for session_rows, end in truth:
+        kept = session_rows[:-1] if drop and end != "T" else session_rows
+        expected.append((tags(kept)[0], "T" if end == "T" else "X"))
+    assert sorted(parts(found)) == sorted(expected)
+    assert counts.rows == len(rows) == counts.steps + counts.dropped_last_steps
+    assert counts.terminations == sum(end == "T" for _, end in truth) == sum(e.terminated for e in found)

@@ -1,0 +1,84 @@
+"""What killed runs left is removed after a week, and nothing else ever is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.store.partial_files import MIN_AGE_DAYS
+from tests.data.datasets.factories import episode, found, write_dataset
+
+NAME = ".tmp-" + 32 * "0"
+OTHER = ".tmp-" + 32 * "f"
+
+
+def left(path: Path, *, days: float) -> Path:
+    """A file of 100 bytes that was last written to so long ago, in a folder that has not changed since."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(100))
+    changed = time.time() - days * 24 * 3600
+    for each in (path, path.parent):
+        os.utime(each, (changed, changed))
+    return path
+
+
+def test_old_temporary_files_and_folders_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in (NAME, f"{OTHER}/part-1/rows.arrow", f"_versions/{NAME}", f"cartpole/run-000001-00001/{NAME}"):
+        left(tmp_path / name, days=MIN_AGE_DAYS + 0.01)
+    old = time.time() - (MIN_AGE_DAYS + 0.01) * 24 * 3600
+    os.utime(tmp_path / OTHER, (old, old))
+    with caplog.at_level(logging.INFO, logger="offline_core"):
+        prepare_dataset(str(tmp_path))
+    assert found(tmp_path) == []
+    assert not (tmp_path / OTHER).exists()
+    assert f"killed runs at {tmp_path}: 4 files and folders, 400 bytes" in caplog.text
+
+
+def test_younger_ones_stay(tmp_path: Path) -> None:
+    """A folder is as young as the youngest thing in it."""
+    left(tmp_path / NAME, days=MIN_AGE_DAYS - 0.01)
+    left(tmp_path / OTHER / "deep/er/old", days=30)
+    left(tmp_path / OTHER / "deep/young", days=1)
+    for folder in ("deep/er", "deep", ""):
+        os.utime(tmp_path / OTHER / folder, (0, 0))
+    before = found(tmp_path)
+    prepare_dataset(str(tmp_path))
+    assert found(tmp_path) == before and len(before) == 3
+
+
+def test_nothing_else_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever its age: data, other people's temporary files, and what a link leads to."""
+    data = write_dataset(tmp_path / "data", [episode(0)])
+    for name in (".tmp-0123", ".tmp-notes", f"x{NAME}", f"{NAME}.csv", ".lock", "notes/mine.txt"):
+        left(tmp_path / "data" / name, days=1000)
+    elsewhere = left(tmp_path / "elsewhere" / NAME, days=1000)
+    (tmp_path / "data" / "link").symlink_to(elsewhere.parent)
+    (tmp_path / "data" / NAME).symlink_to(elsewhere.parent)
+    (tmp_path / "data" / OTHER).symlink_to(elsewhere)
+    for path in (tmp_path / "data").rglob("*"):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    before = found(tmp_path)
+    prepare_dataset(str(tmp_path / "data"))
+    assert found(tmp_path) == before
+    assert open_dataset(str(tmp_path / "data")) == data and not caplog.records
+
+
+def test_what_cannot_be_removed_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    left(tmp_path / NAME / "rows", days=30)
+    left(tmp_path / OTHER, days=30)
+    monkeypatch.setattr(shutil, "rmtree", denied)
+    prepare_dataset(str(tmp_path))
+    assert found(tmp_path) == [f"{NAME}/rows"], "the other one goes all the same"
+    assert f"Cannot remove {tmp_path}/{NAME}" in caplog.text and "Permission denied" in caplog.text
