@@ -22,7 +22,7 @@ from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 
 STEPS = 40_000

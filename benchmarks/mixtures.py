@@ -18,7 +18,7 @@ from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy
-from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.runtime.config import EnvironmentSpec
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")

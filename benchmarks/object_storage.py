@@ -86,8 +86,8 @@ def record(places: dict[str, str]) -> None:
     """Recording by Ray's actors, which write to the place themselves."""
     from offline_core.experts.config import ExpertConfig
     from offline_core.experts.train import train_expert
-    from offline_core.recording.config import RecordingConfig
-    from offline_core.recording.record import record_episodes
+    from offline_core.policies.recording.config import RecordingConfig
+    from offline_core.policies.recording.record import record_episodes
     from offline_core.runtime.config import parse
     from offline_core.runtime.ray_session import ray_scope
 

@@ -37,8 +37,8 @@ CHAIN = {
 CORE = """
 import sys, yaml
 from offline_core.runtime.config import parse
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
@@ -48,8 +48,8 @@ from offline_core.data.curation.prune import prune_dataset
 from offline_core.data.quality.check import check_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.ray_session import ray_scope
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 
 root, values = sys.argv[1], yaml.safe_load(open(sys.argv[2]))
 with ray_scope():

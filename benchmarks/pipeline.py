@@ -64,8 +64,8 @@ def expert(root: str, seed: int) -> str:
 
 def recording(root: str, policy: str, seed: int) -> None:
     from offline_core.data.datasets.dataset import open_dataset
-    from offline_core.recording.config import RecordingConfig
-    from offline_core.recording.record import record_episodes
+    from offline_core.policies.recording.config import RecordingConfig
+    from offline_core.policies.recording.record import record_episodes
 
     for format in ("episodes", "table"):
         config = RecordingConfig(episodes=EPISODES, format=format, seed=seed)
@@ -80,10 +80,10 @@ def recording(root: str, policy: str, seed: int) -> None:
 
 
 def clone(root: str, seed: int) -> None:
-    from offline_core.evaluation.config import EvaluationConfig
-    from offline_core.evaluation.evaluate import evaluate_policy
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train_policy
+    from offline_core.policies.evaluation.config import EvaluationConfig
+    from offline_core.policies.evaluation.evaluate import evaluate_policy
 
     result = train_policy(TrainingConfig(seed=seed), dataset=f"{root}/episodes", output=f"{root}/policy")
     played = evaluate_policy(EvaluationConfig(episodes=100, seed=seed), policy=result.checkpoint)

@@ -15,15 +15,15 @@ import tempfile
 
 from benchmarks.figure import figure
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
 

@@ -1,8 +1,8 @@
 """Flow: put a finished policy to the test."""
 
 from flows.local_flow import flow
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.result import EvaluationResult
 from tasks.stages import evaluate_policy as evaluate_policy_task
 
 

@@ -10,13 +10,13 @@ from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.recording.config import RecordingConfig
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.ray_session import ray_scope
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing

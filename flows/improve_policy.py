@@ -17,10 +17,10 @@ from offline_core.data.store.location import Location
 from offline_core.decisions.config import DecisionConfig
 from offline_core.decisions.result import Candidate, DecisionResult
 from offline_core.estimation.estimators import weighing
+from offline_core.policies.registry.history import entry_of, last_move
+from offline_core.policies.registry.move import Move
 from offline_core.promotion.config import PromotionConfig
 from offline_core.promotion.result import PromotionResult
-from offline_core.registry.history import entry_of, last_move
-from offline_core.registry.move import Move
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.result import SweepResult

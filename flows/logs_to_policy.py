@@ -19,10 +19,10 @@ from offline_core.errors import ConfigError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimators import weighing
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.result import EvaluationResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.runtime.ray_session import ray_scope
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing

@@ -1,8 +1,8 @@
 """Flow: a dataset out of others, and of policies that play, by weight."""
 
 from flows.local_flow import flow
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.result import MixtureResult
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.result import MixtureResult
 from tasks.stages import mix_datasets as mix_datasets_task
 
 

@@ -3,8 +3,8 @@
 from flows.events import announce
 from flows.local_flow import flow
 from flows.seeds import seed_of
-from offline_core.recording.config import RecordingConfig, RecordingExport
-from offline_core.recording.result import RecordingResult
+from offline_core.policies.recording.config import RecordingConfig, RecordingExport
+from offline_core.policies.recording.result import RecordingResult
 from tasks.stages import record_episodes as record_episodes_task
 
 

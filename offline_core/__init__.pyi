@@ -21,7 +21,6 @@ from .data.quality.steps import StepBatch as StepBatch
 from .decisions.config import DecisionConfig as DecisionConfig
 from .errors import OfflineError as OfflineError
 from .estimation.config import OffPolicyConfig as OffPolicyConfig
-from .evaluation.config import EvaluationConfig as EvaluationConfig
 from .experts.config import ExpertConfig as ExpertConfig
 from .fine_tuning.config import FineTuneConfig as FineTuneConfig
 from .homepage.config import ReportConfig as ReportConfig
@@ -32,8 +31,12 @@ from .learning.config import TrainingConfig as TrainingConfig
 from .learning.replay.buffer import ReplayBuffer as ReplayBuffer
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
+from .policies.evaluation.config import EvaluationConfig as EvaluationConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
 from .policies.policy import Policy as Policy
+from .policies.recording.config import MixtureConfig as MixtureConfig
+from .policies.recording.config import RecordingConfig as RecordingConfig
+from .policies.rollouts.metric import PlayedStep as PlayedStep
 from .policy_stages import decide as decide
 from .policy_stages import promote as promote
 from .policy_stages import read_registry as read_registry
@@ -43,8 +46,6 @@ from .prelearner.prelearner import PreLearner as PreLearner
 from .promotion.config import PromotionConfig as PromotionConfig
 from .promotion.config import RollbackConfig as RollbackConfig
 from .ranking.config import OutlierConfig as OutlierConfig
-from .recording.config import MixtureConfig as MixtureConfig
-from .recording.config import RecordingConfig as RecordingConfig
 from .retention.config import ForgetConfig as ForgetConfig
 from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
@@ -52,7 +53,6 @@ from .retention_stages import publish as publish
 from .retention_stages import report as report
 from .retention_stages import tag as tag
 from .retention_stages import vacuum as vacuum
-from .rollouts.metric import PlayedStep as PlayedStep
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec
 from .runtime.python_object import named as named

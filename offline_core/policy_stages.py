@@ -17,9 +17,9 @@ from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, ch
 if TYPE_CHECKING:
     from offline_core.decisions.config import DecisionConfig
     from offline_core.decisions.result import DecisionResult
+    from offline_core.policies.registry.history import History
     from offline_core.promotion.config import PromotionConfig, RollbackConfig
     from offline_core.promotion.result import PromotionResult
-    from offline_core.registry.history import History
 
 
 def decide(
@@ -91,6 +91,6 @@ def read_registry(path: Path, /) -> list[History]:
     Raises:
         CorruptFileError: a move is missing or damaged.
     """
-    from offline_core.registry.address import read_registry
+    from offline_core.policies.registry.address import read_registry
 
     return read_registry(os.fspath(path))

@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from offline_core.data.quality.result import QualityReport
     from offline_core.estimation.config import OffPolicyConfig
     from offline_core.estimation.result import OffPolicyResult
-    from offline_core.evaluation.config import EvaluationConfig
-    from offline_core.evaluation.result import EvaluationResult
     from offline_core.experts.config import ExpertConfig
     from offline_core.experts.result import ExpertResult
     from offline_core.fine_tuning.config import FineTuneConfig
     from offline_core.fine_tuning.result import FineTuneResult
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.result import TrainingResult
+    from offline_core.policies.evaluation.config import EvaluationConfig
+    from offline_core.policies.evaluation.result import EvaluationResult
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
+    from offline_core.policies.recording.config import MixtureConfig, RecordingConfig, RecordingExport
     from offline_core.ranking.config import OutlierConfig
     from offline_core.ranking.result import OutlierResult
-    from offline_core.recording.config import MixtureConfig, RecordingConfig, RecordingExport
     from offline_core.sweeps.config import SweepConfig
     from offline_core.sweeps.result import SweepResult
 
@@ -115,8 +115,8 @@ def record(
         export: where to write a second copy, and in which format: `{"output": "runs/minari", "format": "minari"}`.
         parameters: fields of `RecordingConfig`.
     """
-    from offline_core.recording.config import RecordingConfig, RecordingExport
-    from offline_core.recording.record import record_episodes
+    from offline_core.policies.recording.config import RecordingConfig, RecordingExport
+    from offline_core.policies.recording.record import record_episodes
 
     parsed = config_of(RecordingConfig, config, parameters)
     copy = None if export is None else config_of(RecordingExport, export, {})
@@ -220,8 +220,8 @@ def mix(
         datasets: weight by URI of a dataset.
         parameters: fields of `MixtureConfig`; `policies` are weights by checkpoint.
     """
-    from offline_core.recording.config import MixtureConfig
-    from offline_core.recording.mixing import mix_datasets
+    from offline_core.policies.recording.config import MixtureConfig
+    from offline_core.policies.recording.mixing import mix_datasets
 
     if datasets is not None:
         parameters["datasets"] = {os.fspath(uri): weight for uri, weight in datasets.items()}
@@ -318,8 +318,8 @@ def sweep(data: Data, /, *, output: Path, config: Given[SweepConfig] = None, **p
 
 def evaluate(policy: Trained, /, *, config: Given[EvaluationConfig] = None, **parameters: Any) -> EvaluationResult:
     """Play a policy for `episodes` new episodes and measure its returns."""
-    from offline_core.evaluation.config import EvaluationConfig
-    from offline_core.evaluation.evaluate import evaluate_policy
+    from offline_core.policies.evaluation.config import EvaluationConfig
+    from offline_core.policies.evaluation.evaluate import evaluate_policy
 
     return evaluate_policy(config_of(EvaluationConfig, config, parameters), policy=checkpoint_of(policy))
 

@@ -18,8 +18,6 @@ from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.result import ExpertResult
 from offline_core.fine_tuning.config import FineTuneConfig
@@ -27,10 +25,12 @@ from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.homepage.config import ReportResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.policies.export_config import Latency, PolicyExportResult
+from offline_core.policies.recording.result import MixtureResult, RecorderShare, RecordingResult
+from offline_core.policies.registry.history import HISTORY, entry_of
 from offline_core.promotion.result import PromotionResult
-from offline_core.recording.result import MixtureResult, RecorderShare, RecordingResult
-from offline_core.registry.history import HISTORY, entry_of
 from offline_core.retention.vacuum import VacuumResult
 from offline_core.runtime.reporting.card import MARKS, Card
 from offline_core.runtime.reporting.cards import (

@@ -13,12 +13,12 @@ from offline_core.data.curation.prune import PruningResult
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import QualityReport
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
 from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
+from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.recording.result import MixtureResult, RecordingResult
 from offline_core.promotion.result import PromotionResult
-from offline_core.recording.result import MixtureResult, RecordingResult
 from offline_core.runtime.reporting.card import Headline, Tone
 from offline_core.runtime.reporting.values import FEW_EPISODES, return_text
 from offline_core.sweeps.result import SweepResult

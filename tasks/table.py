@@ -94,14 +94,14 @@ STAGES = {
         Stage(
             verb="record",
             operation="record_episodes",
-            module="recording.record",
-            config="recording.config:RecordingConfig",
+            module="policies.recording.record",
+            config="policies.recording.config:RecordingConfig",
             help="Record complete episodes of a policy as the next version of a dataset, "
             "with -s export.format=… and -s export.output=… also in another format.",
             arguments=(_policy("play", "runs/expert/best"), _output("runs/recording")),
             card="recording-card",
             plan="plans.recording:plan_recording",
-            groups={"export": "recording.config:RecordingExport"},
+            groups={"export": "policies.recording.config:RecordingExport"},
         ),
         Stage(
             verb="import",
@@ -197,8 +197,8 @@ STAGES = {
         Stage(
             verb="mix",
             operation="mix_datasets",
-            module="recording.mixing",
-            config="recording.config:MixtureConfig",
+            module="policies.recording.mixing",
+            config="policies.recording.config:MixtureConfig",
             help="Write episodes of datasets and playing policies by weight: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
             arguments=(_output("runs/mixture"),),
             card="mixture-card",
@@ -272,8 +272,8 @@ STAGES = {
         Stage(
             verb="evaluate",
             operation="evaluate_policy",
-            module="evaluation.evaluate",
-            config="evaluation.config:EvaluationConfig",
+            module="policies.evaluation.evaluate",
+            config="policies.evaluation.config:EvaluationConfig",
             help="Play a policy on start states that no other stage has seen.",
             arguments=(_policy("play"),),
             card="evaluation-card",

@@ -44,8 +44,8 @@ def expert(task: Task, clock: Clock) -> dict[str, Any]:
 def record(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults, which do not start Ray for so little."""
     with clock("imports"):
-        from offline_core.recording.config import RecordingConfig
-        from offline_core.recording.record import record_episodes
+        from offline_core.policies.recording.config import RecordingConfig
+        from offline_core.policies.recording.record import record_episodes
     format = "table" if task.stage == "record_table" else "episodes"
     config = RecordingConfig(episodes=ASKED_EPISODES, format=format, seed=task.seed)
     with clock("stage"):

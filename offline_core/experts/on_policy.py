@@ -14,7 +14,7 @@ from offline_core.learning.optimizer import optimizer_tensors, restore_optimizer
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.quick import QuickPolicy
-from offline_core.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.seeding import derive_seed
 
 _POLICY, _GENERATOR = "policy.", "minibatches.generator"

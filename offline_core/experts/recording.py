@@ -18,8 +18,8 @@ from offline_core.data.store.location import Location
 from offline_core.experts.config import ExpertConfig, ExpertRecording
 from offline_core.experts.replay import ReplayRecorder
 from offline_core.policies.policy import Policy
-from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.rollouts.tapped_env import TappedEnv
+from offline_core.policies.recording.player import EpisodesToPlay, play
+from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.progress import progress
 
 RECORDING = "recording"

@@ -14,9 +14,9 @@ from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.experts.config import ExpertRecording
-from offline_core.recording.episode_builder import EpisodeBuilder
-from offline_core.recording.player import eps_id
-from offline_core.rollouts.tapped_env import TappedEnv
+from offline_core.policies.recording.episode_builder import EpisodeBuilder
+from offline_core.policies.recording.player import eps_id
+from offline_core.policies.rollouts.tapped_env import TappedEnv
 
 STEPS_AT_A_TIME = 1024
 """Of each copy, that are kept before episodes are made of them."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.policies.policy import as_tensors
-from offline_core.rollouts.loop import PlayedSteps
+from offline_core.policies.rollouts.loop import PlayedSteps
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from offline_core.data.datasets.manifest import Operation, Parent, Statistics
 from offline_core.data.store.location import Location
-from offline_core.evaluation.result import FOLLOWED
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.learner import ExpertLearner
 from offline_core.experts.off_policy import off_policy_learner
@@ -25,8 +24,9 @@ from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.online.ring_files import RingFiles
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import save_policy
+from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed

@@ -19,7 +19,7 @@ from offline_core.experts.result import ExpertResult
 from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
-from offline_core.rollouts.tapped_env import TappedEnv
+from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.torch_settings import isolated_torch
 

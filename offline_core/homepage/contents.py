@@ -23,16 +23,16 @@ from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError, StorageError
 from offline_core.estimation.estimate import ESTIMATES
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.evaluation.evaluate import EVALUATIONS
-from offline_core.evaluation.result import EvaluationResult
 from offline_core.experts.result import ExpertResult
 from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.result import TrainingResult
+from offline_core.policies.evaluation.evaluate import EVALUATIONS
+from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
+from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.policies.series import SERIES
 from offline_core.ranking.result import OutlierResult
-from offline_core.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.runtime.config import problems
 from offline_core.sweeps.result import SweepResult
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from offline_core.data.environments.vector_env import shares
 from offline_core.errors import ClusterError
-from offline_core.evaluation.evaluator import Evaluator
 from offline_core.learning.config import EvaluationDuringTraining
+from offline_core.policies.evaluation.evaluator import Evaluator
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.rollouts import Rollouts
+from offline_core.policies.rollouts.rollouts import Rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import fetch, ray_session
 from offline_core.runtime.seeding import derive_seed

@@ -12,7 +12,6 @@ import torch
 
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
-from offline_core.evaluation.result import FOLLOWED
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.data_loader import DataLoader, ReadSoFar
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
@@ -21,6 +20,7 @@ from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.series import Series, wanted
 from offline_core.learning.state import Metrics, Position, States, TrainingState
+from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.runtime.progress import progress
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.policy import Policy
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.player import EpisodesToPlay, play
-from offline_core.recording.record import RAY_START_SECONDS
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.record import RAY_START_SECONDS
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import local_cpus

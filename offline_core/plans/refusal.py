@@ -18,7 +18,7 @@ from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.policies.manifest import environment_for, find_policy
-from offline_core.registry.history import entry_of
+from offline_core.policies.registry.history import entry_of
 from offline_core.runtime.code_permission import remember_code
 
 GLANCE_BYTES = 16 * 2**20

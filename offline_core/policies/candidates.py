@@ -8,8 +8,8 @@ from offline_core.data.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
+from offline_core.policies.registry.address import parse_address
 from offline_core.policies.series import series_of
-from offline_core.registry.address import parse_address
 
 _NAMES_IN_SWEEP = 4
 """runs/<setting>/<seed>/<best or last>: a folder may have been moved, so only this much of a URI counts."""

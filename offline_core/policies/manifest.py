@@ -21,7 +21,7 @@ from offline_core.errors import (
     StorageUnavailableError,
 )
 from offline_core.policies.config import NetworkConfig
-from offline_core.registry.address import parse_address
+from offline_core.policies.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance

@@ -13,8 +13,8 @@ from offline_core.data.store.location import Location
 from offline_core.decisions.config import BEHAVIOUR
 from offline_core.decisions.result import DecisionResult
 from offline_core.errors import PromotionError
-from offline_core.registry.history import History
-from offline_core.registry.move import Evidence, Move
+from offline_core.policies.registry.history import History
+from offline_core.policies.registry.move import Evidence, Move
 from offline_core.runtime.config import problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from offline_core.registry.move import Move
+from offline_core.policies.registry.move import Move
 from offline_core.runtime.result import PolicyResult
 
 

@@ -16,7 +16,7 @@ from offline_core.data.datasets.replacing import file_without
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.registry.history import CHECKPOINTS, read_history
+from offline_core.policies.registry.history import CHECKPOINTS, read_history
 from offline_core.retention.catalog import Catalog, read_catalog
 from offline_core.retention.config import ForgetConfig
 from offline_core.retention.descriptions import descriptions

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.recording.record import record_episodes
-from offline_core.recording.result import RecordingResult
+from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.result import RecordingResult
 from tests.acceptance.forms import SMALL, run_import
 from tests.object_storage.conftest import bucket, s3_endpoint  # noqa: F401
 

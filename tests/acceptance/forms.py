@@ -19,7 +19,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.recording.config import RecordingConfig
+from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
 
 SMALL = RecordingConfig(

@@ -19,7 +19,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import LocationError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.record import record_episodes
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from tests.acceptance.forms import SMALL
@@ -130,6 +130,6 @@ def test_02_a_list_of_output_paths_is_refused_at_once(cartpole_policy: str, tmp_
 
 def test_02_no_permission_is_refused_at_once(cartpole_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not even root may write; before anything is played."""
-    monkeypatch.setattr("offline_core.recording.record._play_all", lambda *_: pytest.fail("it plays"))
+    monkeypatch.setattr("offline_core.policies.recording.record._play_all", lambda *_: pytest.fail("it plays"))
     with pytest.raises(StorageError, match=r"/sys/kernel/offline.*Choose another location"):
         record(cartpole_policy, "/sys/kernel/offline")

@@ -12,8 +12,8 @@ import pytest
 from offline_core.data.formats.exporting import ExportConfig, export_dataset
 from offline_core.data.formats.exports.sample_batch import SampleBatchWriter
 from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import mix_datasets
 from tests.acceptance.forms import by_id, run_import
 from tests.data.formats.sources.test_sample_batch import packed
 

@@ -17,9 +17,9 @@ from offline_core.data.episodes import space_to_json
 from offline_core.errors import PromotionError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.estimation.estimate import enforce, estimate_policy
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
 from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 

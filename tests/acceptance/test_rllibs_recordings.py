@@ -18,9 +18,9 @@ from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.estimate import estimate_policy
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.cases import slow_but

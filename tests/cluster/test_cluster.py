@@ -26,8 +26,8 @@ def recording(cluster: TwoNodes, policy: str, notes: Path, output: Path) -> subp
     """32 tasks of 20 episodes, for up to four recorders: those of one node may start seconds after the others."""
     return cluster.start(f"""
         from offline_core.runtime.config import EnvironmentSpec
-        from offline_core.recording.config import RecordingConfig
-        from offline_core.recording.record import record_episodes
+        from offline_core.policies.recording.config import RecordingConfig
+        from offline_core.policies.recording.record import record_episodes
 
         environment = EnvironmentSpec(id="tests.cluster.slow_env:OfflineCluster/Slow-v0", kwargs={{"notes": {str(notes)!r}}})
         config = RecordingConfig(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from tests.docs.blocks import blocks, commands
 from tests.e2e.postgres import INSTALL, binary, postgres
 from tests.waiting import PATIENCE_SECONDS

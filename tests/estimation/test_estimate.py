@@ -24,7 +24,7 @@ from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.policy import Policy
-from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.estimation.chains import (

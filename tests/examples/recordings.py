@@ -6,7 +6,7 @@ from pathlib import Path
 
 from offline_core.data.episodes import Episode
 from offline_core.policies.checkpoint import load_policy
-from offline_core.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.runtime.config import EnvironmentSpec
 from tests.data.datasets.factories import write_dataset
 

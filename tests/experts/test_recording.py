@@ -18,8 +18,8 @@ from offline_core.experts.result import ExpertResult
 from offline_core.experts.train import train_expert
 from offline_core.learning.online.ring import StepRing
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import mix_datasets
 from offline_core.runtime.config import parse
 
 TINY: dict[str, Any] = {

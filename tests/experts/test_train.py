@@ -20,7 +20,7 @@ from offline_core.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.runtime.seeding import derive_seed
 from tests.experts.loops import loop_of

@@ -23,7 +23,7 @@ from flows.prefect_server import trouble
 from flows.settings import read_values
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.experts.config import ExpertConfig
-from offline_core.recording.config import RecordingExport
+from offline_core.policies.recording.config import RecordingExport
 from tasks.table import STAGES, Stage, load
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]

@@ -18,7 +18,7 @@ from flows.improve_policy import improve_policy
 from offline_core.decisions.config import DecisionConfig
 from offline_core.errors import ConfigError
 from offline_core.policies.manifest import find_policy
-from offline_core.registry.history import entry_of, read_history
+from offline_core.policies.registry.history import entry_of, read_history
 from offline_core.runtime.config import parse
 from offline_core.sweeps.config import SweepConfig
 from tests.estimation.chains import SPACES, played, recorded

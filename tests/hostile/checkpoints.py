@@ -15,9 +15,9 @@ import numpy as np
 import safetensors.numpy
 
 from offline_core.data.datasets.manifest import Operation
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
 from offline_core.policies.policy import Policy
 
 BOX = {"space": "box", "dtype": "float32", "shape": [4], "low": 0, "high": 1}

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from offline_core.evaluation.config import EvaluationConfig
 from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
+from offline_core.policies.evaluation.config import EvaluationConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)

@@ -21,8 +21,8 @@ from offline_core.data.episodes import Episode, columns, encode
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from offline_core.runtime.config import EnvironmentSpec
 from tests.cases import slow_but
 
@@ -118,7 +118,7 @@ def test_rllibs_bc_trains_on_a_dataset_written_here(tmp_path: Path, cartpole_pol
 @pytest.mark.slow
 @pytest.mark.parametrize("format", slow_but(["episodes", "table"], "episodes"))
 def test_rllib_reads_observations_with_masks_of_actions(tmp_path: Path, format: Format) -> None:
-    environment = EnvironmentSpec(id="tests.rollouts.games:Strict-v0", action_mask=True)
+    environment = EnvironmentSpec(id="tests.policies.rollouts.games:Strict-v0", action_mask=True)
     policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[8]))
     save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="test"), environment=environment)
     dataset = open_dataset(recorded(tmp_path / "data", str(tmp_path / "policy"), format))

@@ -23,8 +23,8 @@ from offline_core.errors import OfflineError, StorageError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
 from tests.cases import slow_but

@@ -8,8 +8,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.contract import write_dataset
 from tests.object_storage.emulators import defined

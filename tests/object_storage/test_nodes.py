@@ -14,8 +14,8 @@ from ray.cluster_utils import Cluster
 
 from offline_core.data.datasets.dataset import versions
 from offline_core.errors import StorageError
-from offline_core.recording.config import RecordingConfig
-from offline_core.recording.record import record_episodes
+from offline_core.policies.recording.config import RecordingConfig
+from offline_core.policies.recording.record import record_episodes
 from offline_core.runtime.ray_session import ray_session
 from tests.cluster.two_nodes import OBJECT_STORE_BYTES
 from tests.object_storage.conftest import SETTINGS

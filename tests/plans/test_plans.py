@@ -20,7 +20,7 @@ from offline_core.plans.plan import Plan
 from offline_core.plans.recording import plan_recording
 from offline_core.plans.sweeping import plan_sweep
 from offline_core.plans.training import plan_training
-from offline_core.recording.config import RecordingConfig
+from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
 from offline_core.sweeps.config import SweepConfig
 from offline_core.sweeps.sweep import sweep_settings

@@ -17,10 +17,10 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
 from offline_core.errors import StorageUnavailableError as Unavailable
 from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.registry.history import History
+from offline_core.policies.registry.move import Move
 from offline_core.promotion.promote import commit_move
 from offline_core.promotion.result import PromotionResult
-from offline_core.registry.history import History
-from offline_core.registry.move import Move
 from tests.promotion.decisions import decision_at, policy_at
 
 

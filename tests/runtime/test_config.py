@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 import offline_core
 from offline_core.errors import ConfigError
-from offline_core.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.runtime.config import Config, parse
 from tasks.table import STAGES, load
 
@@ -64,7 +64,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
     [
         ("learning.config:TrainingConfig", {"environment": {"id": "CartPole-v1"}}, "evaluation.environment"),
         ("learning.config:TrainingConfig", {"batch_size": 32}, "optimizer.batch_size"),
-        ("recording.config:RecordingConfig", {"max_rows_per_file": 25}, "files.max_rows_per_file"),
+        ("policies.recording.config:RecordingConfig", {"max_rows_per_file": 25}, "files.max_rows_per_file"),
         ("data.importing.config:ImportConfig", {"last_new_obs": "drop"}, "episodes.last_new_obs"),
         ("learning.config:TrainingConfig", {"optimiser": {}}, "optimizer"),
     ],

@@ -20,7 +20,7 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.errors import QualityError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.recording.config import RecordingConfig
+from offline_core.policies.recording.config import RecordingConfig
 from tasks import artifacts
 from tasks.stages import (
     check_dataset,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import offline_core as offline
-from offline_core.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.promotion.config import PromotionConfig, RollbackConfig
 from tasks import artifacts, tracking
 from tasks.stages import evaluate_policy, promote_policy, rollback_policy

@@ -18,7 +18,7 @@ from offline_core.learning.online.ring import StepRing
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.policy import Policy, as_tensors
-from offline_core.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.seeding import derive_seed
 
 GENERATOR = "online.generator"

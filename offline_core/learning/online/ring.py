@@ -24,7 +24,7 @@ from offline_core.learning.returns import (
 )
 from offline_core.learning.steps import Batch
 from offline_core.policies.policy import tensor_dtype
-from offline_core.rollouts.metric import PlayedStep
+from offline_core.policies.rollouts.metric import PlayedStep
 
 IS_STEP, ENDS = "is_step", "ends"
 

@@ -16,8 +16,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import mix_datasets
 from tests.data.importing.factories import Row, run_import, steps, write_rows
 
 DECLARED = {"action_space": {"space": "discrete", "n": 3}, "files": {"max_rows_per_file": 4}}

@@ -32,20 +32,20 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import BusyError, CheckpointError, OfflineError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.estimation.estimate import estimate_policy
-from offline_core.evaluation.config import EvaluationConfig
-from offline_core.evaluation.evaluate import evaluate_policy
 from offline_core.experts.config import ExpertConfig
 from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation.evaluate import evaluate_policy
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import mix_datasets
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset

@@ -31,8 +31,8 @@ from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
-from offline_core.recording.config import MixtureConfig
-from offline_core.recording.mixing import mix_datasets
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import mix_datasets
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import (

@@ -17,7 +17,7 @@ from offline_core.learning.config import RewardsConfig
 from offline_core.learning.online.ring import StepRing
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, RETURNS_TO_GO
 from offline_core.policies.policy import Policy
-from offline_core.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts.loop import EnvironmentLoop
 from tests.learning.online.clock import CLOCK
 
 

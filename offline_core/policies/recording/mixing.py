@@ -1,0 +1,186 @@
+"""Mix datasets and new episodes of policies into one dataset, by weight."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Generator, Iterable, Iterator, Mapping
+
+from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.episode_index import OTHER_IDS
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes import Episode
+from offline_core.data.episodes.metadata import content_of
+from offline_core.data.inputs.input_columns import common_inputs
+from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
+from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.result import MixtureResult
+from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.progress import progress
+
+log = logging.getLogger(__name__)
+
+EPISODES_AT_A_TIME = 256
+EPISODES_PER_ROUND = 16
+
+
+def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
+    """Write whole episodes of all sources, by weight in steps, as the next version of `output`.
+
+    The dataset names the environment of its sources if they share one.
+
+    Raises:
+        ConfigError: no source is given, a weight is not above zero, or spaces differ.
+    """
+    remember_code(config)
+    if not config.datasets and not config.policies:
+        raise ConfigError("A mixture needs datasets or policies, with their weights.")
+    sources = {uri: open_committed(uri) for uri in config.datasets}
+    found_policies = {policy: find_policy(policy) for policy in config.policies}
+    policies = dict(found_policies.values())
+    weights = {found_policies[policy][0]: weight for policy, weight in config.policies.items()}
+    if len(weights) < len(config.policies):
+        raise ConfigError(f"Two of the policies {', '.join(config.policies)} are the same checkpoint: name it once.")
+    config = config.model_copy(update={"policies": weights})
+    played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
+    where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
+    operation = Operation.of("mix_datasets", config, version=2, environment=where)
+    parents = [
+        *(source.parent_entry for source in sources.values()),
+        *(policy.parent_entry(uri) for uri, policy in policies.items()),
+    ]
+    if found := find_version(output, operation, parents):
+        return _result(found, config, reused=True)
+    environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
+    inputs = common_inputs([(uri, source.manifest.input_columns) for uri, source in sources.items()])
+    streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
+    streams |= {
+        uri: (weight, sample_episodes(uri, policies[uri], environment=config.environment, seed=config.seed))
+        for uri, weight in config.policies.items()
+    }
+    steps, spaces, taken = dict.fromkeys(streams, 0), None, dict[str, tuple[str, str]]()
+    with prepared(output) as root:
+        with (
+            EpisodeWriter(root, "part", format=config.format, config=config.files) as writer,
+            progress(config.steps, what="mix", unit="step") as bar,
+            contextlib.ExitStack() as opened,
+        ):
+            for _, stream in streams.values():  # closes environments at once, not when garbage is collected
+                opened.enter_context(contextlib.closing(stream))
+            once = {uri: (weight, _not_taken(uri, stream, taken)) for uri, (weight, stream) in streams.items()}
+            chosen = _up_to(mixed(once), config.steps)
+            while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
+                for uri, episode in batch:
+                    own = (episode.observation_space, episode.action_space)
+                    spaces = spaces or own
+                    if own != spaces:
+                        raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
+                    steps[uri] += len(episode)
+                    bar.update(len(episode))
+                writer.write([episode for _, episode in batch])
+        if spaces is None:
+            raise ConfigError(f"The sources {sorted(streams)} hold no episode.")
+        dataset = commit(
+            output,
+            writer.files,
+            format=config.format,
+            operation=operation,
+            statistics=writer.statistics,
+            parents=parents,
+            environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            input_columns=inputs,
+            report={"steps": steps},
+        )
+    log.info("Mixed %s", dataset.ref)
+    return _result(dataset, config)
+
+
+def _result(dataset: Dataset, config: MixtureConfig, *, reused: bool = False) -> MixtureResult:
+    steps: dict[str, int] = dataset.manifest.report["steps"]
+    is_complete = sum(steps.values()) >= config.steps
+    return MixtureResult(dataset=dataset.ref, steps=steps, is_complete=is_complete, reused=reused)
+
+
+def sample_episodes(
+    policy: str, manifest: PolicyManifest, *, environment: EnvironmentSpec | None, seed: int
+) -> Generator[Episode]:
+    """Play complete episodes of the checkpoint `policy` without end, in this process and with exploration.
+
+    Arguments:
+        manifest: the weights have to be the ones it names.
+        environment: None: the one it was trained in.
+
+    Raises:
+        CheckpointError: the weights are other ones.
+        ConfigError: the environment cannot be made.
+    """
+    player = load_policy(policy, manifest)
+    environment = environment_for(policy, manifest, environment)
+    for number in itertools.count():
+        task = EpisodesToPlay(round=number, recorder=0, episodes=EPISODES_PER_ROUND)
+        identity, num_envs = manifest.fingerprint, EPISODES_PER_ROUND
+        for chunk in play(player, environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=True):
+            yield from chunk
+
+
+def _not_taken(uri: str, episodes: Iterable[Episode], taken: dict[str, tuple[str, str]]) -> Iterator[Episode]:
+    """The episodes of a source that no other gave before; `taken` are the sources and contents of those, by id.
+
+    Raises:
+        ConfigError: another source gave an episode of the same id with other steps.
+    """
+    for episode in episodes:
+        content = content_of(episode)
+        origin, before = taken.setdefault(episode.eps_id, (uri, content))
+        if origin == uri:
+            yield episode
+        elif before != content:
+            raise ConfigError(f"{uri} holds episode {episode.eps_id}, and so does {origin}, with other steps. {OTHER_IDS}")
+
+
+def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tuple[str, Episode]]:
+    """The first episodes that together have this many steps, or all."""
+    for uri, episode in episodes:
+        yield uri, episode
+        steps -= len(episode)
+        if steps <= 0:
+            return
+
+
+def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tuple[str, Episode]]:
+    """(name of the stream, episode), whole episodes, until the stream whose turn it is has no more.
+
+    Next is always the stream that is furthest behind its share of the steps, the first of equals. So shares hold at any
+    moment, up to an episode, and the same streams give the same mixture.
+
+    Arguments:
+        streams: (weight, episodes) by name; weights need not add up to 1.
+
+    Raises:
+        ConfigError: a weight is not above zero.
+    """
+    if wrong := [name for name, (weight, _) in streams.items() if not weight > 0]:
+        raise ConfigError(f"The weight of {', '.join(wrong)} is not above zero; leave it out instead.")
+    whole = sum(weight for weight, _ in streams.values())
+    shares = {name: weight / whole for name, (weight, _) in streams.items()}
+    iterators = {name: iter(episodes) for name, (_, episodes) in streams.items()}
+    steps = dict.fromkeys(streams, 0)
+    while streams:
+        total = sum(steps.values())
+        name = max(shares, key=lambda each: shares[each] * total - steps[each] if total else shares[each])
+        episode = next(iterators[name], None)
+        if episode is None:
+            return
+        steps[name] += len(episode)
+        yield name, episode

@@ -1,0 +1,114 @@
+"""Play the episodes of one task with one vector environment."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from offline_core.data.environments.vector_env import make_vector_env, shares
+from offline_core.data.episodes import Episode, columns, nested
+from offline_core.policies.policy import Policy
+from offline_core.policies.recording.episode_builder import EpisodeBuilder
+from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.seeding import derive_seed
+
+STEPS_BYTES = 64 * 2**20
+"""Memory for observations before the finished episodes among them are yielded."""
+MAX_STEPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodesToPlay:
+    """A recorder's task: the episodes that it plays in one round."""
+
+    round: int
+    recorder: int
+    episodes: int
+
+
+def episodes_to_play(*, rounds: int, episodes: int, num_recorders: int) -> list[EpisodesToPlay]:
+    """The tasks of all recorders, fixed before anything is played: each round's episodes shared out evenly."""
+    each = shares(episodes, num_recorders).tolist()
+    return [EpisodesToPlay(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What shapes the episodes of a task, besides the policy."""
+
+    num_envs: int
+    seed: int
+    what: str
+    """All of it, in the ids of the episodes."""
+
+    @classmethod
+    def of(
+        cls, environment: EnvironmentSpec, task: EpisodesToPlay, *, identity: str, num_envs: int, seed: int, explore: bool
+    ) -> Played:
+        """Arguments as of `play`."""
+        num_envs = min(num_envs, task.episodes)
+        seed = derive_seed(seed, "recording", task.round, task.recorder)
+        # Part of the ids of recorded episodes: another text here is another episode.
+        work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
+        return cls(num_envs, seed, f"{identity} {environment.model_dump_json()} {work} {num_envs} {seed} {explore}")
+
+    def eps_id(self, copy: int, k: int) -> str:
+        """The id of the k-th episode of a copy."""
+        return eps_id(self.what, copy, k)
+
+
+def play(
+    policy: Policy,
+    environment: EnvironmentSpec,
+    task: EpisodesToPlay,
+    *,
+    identity: str,
+    num_envs: int,
+    seed: int,
+    explore: bool,
+    keep_action_distribution: bool = True,
+    deadline: float = math.inf,
+) -> Iterator[list[Episode]]:
+    """Yield the episodes of a task as they end: exactly as many as it names, each complete.
+
+    The same arguments give the same episodes, wherever and whenever they are played. All that shapes an episode goes into
+    its id, `identity` for the policy, so that equal ids mean equal episodes.
+
+    Raises:
+        TimeoutError: it is `deadline`, in seconds of `time.perf_counter`.
+    """
+    played = Played.of(environment, task, identity=identity, num_envs=num_envs, seed=seed, explore=explore)
+    num_envs, seed = played.num_envs, played.seed
+    with contextlib.closing(make_vector_env(environment, num_envs)) as env:
+        builder = EpisodeBuilder(
+            num_envs,
+            eps_id=played.eps_id,
+            spaces=(env.single_observation_space, env.single_action_space),
+        )
+        loop = EnvironmentLoop(
+            env,
+            policy,
+            seed=seed,
+            explore=explore,
+            quota=shares(task.episodes, num_envs),
+            with_extras=keep_action_distribution,
+        )
+        step_bytes = max(1, sum(leaf.nbytes for leaf in nested.leaves(loop.observations)))
+        steps = int(np.clip(STEPS_BYTES // step_bytes, 1, MAX_STEPS))
+        while not loop.is_over:
+            finished = builder.build(loop.take(steps, deadline=deadline))
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"{task} is not played by its deadline.")
+            yield [replace(episode, custom_data={columns.POLICY_ID: identity}) for episode in finished]
+
+
+def eps_id(*parts: str | int) -> str:
+    """An episode's id, of all that shapes it: 32 hex digits, as RLlib's ids are, but the same in every run."""
+    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,176 @@
+"""The one loop that plays a policy in a vector environment: evaluation, recording and PPO take its steps."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from offline_core.data.episodes import nested
+from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
+from offline_core.data.episodes.nested import Nested
+from offline_core.policies.policy import Policy
+from offline_core.policies.quick import QuickPolicy
+from offline_core.policies.rollouts.metric import PlayedStep
+from offline_core.policies.state import PolicyState
+from offline_core.runtime.seeding import derive_seed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayedSteps:
+    """T consecutive steps of N copies of an environment; the fields are those of `PlayedStep`, (T, N, …) each.
+
+    No `EpisodeBatch`: its episodes may be open at both ends, and some of its rows only reset a copy.
+    """
+
+    observations: Nested
+    """(T+1, N, …): before the first step, and after each."""
+    actions: Nested
+    extras: dict[str, np.ndarray]
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    counts: np.ndarray
+    infos: list[dict[str, Any]]
+    """T+1 dicts as the vector environment gives them: arrays over copies, with `_key` masks beside them."""
+
+    @classmethod
+    def of(cls, first: Nested, played: list[PlayedStep], infos: list[dict[str, Any]]) -> PlayedSteps:
+        """Steps in order, stacked: what was observed before them, they themselves, and the infos."""
+        columns = [(p.actions, p.extras, p.rewards, p.terminated, p.truncated, p.counts) for p in played]
+        observations = _stacked([first, *(p.next_observations for p in played)])
+        actions, extras, rewards, terminated, truncated, counts = _stacked(columns)
+        return cls(observations, actions, extras, rewards, terminated, truncated, counts, infos)
+
+
+class EnvironmentLoop(Iterator[PlayedStep]):
+    """Steps all copies of an environment together, without end or until each has played its share of episodes.
+
+    Under NEXT_STEP autoreset the step after an episode's end only resets its copy. It belongs to no episode, and the policy
+    forgets the ended one with it. The same arguments give the same steps.
+
+    Arguments:
+        env: made by `make_vector_env`; the caller closes it.
+        seed: of the start states and of sampled actions.
+        explore: sample actions; otherwise take the most likely ones.
+        quota: (N,) how many episodes of each copy count, its first ones. They are fixed before the first step, so that no
+            episode is preferred for being short. None: all count, without end.
+        with_extras: also give the distribution inputs and log-probabilities of the actions.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        policy: Policy | QuickPolicy,
+        *,
+        seed: int,
+        explore: bool,
+        quota: np.ndarray | None = None,
+        with_extras: bool = False,
+    ) -> None:
+        self.env = env
+        self._policy = policy
+        self._has_masks = is_masked(env.single_observation_space)
+        self._explore = explore
+        self._with_extras = with_extras
+        self._quota = np.full(env.num_envs, np.iinfo(np.int64).max) if quota is None else quota.copy()
+        self._generator = torch.Generator().manual_seed(derive_seed(seed, "actions"))
+        self.uniform = False
+        """Draw actions uniformly from the action space for now, and do not ask the policy."""
+        env.action_space.seed(derive_seed(seed, "uniform actions"))
+        self._state = policy.initial_state(env.num_envs)
+        observations, self._infos = env.reset(seed=derive_seed(seed, "environment"))
+        if ACTION_MASK in self._infos and not self._has_masks:
+            _say_masks_are_ignored(str(env.spec and env.spec.id))
+        self.observations: Nested = nested.map_leaves(np.ndarray.copy, observations)
+        """(N, …): before the next step."""
+        self._done = np.zeros(env.num_envs, bool)
+        self.is_over = not self._quota.any()
+        """All episodes that count have ended."""
+
+    def __next__(self) -> PlayedStep:
+        if self.is_over:
+            raise StopIteration
+        actions, extras, state = self._act()
+        observations, rewards, terminated, truncated, self._infos = self.env.step(actions)
+        done, counts = terminated | truncated, ~self._done & (self._quota > 0)
+        step = PlayedStep(
+            observations=self.observations,
+            # Copies, because a vector environment may write the next step into the same arrays.
+            next_observations=nested.map_leaves(np.ndarray.copy, observations),
+            actions=actions,
+            extras=extras,
+            rewards=rewards.copy(),
+            terminated=terminated.copy(),
+            truncated=truncated.copy(),
+            infos=self._infos,
+            counts=counts,
+            ends=counts & done,
+        )
+        self.observations = step.next_observations
+        self._state = state.received(step.rewards).reset(self._done)  # these copies were reset in this step
+        self._done = done
+        if step.ends.any():
+            self._quota -= step.ends
+            self.is_over = not self._quota.any()
+        return step
+
+    def _act(self) -> tuple[Nested, dict[str, np.ndarray], PolicyState]:
+        if self.uniform:
+            return self.env.action_space.sample(), {}, self._state
+        observations = self._to_act_on()
+        if not self._with_extras:
+            actions, state = self._policy.act(observations, self._state, explore=self._explore, generator=self._generator)
+            return actions, {}, state
+        policy = cast(Policy, self._policy)
+        chosen = policy.choose(observations, self._state, explore=self._explore, generator=self._generator)
+        assert chosen.state is not None
+        return chosen.actions, chosen.extras, chosen.state
+
+    def _to_act_on(self) -> Nested:
+        """The observations; where a copy only resets, and its action is ignored, all are allowed."""
+        if not (self._has_masks and self._done.any()):
+            return self.observations
+        masks = self.observations[ACTION_MASK].copy()
+        masks[self._done] = 1
+        return {**self.observations, ACTION_MASK: masks}
+
+    def take(self, steps: int, *, max_env_steps: float = math.inf, deadline: float = math.inf) -> PlayedSteps:
+        """The next steps, stacked: fewer if the loop is over, the next ones might exceed `max_env_steps`, or it is `deadline`.
+
+        A copy that only resets takes no step of the environment.
+
+        Arguments:
+            deadline: in seconds of `time.perf_counter`; one step is played in any case.
+        """
+        first, infos = self.observations, [self._infos]
+        played: list[PlayedStep] = []
+        env_steps = 0
+        while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps and not self.is_over:
+            played.append(next(self))
+            infos.append(played[-1].infos)
+            env_steps += int(played[-1].counts.sum())
+            if time.perf_counter() > deadline:
+                break
+        return PlayedSteps.of(first, played, infos)
+
+
+@functools.cache
+def _say_masks_are_ignored(name: str) -> None:
+    log.info(
+        "Environment %s says which actions are allowed. Set environment.action_mask, and policies choose among those.", name
+    )
+
+
+def _stacked(trees: list[Nested]) -> Nested:
+    return nested.map_leaves(lambda *leaves: np.stack(leaves), *trees)
