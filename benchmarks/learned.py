@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.figure import figure
 from benchmarks.mixtures import CARTPOLE, HIDDEN, adversary, at_random, expert, hidden, played, write
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.train import train_expert
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.rollouts.rollouts import rollouts

@@ -84,8 +84,8 @@ def alternately(actions: dict[str, Callable[[int], object]]) -> dict[str, float]
 
 def record(places: dict[str, str]) -> None:
     """Recording by Ray's actors, which write to the place themselves."""
-    from offline_core.experts.config import ExpertConfig
-    from offline_core.experts.train import train_expert
+    from offline_core.learning.experts.config import ExpertConfig
+    from offline_core.learning.experts.train import train_expert
     from offline_core.policies.recording.config import RecordingConfig
     from offline_core.policies.recording.record import record_episodes
     from offline_core.runtime.config import parse

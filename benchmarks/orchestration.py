@@ -39,8 +39,8 @@ import sys, yaml
 from offline_core.runtime.config import parse
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate_policy
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.data.curation.config import PruningConfig

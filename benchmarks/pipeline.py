@@ -53,8 +53,8 @@ def chain(root: str, seed: int, *more: str) -> float:
 
 
 def expert(root: str, seed: int) -> str:
-    from offline_core.experts.config import ExpertConfig
-    from offline_core.experts.train import train_expert
+    from offline_core.learning.experts.config import ExpertConfig
+    from offline_core.learning.experts.train import train_expert
 
     result = train_expert(ExpertConfig(seed=seed), output=f"{root}/expert")
     figure("expert.seconds", result.seconds, "s")

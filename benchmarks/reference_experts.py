@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.figure import figure
 from benchmarks.reference.playing import returns
 from offline_core.data.environments.vector_env import make_vector_env
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.run import make_learner
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.run import make_learner
 from offline_core.runtime.config import parse
 from offline_core.runtime.torch_settings import isolated_torch
 

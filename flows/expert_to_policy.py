@@ -10,9 +10,9 @@ from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.result import ExpertResult
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult

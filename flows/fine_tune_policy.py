@@ -1,8 +1,8 @@
 """Flow: go on by play from what was learned from recordings."""
 
 from flows.local_flow import flow
-from offline_core.fine_tuning.config import FineTuneConfig
-from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.learning.fine_tuning.config import FineTuneConfig
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from tasks.crash import crashing
 from tasks.stages import fine_tune_policy as fine_tune_policy_task
 

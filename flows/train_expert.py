@@ -1,8 +1,8 @@
 """Flow: train an expert."""
 
 from flows.local_flow import flow
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.result import ExpertResult
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.result import ExpertResult
 from tasks.stages import train_expert as train_expert_task
 
 

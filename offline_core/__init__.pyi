@@ -21,13 +21,15 @@ from .data.quality.steps import StepBatch as StepBatch
 from .decisions.config import DecisionConfig as DecisionConfig
 from .errors import OfflineError as OfflineError
 from .estimation.config import OffPolicyConfig as OffPolicyConfig
-from .experts.config import ExpertConfig as ExpertConfig
-from .fine_tuning.config import FineTuneConfig as FineTuneConfig
 from .homepage.config import ReportConfig as ReportConfig
 from .learning.algorithms.algorithm import Algorithm as Algorithm
 from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
 from .learning.config import TrainingConfig as TrainingConfig
+from .learning.experts.config import ExpertConfig as ExpertConfig
+from .learning.fine_tuning.config import FineTuneConfig as FineTuneConfig
+from .learning.prelearner.connectors import each_episode as each_episode
+from .learning.prelearner.prelearner import PreLearner as PreLearner
 from .learning.replay.buffer import ReplayBuffer as ReplayBuffer
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
@@ -41,8 +43,6 @@ from .policy_stages import decide as decide
 from .policy_stages import promote as promote
 from .policy_stages import read_registry as read_registry
 from .policy_stages import rollback as rollback
-from .prelearner.connectors import each_episode as each_episode
-from .prelearner.prelearner import PreLearner as PreLearner
 from .promotion.config import PromotionConfig as PromotionConfig
 from .promotion.config import RollbackConfig as RollbackConfig
 from .ranking.config import OutlierConfig as OutlierConfig

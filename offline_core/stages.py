@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from offline_core.data.quality.result import QualityReport
     from offline_core.estimation.config import OffPolicyConfig
     from offline_core.estimation.result import OffPolicyResult
-    from offline_core.experts.config import ExpertConfig
-    from offline_core.experts.result import ExpertResult
-    from offline_core.fine_tuning.config import FineTuneConfig
-    from offline_core.fine_tuning.result import FineTuneResult
     from offline_core.learning.config import TrainingConfig
+    from offline_core.learning.experts.config import ExpertConfig
+    from offline_core.learning.experts.result import ExpertResult
+    from offline_core.learning.fine_tuning.config import FineTuneConfig
+    from offline_core.learning.fine_tuning.result import FineTuneResult
     from offline_core.learning.result import TrainingResult
     from offline_core.policies.evaluation.config import EvaluationConfig
     from offline_core.policies.evaluation.result import EvaluationResult
@@ -92,8 +92,8 @@ def train_expert(
         output: folder of the checkpoints.
         parameters: fields of `ExpertConfig`.
     """
-    from offline_core.experts.config import ExpertConfig
-    from offline_core.experts.train import train_expert
+    from offline_core.learning.experts.config import ExpertConfig
+    from offline_core.learning.experts.train import train_expert
 
     if environment is not None:
         parameters["environment"] = EnvironmentSpec(id=environment) if isinstance(environment, str) else environment
@@ -286,8 +286,8 @@ def fine_tune(
         parameters: fields of `FineTuneConfig`.
     """
     from offline_core.data.store.location import Location
-    from offline_core.fine_tuning.config import FineTuneConfig
-    from offline_core.fine_tuning.fine_tune import fine_tune_policy
+    from offline_core.learning.fine_tuning.config import FineTuneConfig
+    from offline_core.learning.fine_tuning.fine_tune import fine_tune_policy
     from offline_core.learning.result import TrainingResult
 
     folder = Location.of(training.last).parent.uri if isinstance(training, TrainingResult) else training

@@ -18,12 +18,12 @@ from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.estimation.config import OffPolicyConfig
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.result import ExpertResult
-from offline_core.fine_tuning.config import FineTuneConfig
-from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.homepage.config import ReportResult
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.fine_tuning.config import FineTuneConfig
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult

@@ -14,7 +14,7 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import QualityReport
 from offline_core.decisions.result import DecisionResult
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.experts.result import ExpertResult
+from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.result import RecordingResult

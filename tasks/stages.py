@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
     from offline_core.data.quality.check import check_dataset as check_dataset
     from offline_core.decisions.decide import decide
     from offline_core.estimation.estimate import estimate_policy as estimate_policy
-    from offline_core.experts.train import train_expert as train_expert
-    from offline_core.fine_tuning.fine_tune import fine_tune_policy as fine_tune_policy
     from offline_core.homepage.report import report
+    from offline_core.learning.experts.train import train_expert as train_expert
+    from offline_core.learning.fine_tuning.fine_tune import fine_tune_policy as fine_tune_policy
     from offline_core.learning.train import train_policy as train_policy
     from offline_core.policies.evaluation.evaluate import evaluate_policy as evaluate_policy
     from offline_core.policies.export import export_policy as export_policy

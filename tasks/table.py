@@ -84,8 +84,8 @@ STAGES = {
         Stage(
             verb="train-expert",
             operation="train_expert",
-            module="experts.train",
-            config="experts.config:ExpertConfig",
+            module="learning.experts.train",
+            config="learning.experts.config:ExpertConfig",
             help="Train an expert with PPO until it reaches a target return.",
             arguments=(_output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
             card="expert-card",
@@ -243,8 +243,8 @@ STAGES = {
         Stage(
             verb="fine-tune",
             operation="fine_tune_policy",
-            module="fine_tuning.fine_tune",
-            config="fine_tuning.config:FineTuneConfig",
+            module="learning.fine_tuning.fine_tune",
+            config="learning.fine_tuning.config:FineTuneConfig",
             help="Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.",
             arguments=(
                 Argument("training", "Folder of the training.", "runs/policy"),

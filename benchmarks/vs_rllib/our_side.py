@@ -30,8 +30,8 @@ UPDATES_BETWEEN_EVALUATIONS = 100
 def expert(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults, until the target."""
     with clock("imports"):
-        from offline_core.experts.config import ExpertConfig
-        from offline_core.experts.train import train_expert
+        from offline_core.learning.experts.config import ExpertConfig
+        from offline_core.learning.experts.train import train_expert
     with clock("stage"):
         config = ExpertConfig(
             target_return=task.target_return, total_steps=10**9, evaluation_episodes=EVALUATION_EPISODES, seed=task.seed

@@ -18,10 +18,10 @@ from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.estimation.probabilities import log_probabilities
+from offline_core.learning.prelearner.mapper import Mapper
+from offline_core.learning.prelearner.pipeline import Pipeline
+from offline_core.learning.prelearner.prelearner import PreLearner
 from offline_core.policies.policy import Policy
-from offline_core.prelearner.mapper import Mapper
-from offline_core.prelearner.pipeline import Pipeline
-from offline_core.prelearner.prelearner import PreLearner
 from offline_core.runtime.progress import progress
 
 LOG_RATIOS = "log_ratios"

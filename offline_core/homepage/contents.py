@@ -23,8 +23,8 @@ from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError, StorageError
 from offline_core.estimation.estimate import ESTIMATES
 from offline_core.estimation.result import OffPolicyResult
-from offline_core.experts.result import ExpertResult
-from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.evaluate import EVALUATIONS

@@ -13,10 +13,10 @@ from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
+from offline_core.learning.prelearner.config import ConnectorConfig
 from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.prelearner.config import ConnectorConfig
 from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.user_code import UserCode

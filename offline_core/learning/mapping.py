@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
-from offline_core.prelearner.mapper import Mapper, RayMapper, make_prelearner, whole_episodes
-from offline_core.prelearner.pipeline import Pipeline
-from offline_core.prelearner.prelearner import Rows
+from offline_core.learning.prelearner.mapper import Mapper, RayMapper, make_prelearner, whole_episodes
+from offline_core.learning.prelearner.pipeline import Pipeline
+from offline_core.learning.prelearner.prelearner import Rows
 
 
 class Pool(NamedTuple):

@@ -17,9 +17,9 @@ from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Mapping
+from offline_core.learning.prelearner.mapper import spaces_made
+from offline_core.learning.prelearner.pipeline import Pipeline
 from offline_core.learning.source import ReadSpec
-from offline_core.prelearner.mapper import spaces_made
-from offline_core.prelearner.pipeline import Pipeline
 from offline_core.runtime.config import EnvironmentSpec
 
 

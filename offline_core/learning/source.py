@@ -23,11 +23,11 @@ from offline_core.learning.data_loader import SECONDS, DataLoader, StreamingLoad
 from offline_core.learning.data_source import DataSource
 from offline_core.learning.mapping import Pool, prelearner_pool
 from offline_core.learning.optimizer_config import OptimizerConfig
+from offline_core.learning.prelearner.pipeline import Pipeline, Spaces
 from offline_core.learning.replay.data_loader import ReplayLoader
 from offline_core.learning.rows import CachedRows, RowReader
 from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.policies.encoder import leaf_spaces
-from offline_core.prelearner.pipeline import Pipeline, Spaces
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.units import size_text

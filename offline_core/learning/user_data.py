@@ -14,8 +14,8 @@ from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError, within
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_source import DataSource, place_of
+from offline_core.learning.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.learning.source import ReadSpec
-from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.user_errors import user_errors
 

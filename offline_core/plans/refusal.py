@@ -16,7 +16,7 @@ from offline_core.data.store.location import Location
 from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
 from offline_core.estimation.config import OffPolicyConfig
-from offline_core.experts.config import ExpertConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.registry.history import entry_of
 from offline_core.runtime.code_permission import remember_code

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.result import ExpertResult
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import train

@@ -22,7 +22,7 @@ from flows.cli import app
 from flows.prefect_server import trouble
 from flows.settings import read_values
 from offline_core.errors import ConfigError, OfflineError
-from offline_core.experts.config import ExpertConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.recording.config import RecordingExport
 from tasks.table import STAGES, Stage, load
 

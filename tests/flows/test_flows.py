@@ -26,8 +26,8 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError
-from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse

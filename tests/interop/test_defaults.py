@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):

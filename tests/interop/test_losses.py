@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from offline_core.experts.ppo import Batch, ppo_losses
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.experts.ppo import Batch, ppo_losses
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from offline_core.data.episodes import Episode, EpisodeBatch, table_to_episodes
 from offline_core.learning.algorithms.bc import BC
-from offline_core.prelearner.prelearner import PreLearner
+from offline_core.learning.prelearner.prelearner import PreLearner
 
 SPACES = (gym.spaces.Box(-100.0, 100.0, (1,)), gym.spaces.Discrete(3))
 

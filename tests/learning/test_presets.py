@@ -8,9 +8,9 @@ import gymnasium as gym
 import pytest
 
 from offline_core.errors import ConfigError
-from offline_core.experts.config import ExpertConfig
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.presets import PRESETS
 from offline_core.policies.config import NetworkConfig

@@ -21,8 +21,8 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.store import lease
 from offline_core.data.store.location import Location
 from offline_core.data.store.s3 import S3Store
-from offline_core.experts.config import ExpertConfig
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.metrics import read_metrics
 from offline_core.learning.train import train_policy
 from offline_core.policies.evaluation.config import EvaluationConfig

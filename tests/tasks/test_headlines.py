@@ -13,8 +13,8 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import Finding, QualityReport, Verdict
 from offline_core.decisions.result import DecisionResult
 from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
-from offline_core.experts.result import ExpertResult
-from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.result import RecordingResult

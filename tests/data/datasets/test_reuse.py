@@ -32,9 +32,9 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import BusyError, CheckpointError, OfflineError
 from offline_core.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.estimation.estimate import estimate_policy
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.train import train_expert
 from offline_core.learning.train import train_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from offline_core.data.episodes import Episode, EpisodeBatch
 from offline_core.data.episodes.action_masks import with_mask
 from offline_core.errors import SpaceError
-from offline_core.prelearner.connectors import CheckSpaces
+from offline_core.learning.prelearner.connectors import CheckSpaces
 from tests.data.quality.datasets import broken, check, places
 
 THREE = spaces.Discrete(3)

@@ -15,8 +15,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy

@@ -13,18 +13,18 @@ from gymnasium import spaces
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import CheckpointError, ConfigError
-from offline_core.experts import train
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.rollout import Rollout
-from offline_core.experts.start import first_policy, fit_values
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts import train
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.rollout import Rollout
+from offline_core.learning.experts.start import first_policy, fit_values
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec, parse
-from tests.experts.loops import loop_of
+from tests.learning.experts.loops import loop_of
 
 CARTPOLE = (spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2))
 

@@ -13,17 +13,17 @@ import torch
 
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError, EnvironmentNotFoundError, LearningError, StorageError
-from offline_core.experts.config import ExpertConfig, PPOConfig
-from offline_core.experts.ppo import PPO, make_batch
-from offline_core.experts.rollout import Rollout
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig, PPOConfig
+from offline_core.learning.experts.ppo import PPO, make_batch
+from offline_core.learning.experts.rollout import Rollout
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.runtime.seeding import derive_seed
-from tests.experts.loops import loop_of
+from tests.learning.experts.loops import loop_of
 
 
 def tiny(**values: object) -> ExpertConfig:

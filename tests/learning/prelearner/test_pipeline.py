@@ -10,9 +10,9 @@ import pytest
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
-from offline_core.prelearner.config import ConnectorConfig
-from offline_core.prelearner.connectors import each_episode
-from offline_core.prelearner.pipeline import Pipeline, check_batch
+from offline_core.learning.prelearner.config import ConnectorConfig
+from offline_core.learning.prelearner.connectors import each_episode
+from offline_core.learning.prelearner.pipeline import Pipeline, check_batch
 
 SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(3))
 STEPS = {"obs": np.zeros((5, 2), np.float32), "actions": np.array([0, 1, 2, 0, 1]), "rewards": np.arange(5.0)}
@@ -87,7 +87,7 @@ class NoSpaces(Wider):
 
 def pipeline(*own: str | dict[str, Any]) -> Pipeline:
     named = [{"path": one} if isinstance(one, str) else one for one in own]
-    here = "tests.prelearner.test_pipeline"
+    here = "tests.learning.prelearner.test_pipeline"
     return Pipeline.of([ConnectorConfig(**one | {"path": f"{here}:{one['path']}"}) for one in named], SPACES)
 
 

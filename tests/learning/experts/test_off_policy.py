@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from offline_core.errors import ConfigError
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.presets import PRESETS
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.presets import PRESETS
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest

@@ -5,11 +5,11 @@ from __future__ import annotations
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.ppo import PPO
-from offline_core.experts.reward_scale import RewardScale
-from offline_core.experts.rollout import Rollout
-from offline_core.experts.start import first_policy, fit_values
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.ppo import PPO
+from offline_core.learning.experts.reward_scale import RewardScale
+from offline_core.learning.experts.rollout import Rollout
+from offline_core.learning.experts.start import first_policy, fit_values
 from offline_core.learning.optimizer import optimizer_tensors, restore_optimizer
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy

@@ -12,10 +12,10 @@ from torch import Tensor
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import LearningError
-from offline_core.experts.config import PPOConfig
-from offline_core.experts.flat_parameters import FlatParameters
-from offline_core.experts.gae import advantages
-from offline_core.experts.rollout import Rollout
+from offline_core.learning.experts.config import PPOConfig
+from offline_core.learning.experts.flat_parameters import FlatParameters
+from offline_core.learning.experts.gae import advantages
+from offline_core.learning.experts.rollout import Rollout
 from offline_core.learning.optimizer import share_of_rate
 from offline_core.policies.policy import Policy
 from offline_core.runtime.adam import Adam

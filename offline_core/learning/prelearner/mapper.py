@@ -17,8 +17,8 @@ from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.episodes.batch import run_starts
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.errors import ConfigError, SchemaError, within
-from offline_core.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
-from offline_core.prelearner.prelearner import PreLearner, Rows
+from offline_core.learning.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
+from offline_core.learning.prelearner.prelearner import PreLearner, Rows
 from offline_core.runtime.user_code import UserCode, import_object
 from offline_core.runtime.user_errors import user_errors
 

@@ -13,10 +13,10 @@ import torch
 import offline_core as offline
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
-from offline_core.experts.run import ExpertRun
-from offline_core.fine_tuning.config import FineTuneConfig
-from offline_core.fine_tuning.fine_tune import fine_tune_policy
-from offline_core.fine_tuning.result import FineTuneResult
+from offline_core.learning.experts.run import ExpertRun
+from offline_core.learning.fine_tuning.config import FineTuneConfig
+from offline_core.learning.fine_tuning.fine_tune import fine_tune_policy
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.networks import FILE, load_networks
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.online.ring import StepRing
@@ -109,7 +109,7 @@ def test_evaluations_below_the_first_bring_the_best_networks_back(
         score = next(scores)
 
         played = SimpleNamespace(metrics={"episode_return_mean": score})
-        monkeypatch.setattr("offline_core.experts.run.rollouts", lambda *_, **__: played)
+        monkeypatch.setattr("offline_core.learning.experts.run.rollouts", lambda *_, **__: played)
         before = {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}
         done = real(run)
         networks.extend([before, {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}])

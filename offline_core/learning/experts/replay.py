@@ -13,7 +13,7 @@ from offline_core.data.datasets.manifest import FileEntry, Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
-from offline_core.experts.config import ExpertRecording
+from offline_core.learning.experts.config import ExpertRecording
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
 from offline_core.policies.recording.player import eps_id
 from offline_core.policies.rollouts.tapped_env import TappedEnv

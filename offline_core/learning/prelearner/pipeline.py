@@ -11,8 +11,8 @@ import gymnasium as gym
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError, SchemaError, within
-from offline_core.prelearner.config import ConnectorConfig
-from offline_core.prelearner.connectors import CheckFinite, CheckSpaces, Connector
+from offline_core.learning.prelearner.config import ConnectorConfig
+from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces, Connector
 from offline_core.runtime.user_code import import_object
 from offline_core.runtime.user_errors import user_errors
 

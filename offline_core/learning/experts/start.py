@@ -6,9 +6,9 @@ import torch
 
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.errors import ConfigError
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.ppo import make_batch, minibatches
-from offline_core.experts.rollout import Rollout
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.ppo import make_batch, minibatches
+from offline_core.learning.experts.rollout import Rollout
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import begin_as, check_network

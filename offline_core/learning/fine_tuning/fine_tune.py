@@ -12,14 +12,14 @@ from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_resu
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.experts.off_policy import OffPolicyLearner
-from offline_core.experts.run import BEST, ExpertRun
-from offline_core.fine_tuning.config import FineTuneConfig
-from offline_core.fine_tuning.result import FineTuneResult
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import DataConfig, RewardsConfig
+from offline_core.learning.experts.off_policy import OffPolicyLearner
+from offline_core.learning.experts.run import BEST, ExpertRun
+from offline_core.learning.fine_tuning.config import FineTuneConfig
+from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.networks import FILE as NETWORKS_FILE
 from offline_core.learning.networks import load_networks
 from offline_core.learning.online.learner import OnlineLearner

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from offline_core.experts.rollout import Rollout
+from offline_core.learning.experts.rollout import Rollout
 
 CLIP = 10.0
 """Largest size of a scaled reward."""

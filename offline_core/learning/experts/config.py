@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.store.allowed_roots import IS_URI
-from offline_core.experts.presets import PRESETS, with_defaults
 from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3_config import TD3Config
+from offline_core.learning.experts.presets import PRESETS, with_defaults
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig

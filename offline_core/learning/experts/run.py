@@ -13,14 +13,14 @@ from torch import Tensor
 
 from offline_core.data.datasets.manifest import Operation, Parent, Statistics
 from offline_core.data.store.location import Location
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.learner import ExpertLearner
-from offline_core.experts.off_policy import off_policy_learner
-from offline_core.experts.on_policy import OnPolicyLearner
-from offline_core.experts.recording import TrainingRecorder
-from offline_core.experts.replay import ReplayRecorder
-from offline_core.experts.state import ExpertState, Line
 from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.learner import ExpertLearner
+from offline_core.learning.experts.off_policy import off_policy_learner
+from offline_core.learning.experts.on_policy import OnPolicyLearner
+from offline_core.learning.experts.recording import TrainingRecorder
+from offline_core.learning.experts.replay import ReplayRecorder
+from offline_core.learning.experts.state import ExpertState, Line
 from offline_core.learning.online.ring_files import RingFiles
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import save_policy

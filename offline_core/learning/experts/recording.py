@@ -15,8 +15,8 @@ from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, St
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.store.location import Location
-from offline_core.experts.config import ExpertConfig, ExpertRecording
-from offline_core.experts.replay import ReplayRecorder
+from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
+from offline_core.learning.experts.replay import ReplayRecorder
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.policies.rollouts.tapped_env import TappedEnv

@@ -13,10 +13,10 @@ from offline_core.data.datasets.writer import WrittenFiles
 from offline_core.data.environments.vector_env import make_vector_env, reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
-from offline_core.experts.config import ExpertConfig
-from offline_core.experts.recording import RECORDING, commit_recorded, recorder_of
-from offline_core.experts.result import ExpertResult
-from offline_core.experts.run import BEST, ExpertRun, make_learner, snapshot_name
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
 from offline_core.policies.rollouts.tapped_env import TappedEnv

@@ -12,10 +12,10 @@ import pytest
 from offline_core.data.datasets.writer import episode_rows
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
-from offline_core.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.prelearner.mapper import Mapper, RayMapper, whole_episodes
-from offline_core.prelearner.pipeline import Pipeline
-from offline_core.prelearner.prelearner import PreLearner
+from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces
+from offline_core.learning.prelearner.mapper import Mapper, RayMapper, whole_episodes
+from offline_core.learning.prelearner.pipeline import Pipeline
+from offline_core.learning.prelearner.prelearner import PreLearner
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
 ACTIONS = gym.spaces.Discrete(4)

@@ -9,9 +9,9 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.errors import ConfigError
-from offline_core.experts.config import ExpertConfig
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.online.ring import StepRing
 from offline_core.policies.policy import Policy

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from offline_core.data.environments.vector_env import make_vector_env
-from offline_core.experts.config import ExpertConfig, PPOConfig
-from offline_core.experts.flat_parameters import FlatParameters
-from offline_core.experts.ppo import PPO, make_batch, ppo_losses
-from offline_core.experts.rollout import Rollout
-from offline_core.experts.train import train_expert
+from offline_core.learning.experts.config import ExpertConfig, PPOConfig
+from offline_core.learning.experts.flat_parameters import FlatParameters
+from offline_core.learning.experts.ppo import PPO, make_batch, ppo_losses
+from offline_core.learning.experts.rollout import Rollout
+from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec
-from tests.experts.loops import loop_of
+from tests.learning.experts.loops import loop_of
 
 
 def played(env_id: str, *, normalize_observations: bool = False) -> tuple[Policy, Rollout]:
