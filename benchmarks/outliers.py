@@ -23,9 +23,9 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.data.episodes import Episode
-from offline_core.ranking.config import OutlierConfig
-from offline_core.ranking.outliers import find_outliers
-from offline_core.ranking.result import OutlierResult
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.outliers import find_outliers
+from offline_core.judging.ranking.result import OutlierResult
 
 SHARE = 0.02
 Defect = Callable[[Episode, np.random.Generator], Episode]

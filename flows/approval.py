@@ -4,7 +4,7 @@ from prefect.flow_runs import pause_flow_run
 from prefect.input import RunInput
 from pydantic import Field
 
-from offline_core.decisions.result import DecisionResult
+from offline_core.judging.decisions.result import DecisionResult
 
 WAIT_SECONDS = 24 * 3600
 """A run without an answer fails then, and nothing is moved."""

@@ -1,8 +1,8 @@
 """Flow: which of several policies may replace what runs today, told from a log."""
 
 from flows.local_flow import flow
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.result import DecisionResult
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.runtime.ray_session import ray_scope
 from tasks.crash import crashing
 from tasks.stages import decide_policies as decide_policies_task

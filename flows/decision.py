@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from offline_core.decisions.result import Candidate, DecisionResult
-from offline_core.decisions.words import in_words
+from offline_core.judging.decisions.result import Candidate, DecisionResult
+from offline_core.judging.decisions.words import in_words
 
 WIDTH = 100
 MOST_ROWS = 20

@@ -1,8 +1,8 @@
 """Flow: what a policy would come to, told from recorded episodes, and the gate of promotion."""
 
 from flows.local_flow import flow
-from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.result import OffPolicyResult
 from tasks.stages import estimate_policy as estimate_policy_task
 
 

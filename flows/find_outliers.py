@@ -1,8 +1,8 @@
 """Flow: which episodes are unlike the others, and what the data speaks for."""
 
 from flows.local_flow import flow
-from offline_core.ranking.config import OutlierConfig
-from offline_core.ranking.result import OutlierResult
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.result import OutlierResult
 from tasks.stages import find_outliers as find_outliers_task
 
 

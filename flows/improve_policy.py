@@ -14,16 +14,16 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.result import Candidate, DecisionResult
-from offline_core.estimation.estimators import weighing
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.result import Candidate, DecisionResult
+from offline_core.judging.estimation.estimators import weighing
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import SweepResult
 from offline_core.policies.registry.history import entry_of, last_move
 from offline_core.policies.registry.move import Move
 from offline_core.promotion.config import PromotionConfig
 from offline_core.promotion.result import PromotionResult
 from offline_core.runtime.ray_session import ray_scope
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.result import SweepResult
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.decision_card import told_difference
@@ -170,7 +170,7 @@ def _scored(
     stages: Stages, sweep: SweepConfig, data: Dataset, learned_from: DatasetRef, place: Location
 ) -> tuple[DatasetRef, SweepConfig]:
     """What is learned from, and the sweep with data to compare its runs by, if they are not played and it names none."""
-    from offline_core.estimation.logged import has_probabilities
+    from offline_core.judging.estimation.logged import has_probabilities
 
     evaluation = sweep.training.evaluation
     is_played = evaluation.play and (evaluation.environment or data.manifest.environment) is not None

@@ -16,9 +16,9 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.estimators import weighing
-from offline_core.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimators import weighing
+from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
@@ -165,7 +165,7 @@ def _behaviour(
     stages: Stages, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult, place: Location
 ) -> str | None:
     """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
-    from offline_core.estimation.logged import has_probabilities
+    from offline_core.judging.estimation.logged import has_probabilities
 
     if estimate.behaviour is not None or not weighing(estimate.methods):
         return estimate.behaviour

@@ -17,8 +17,8 @@ from offline_core.secrets import masked
 
 if TYPE_CHECKING:
     from offline_core.data.quality.result import QualityReport
-    from offline_core.ranking.result import OutlierResult
-    from offline_core.sweeps.result import SweepResult
+    from offline_core.judging.ranking.result import OutlierResult
+    from offline_core.judging.sweeps.result import SweepResult
 
 _LEFT_OUT = ("columns",)
 """Statistics of columns are for 'offline inspect'."""

@@ -1,9 +1,9 @@
 """Flow: learn policies with many settings and seeds, and compare them."""
 
 from flows.local_flow import flow
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import SweepResult
 from offline_core.runtime.ray_session import ray_scope
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.result import SweepResult
 from tasks.crash import crashing
 from tasks.stages import sweep_settings as sweep_settings_task
 

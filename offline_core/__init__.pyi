@@ -18,10 +18,12 @@ from .data.quality.config import QualityConfig as QualityConfig
 from .data.quality.result import Finding as Finding
 from .data.quality.rule import Tally as Tally
 from .data.quality.steps import StepBatch as StepBatch
-from .decisions.config import DecisionConfig as DecisionConfig
 from .errors import OfflineError as OfflineError
-from .estimation.config import OffPolicyConfig as OffPolicyConfig
 from .homepage.config import ReportConfig as ReportConfig
+from .judging.decisions.config import DecisionConfig as DecisionConfig
+from .judging.estimation.config import OffPolicyConfig as OffPolicyConfig
+from .judging.ranking.config import OutlierConfig as OutlierConfig
+from .judging.sweeps.config import SweepConfig as SweepConfig
 from .learning.algorithms.algorithm import Algorithm as Algorithm
 from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
@@ -45,7 +47,6 @@ from .policy_stages import read_registry as read_registry
 from .policy_stages import rollback as rollback
 from .promotion.config import PromotionConfig as PromotionConfig
 from .promotion.config import RollbackConfig as RollbackConfig
-from .ranking.config import OutlierConfig as OutlierConfig
 from .retention.config import ForgetConfig as ForgetConfig
 from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
@@ -80,4 +81,3 @@ from .stages import sweep as sweep
 from .stages import train as train
 from .stages import train_expert as train_expert
 from .stages import verify as verify
-from .sweeps.config import SweepConfig as SweepConfig

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, checkpoints_of, config_of, place_of
 
 if TYPE_CHECKING:
-    from offline_core.decisions.config import DecisionConfig
-    from offline_core.decisions.result import DecisionResult
+    from offline_core.judging.decisions.config import DecisionConfig
+    from offline_core.judging.decisions.result import DecisionResult
     from offline_core.policies.registry.history import History
     from offline_core.promotion.config import PromotionConfig, RollbackConfig
     from offline_core.promotion.result import PromotionResult
@@ -40,8 +40,8 @@ def decide(
         against: the policy that runs today; None: what the log recorded.
         parameters: fields of `DecisionConfig`.
     """
-    from offline_core.decisions.config import DecisionConfig
-    from offline_core.decisions.decide import decide
+    from offline_core.judging.decisions.config import DecisionConfig
+    from offline_core.judging.decisions.decide import decide
 
     if against is not None:
         parameters["against"] = checkpoint_of(against)
@@ -61,7 +61,7 @@ def promote(source: Trained, /, *, registry: Path, config: Given[PromotionConfig
     Raises:
         PromotionError: the decision does not allow it, or the alias was moved meanwhile.
     """
-    from offline_core.decisions.result import DecisionResult
+    from offline_core.judging.decisions.result import DecisionResult
     from offline_core.promotion.config import PromotionConfig
     from offline_core.promotion.promote import promote_policy
 

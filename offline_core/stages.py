@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from offline_core.data.importing.config import ConversionConfig, ImportConfig
     from offline_core.data.quality.config import QualityConfig
     from offline_core.data.quality.result import QualityReport
-    from offline_core.estimation.config import OffPolicyConfig
-    from offline_core.estimation.result import OffPolicyResult
+    from offline_core.judging.estimation.config import OffPolicyConfig
+    from offline_core.judging.estimation.result import OffPolicyResult
+    from offline_core.judging.ranking.config import OutlierConfig
+    from offline_core.judging.ranking.result import OutlierResult
+    from offline_core.judging.sweeps.config import SweepConfig
+    from offline_core.judging.sweeps.result import SweepResult
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.experts.config import ExpertConfig
     from offline_core.learning.experts.result import ExpertResult
@@ -50,10 +54,6 @@ if TYPE_CHECKING:
     from offline_core.policies.evaluation.result import EvaluationResult
     from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
     from offline_core.policies.recording.config import MixtureConfig, RecordingConfig, RecordingExport
-    from offline_core.ranking.config import OutlierConfig
-    from offline_core.ranking.result import OutlierResult
-    from offline_core.sweeps.config import SweepConfig
-    from offline_core.sweeps.result import SweepResult
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -253,8 +253,8 @@ def outliers(data: Data, /, *, output: Path, config: Given[OutlierConfig] = None
         output: folder of the scores; `prune(data, "not is_outlier", outliers=result.uri, output=…)` acts on them.
         parameters: fields of `OutlierConfig`.
     """
-    from offline_core.ranking.config import OutlierConfig
-    from offline_core.ranking.outliers import find_outliers
+    from offline_core.judging.ranking.config import OutlierConfig
+    from offline_core.judging.ranking.outliers import find_outliers
 
     parsed, (uri, version) = config_of(OutlierConfig, config, parameters), place_of(data)
     return find_outliers(parsed, dataset=uri, version=version, output=os.fspath(output))
@@ -307,8 +307,8 @@ def sweep(data: Data, /, *, output: Path, config: Given[SweepConfig] = None, **p
     Raises:
         SweepError: runs failed; those that did not are reused by the next call.
     """
-    from offline_core.sweeps.config import SweepConfig
-    from offline_core.sweeps.sweep import enforce, sweep_settings
+    from offline_core.judging.sweeps.config import SweepConfig
+    from offline_core.judging.sweeps.sweep import enforce, sweep_settings
 
     parsed, (uri, version) = config_of(SweepConfig, config, parameters), place_of(data)
     result = sweep_settings(parsed, dataset=uri, version=version, output=os.fspath(output))
@@ -333,8 +333,8 @@ def estimate(policy: Trained, data: Data, /, *, config: Given[OffPolicyConfig] =
     Raises:
         PromotionError: an estimate is below `require_return`.
     """
-    from offline_core.estimation.config import OffPolicyConfig
-    from offline_core.estimation.estimate import enforce, estimate_policy
+    from offline_core.judging.estimation.config import OffPolicyConfig
+    from offline_core.judging.estimation.estimate import enforce, estimate_policy
 
     parsed, (uri, version) = config_of(OffPolicyConfig, config, parameters), place_of(data)
     result = estimate_policy(parsed, policy=checkpoint_of(policy), dataset=uri, version=version)

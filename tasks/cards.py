@@ -16,9 +16,9 @@ from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
-from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.result import OffPolicyResult
 from offline_core.homepage.config import ReportResult
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult

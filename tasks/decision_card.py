@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from offline_core.data.store.location import Location
-from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
-from offline_core.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding, Verdict
-from offline_core.decisions.words import in_words
+from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
+from offline_core.judging.decisions.result import Candidate, DecisionResult, Difference, GuardrailFinding, Verdict
+from offline_core.judging.decisions.words import in_words
 from offline_core.runtime.reporting.card import Headline, Section, Tone
 from offline_core.runtime.reporting.cards import decision_card
 from offline_core.runtime.units import duration_text

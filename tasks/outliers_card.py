@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from offline_core.data.store.location import Location
-from offline_core.ranking.config import OutlierConfig
-from offline_core.ranking.reasons import MOST_DEVIATIONS
-from offline_core.ranking.result import OutlierResult
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.reasons import MOST_DEVIATIONS
+from offline_core.judging.ranking.result import OutlierResult
 from offline_core.runtime.reporting.card import Headline
 from offline_core.runtime.reporting.cards import outliers_card
 from tasks.artifacts import Page

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from offline_core.data.store.location import Location
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import SweepResult, SweptSetting
+from offline_core.judging.sweeps.statistics import performance_profile
 from offline_core.runtime.reporting.cards import sweep_card
 from offline_core.runtime.units import duration_text
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.result import SweepResult, SweptSetting
-from offline_core.sweeps.statistics import performance_profile
 from tasks.artifacts import Page
 
 MOST_ROWS = 50

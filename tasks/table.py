@@ -147,8 +147,8 @@ STAGES = {
         Stage(
             verb="outliers",
             operation="find_outliers",
-            module="ranking.outliers",
-            config="ranking.config:OutlierConfig",
+            module="judging.ranking.outliers",
+            config="judging.ranking.config:OutlierConfig",
             help="Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.",
             arguments=(DATASET, _output("runs/outliers", "Folder for the scores."), VERSION),
             card="outliers-card",
@@ -257,8 +257,8 @@ STAGES = {
         Stage(
             verb="sweep",
             operation="sweep_settings",
-            module="sweeps.sweep",
-            config="sweeps.config:SweepConfig",
+            module="judging.sweeps.sweep",
+            config="judging.sweeps.config:SweepConfig",
             help="Train many settings with many seeds, -s 'grid={algorithm: [bc, marwil]}' -s seeds=5, and compare them.",
             arguments=(
                 DATASET,
@@ -267,7 +267,7 @@ STAGES = {
             ),
             card="sweep-card",
             plan="plans.sweeping:plan_sweep",
-            gate="sweeps.sweep:enforce",
+            gate="judging.sweeps.sweep:enforce",
         ),
         Stage(
             verb="evaluate",
@@ -281,18 +281,18 @@ STAGES = {
         Stage(
             verb="estimate",
             operation="estimate_policy",
-            module="estimation.estimate",
-            config="estimation.config:OffPolicyConfig",
+            module="judging.estimation.estimate",
+            config="judging.estimation.config:OffPolicyConfig",
             help="Estimate a policy's return from recorded episodes; with -s require_return=… stop if it is too little.",
             arguments=(_policy("estimate"), DATASET, VERSION),
             card="estimate-card",
-            gate="estimation.estimate:enforce",
+            gate="judging.estimation.estimate:enforce",
         ),
         Stage(
             verb="decide",
             operation="decide_policies",
-            module="decisions.decide",
-            config="decisions.config:DecisionConfig",
+            module="judging.decisions.decide",
+            config="judging.decisions.config:DecisionConfig",
             help="Say from a log which of several policies may replace what runs today: -s against=runs/champion -s risk=0.05.",
             arguments=(
                 DATASET,

@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.decisions.logs import Log, Made, all_logs, make
 from benchmarks.figure import figure
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.decide import decide
-from offline_core.decisions.result import DecisionResult
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.decide import decide
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.runtime.config import parse
 
 CLEAR = 0.2

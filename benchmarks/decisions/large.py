@@ -20,8 +20,8 @@ import torch
 
 from benchmarks.decisions.logs import Log, make
 from benchmarks.figure import figure
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.decide import decide
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.decide import decide
 from offline_core.runtime.config import parse
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.figure import environment
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.sweeps.statistics import Bootstrap, interval
+from offline_core.judging.sweeps.statistics import Bootstrap, interval
 
 RESULTS = Path(__file__).parent.parent / "results"
 BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)

@@ -33,11 +33,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.data import write_recording
 from benchmarks.figure import figure, seconds
 from benchmarks.reference.our_speed import ACTIONS, BATCH, NETWORK, OBSERVATION, STEPS, learner_of, steps_of
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.sweep import sweep_settings
 from offline_core.learning.learner import Learner
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import local_cpus
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.sweep import sweep_settings
 
 SEEDS = 8
 ALGORITHMS = ("bc", "iql", "td3_bc")

@@ -19,10 +19,12 @@ from offline_core.data.quality.check import CHECKS, last_report
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
-from offline_core.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.errors import OfflineError, StorageError
-from offline_core.estimation.estimate import ESTIMATES
-from offline_core.estimation.result import OffPolicyResult
+from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
+from offline_core.judging.estimation.estimate import ESTIMATES
+from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.ranking.result import OutlierResult
+from offline_core.judging.sweeps.result import SweepResult
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE
@@ -32,9 +34,7 @@ from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.policies.series import SERIES
-from offline_core.ranking.result import OutlierResult
 from offline_core.runtime.config import problems
-from offline_core.sweeps.result import SweepResult
 
 log = logging.getLogger(__name__)
 

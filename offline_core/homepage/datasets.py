@@ -18,7 +18,7 @@ from offline_core.homepage.contents import Contents
 from offline_core.homepage.explorer import MAX_NUMBERS, explorer, read_scores
 from offline_core.homepage.facts import column_rows, dataset_facts
 from offline_core.homepage.values import minute, number, summary
-from offline_core.ranking.result import OutlierResult
+from offline_core.judging.ranking.result import OutlierResult
 from offline_core.runtime.provenance import RUN
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from offline_core.homepage.contents import Contents
 from offline_core.homepage.values import Curve, minute, number, thinned
+from offline_core.judging.sweeps.result import SweepResult, SweptSetting
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE, read_metrics
 from offline_core.learning.result import TrainingResult
-from offline_core.sweeps.result import SweepResult, SweptSetting
 
 POINTS = 200_000
 """Of all curves together."""

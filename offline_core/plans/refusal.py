@@ -13,9 +13,9 @@ from offline_core.data.datasets.dataset import is_dataset, open_committed, open_
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
-from offline_core.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.errors import OfflineError
-from offline_core.estimation.config import OffPolicyConfig
+from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
+from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.registry.history import entry_of

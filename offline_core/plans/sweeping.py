@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.runs import checked_runs, planned_runs
+from offline_core.judging.sweeps.scheduling import parallel_runs
+from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
 from offline_core.learning.planning import Choice, measured
 from offline_core.learning.source import resident_bytes
 from offline_core.learning.train import reads_by_ray
 from offline_core.plans.plan import Amount, Plan, peak_bytes
 from offline_core.runtime.ray_session import ray_session
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.runs import checked_runs, planned_runs
-from offline_core.sweeps.scheduling import parallel_runs
-from offline_core.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
 
 MEASURED = 5
 """Settings; the others are taken to cost as much on average."""

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
-from offline_core.decisions.config import BEHAVIOUR
-from offline_core.decisions.result import DecisionResult
 from offline_core.errors import PromotionError
+from offline_core.judging.decisions.config import BEHAVIOUR
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.policies.registry.history import History
 from offline_core.policies.registry.move import Evidence, Move
 from offline_core.runtime.config import problems

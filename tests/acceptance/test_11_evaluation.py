@@ -15,8 +15,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import space_to_json
 from offline_core.errors import PromotionError
-from offline_core.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.estimation.estimate import enforce, estimate_policy
+from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.estimate import enforce, estimate_policy
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate_policy

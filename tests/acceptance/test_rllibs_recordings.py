@@ -16,8 +16,8 @@ from offline_core.data.curation.converting import convert_table
 from offline_core.data.curation.prune import prune_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimate import estimate_policy
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate_policy

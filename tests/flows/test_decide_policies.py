@@ -12,11 +12,11 @@ from flows.decide_policies import decide_policies
 from flows.decision import print_decision
 from offline_core.errors import CheckpointError
 from offline_core.plans.refusal import refuse
-from tests.decisions.made_up import candidate, difference, made_up
-from tests.estimation.chains import BEHAVIOUR, TARGET, policy_of
-from tests.estimation.test_estimate import chain, saved
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
+from tests.judging.decisions.made_up import candidate, difference, made_up
+from tests.judging.estimation.chains import BEHAVIOUR, TARGET, policy_of
+from tests.judging.estimation.test_estimate import chain, saved
 
 QUICK = "estimate={gamma: 0.9, resamples: 100, fqe: {updates: 40, learning_rate: 0.02, network: {hidden_sizes: [8]}}}"
 GUARDRAIL = "guardrails=[{name: early, expression: 'case when t < 3 then rewards else 0 end', max_fall: 1}]"

@@ -9,10 +9,10 @@ import pytest
 
 from flows.estimate_policy import estimate_policy
 from offline_core.errors import PromotionError
-from offline_core.estimation.config import FQEConfig, OffPolicyConfig
-from tests.estimation.chains import TARGET, policy_of
-from tests.estimation.test_estimate import chain, saved
+from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from tests.flows.test_data_flows import card_of
+from tests.judging.estimation.chains import TARGET, policy_of
+from tests.judging.estimation.test_estimate import chain, saved
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 

@@ -15,14 +15,14 @@ from prefect.client.schemas.objects import StateType
 
 from flows import approval
 from flows.improve_policy import improve_policy
-from offline_core.decisions.config import DecisionConfig
 from offline_core.errors import ConfigError
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.policies.manifest import find_policy
 from offline_core.policies.registry.history import entry_of, read_history
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
-from tests.estimation.chains import SPACES, played, recorded
 from tests.flows.test_flows import artifacts_of, latest_run
+from tests.judging.estimation.chains import SPACES, played, recorded
 from tests.learning.datasets import dataset_of
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -13,10 +13,10 @@ from offline_core.data.curation.merge import merge_datasets
 from offline_core.data.curation.prune import prune_dataset
 from offline_core.data.quality.check import check_dataset
 from offline_core.data.quality.config import QualityConfig
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.sweep import sweep_settings
 from offline_core.learning.train import train_policy
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.sweep import sweep_settings
 from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 

@@ -15,15 +15,15 @@ from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.importing import import_dataset
 from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
-from offline_core.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
 from tasks.chain import Stages
-from tests.estimation.test_estimate import chain
 from tests.flows.test_flows import artifacts_of, latest_run
+from tests.judging.estimation.test_estimate import chain
 
 pytestmark = [pytest.mark.usefixtures("prefect_server", "ray_up"), pytest.mark.filterwarnings("default")]
 

@@ -9,13 +9,13 @@ import pytest
 
 from flows.sweep_settings import sweep_settings
 from offline_core.errors import SweepError
+from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
 from tests.flows.test_cli import run
 from tests.flows.test_flows import artifacts_of, latest_run
+from tests.judging.sweeps.test_sweep import DYING, SWEEP
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
-from tests.sweeps.test_sweep import DYING, SWEEP
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 

@@ -14,12 +14,12 @@ import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.store.location import Location
+from offline_core.judging.sweeps.result import SweepResult, SweptRun, SweptSetting
 from offline_core.runtime.provenance import made_in_run
-from offline_core.sweeps.result import SweepResult, SweptRun, SweptSetting
 from tests.cases import slow_but
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.data.datasets.factories import episode, write_dataset
-from tests.decisions.made_up import SENTENCES, made_up
+from tests.judging.decisions.made_up import SENTENCES, made_up
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -18,7 +18,7 @@ from offline_core.errors import StorageError
 from offline_core.homepage.choice import choose, listed
 from offline_core.homepage.signals import MAX_POINTS, signals_of
 from tests.data.datasets.factories import episode, write_dataset
-from tests.decisions.made_up import made_up
+from tests.judging.decisions.made_up import made_up
 
 HOSTILE = "</script><script>alert(1)<!--"
 

@@ -11,13 +11,13 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.manifest import Operation
-from offline_core.estimation.config import OffPolicyConfig
-from offline_core.estimation.estimate import estimate_policy
-from offline_core.estimation.estimators import per_decision, weighted_per_decision
-from offline_core.estimation.trajectories import Trajectories
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.estimators import per_decision, weighted_per_decision
+from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
-from tests.estimation.chains import (
+from tests.judging.estimation.chains import (
     BEHAVIOUR,
     GAMMA,
     REWARDS,

@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import CheckpointError, ConfigError
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.settings import settings_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import make_run, train_policy
@@ -23,8 +25,6 @@ from offline_core.policies.lineage import episodes_in, lineage
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.settings import settings_of
 from tests.learning.datasets import SPACES, dataset_of
 from tests.learning.test_resume import interrupted
 from tests.learning.test_train import balancing_episodes

@@ -13,6 +13,8 @@ from offline_core.data.curation.converting import convert_table
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError, SchemaError
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.sweep import sweep_settings
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 from offline_core.plans.conversion import plan_compaction, plan_conversion
@@ -22,8 +24,6 @@ from offline_core.plans.sweeping import plan_sweep
 from offline_core.plans.training import plan_training
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.sweep import sweep_settings
 from tests.data.datasets.factories import episode, write_dataset
 
 TRAINING = parse(TrainingConfig, {"optimizer": {"max_epochs": 2, "batch_size": 100}, "evaluation": {"play": False}})

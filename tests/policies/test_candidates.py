@@ -12,15 +12,15 @@ import pytest
 
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import CheckpointError, ConfigError, LocationError
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import SweepResult
+from offline_core.judging.sweeps.sweep import sweep_settings
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train_policy
 from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from offline_core.sweeps.config import SweepConfig
-from offline_core.sweeps.result import SweepResult
-from offline_core.sweeps.sweep import sweep_settings
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 

@@ -11,7 +11,7 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.result_cache import RESULT_FILE, store_result
 from offline_core.data.store.location import Location
-from offline_core.decisions.result import DecisionResult
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.decide import decide
 from offline_core.errors import PromotionError
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.decide import decide
 from offline_core.runtime.config import parse
-from tests.estimation.chains import BEHAVIOUR, TARGET, policy_of
-from tests.estimation.test_estimate import chain, saved
+from tests.judging.estimation.chains import BEHAVIOUR, TARGET, policy_of
+from tests.judging.estimation.test_estimate import chain, saved
 
 FQE = {"updates": 80, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
 CONFIG = {"estimate": {"gamma": 0.9, "resamples": 100, "fqe": FQE}, "examine_updates": 100}

@@ -19,7 +19,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.errors import QualityError
-from offline_core.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.policies.recording.config import RecordingConfig
 from tasks import artifacts
 from tasks.stages import (
@@ -33,8 +33,8 @@ from tasks.stages import (
 )
 from tests.data.datasets.factories import episode, write_dataset
 from tests.data.importing.factories import steps, write_rows
-from tests.estimation.chains import TARGET, policy_of
-from tests.estimation.test_estimate import chain, saved
+from tests.judging.estimation.chains import TARGET, policy_of
+from tests.judging.estimation.test_estimate import chain, saved
 
 Published = list[dict[str, Any]]
 

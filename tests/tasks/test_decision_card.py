@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from offline_core.decisions.config import DecisionConfig
-from offline_core.decisions.result import Verdict
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.result import Verdict
 from offline_core.runtime.reporting.card import Card
 from tasks.decision_card import decide_policies
-from tests.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
+from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
 
 HOSTILE = "a|b `c` $d$ <script>alert(1)</script> ![f](http://g) \"'> ]]> {{ 7*7 }}\n# out 🎲"
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import Finding, QualityReport, Verdict
-from offline_core.decisions.result import DecisionResult
-from offline_core.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.judging.decisions.result import DecisionResult
+from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult

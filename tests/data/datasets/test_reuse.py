@@ -30,8 +30,8 @@ from offline_core.data.importing.importing import import_dataset
 from offline_core.data.quality.check import check_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import BusyError, CheckpointError, OfflineError
-from offline_core.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
+from offline_core.judging.estimation.estimate import estimate_policy
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from offline_core.decisions.config import DecisionConfig
+from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.runtime.reporting.card import Card, Headline, Ran, Section
 from offline_core.runtime.reporting.cards import (
     chain_card,
@@ -22,7 +22,7 @@ from offline_core.runtime.reporting.cards import (
 )
 from tasks.decision_card import decide_policies
 from tests.chromium import MARKS, SCREENSHOTS, browser
-from tests.decisions.made_up import CALIBRATED, made_up
+from tests.judging.decisions.made_up import CALIBRATED, made_up
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

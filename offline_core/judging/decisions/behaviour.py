@@ -1,0 +1,133 @@
+"""The model of what acted: fitted where the log has no probabilities, and how far it can be believed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.episodes import columns, nested
+from offline_core.judging.estimation.logged import recorded_logs, step_batches
+from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train_policy
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.policy import Policy
+from offline_core.runtime.config import parse
+
+TENTHS = 10
+PATIENCE = 5
+UPDATES_BETWEEN_LOOKS = 100
+ENOUGH_STEPS = 200_000
+ENOUGH_EPISODES = 20
+
+
+def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, *, updates: int, seed: int) -> str:
+    """Checkpoint of a clone of the selecting side.
+
+    The clone is the one with the lowest loss on the judging side's actions, whose rewards it never sees.
+
+    Arguments:
+        updates: at most.
+    """
+    config = parse(
+        TrainingConfig,
+        {
+            "algorithm": "bc",
+            "seed": seed,
+            "network": {"hidden_sizes": [64, 64], "normalize_observations": True},
+            "optimizer": {
+                "batch_size": 512,
+                "max_updates": updates,
+                "updates_per_iteration": min(updates, UPDATES_BETWEEN_LOOKS),
+            },
+            "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
+        },
+    )
+    return train_policy(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What a model says of actions that it was not fitted to, beside what was recorded of them."""
+
+    calibration: list[tuple[float, float, int]]
+    error: float | None
+    """Expected calibration error; None: the actions are no list."""
+    log_chances: np.ndarray
+    """(N,) of what was done."""
+    actions: dict[str, np.ndarray]
+    """(N, …) by path."""
+    excess: float | None
+    """Mean log-probability above the recorded one, in standard errors; None: none was recorded."""
+    excess_nats: float
+
+
+@torch.no_grad()
+def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
+    """Hold a model of the behaviour against episodes that it was not fitted to, the first so many of them.
+
+    No model can find actions more probable, on average, than the policy that drew them (Gibbs' inequality).
+
+    Arguments:
+        recorded: `action_logp` is there, too.
+    """
+    head = model.head
+    listed = isinstance(head, CategoricalHead) and len(head.sizes) == 1
+    said, done, logs, excess, taken, steps = [], [], [], [], [], 0
+    with contextlib.closing(step_batches(dataset, model, by_column=recorded, needs_next_obs=False)) as batches:
+        for batch in batches:
+            inputs = distribution_inputs(model, Observations(batch, model.observation_space))
+            actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, model.action_space)
+            logs.append(head.log_prob(inputs, actions).double().numpy())
+            taken.append(leaves_of(batch, columns.ACTIONS))
+            if recorded:
+                apart = logs[-1] - recorded_logs(batch, dataset.location.uri)
+                excess.append(np.add.reduceat(apart, batch.offsets[:-1]) / batch.lengths)
+            if isinstance(head, CategoricalHead) and listed:
+                said.append(inputs.softmax(dim=1).flatten())
+                done.append(functional.one_hot(actions.reshape(-1).long() - head.starts, head.sizes[0]).flatten())
+            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
+                break
+    calibration, error = calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy()) if said else ([], None)
+    apart = np.concatenate(excess) if recorded else np.zeros(1)
+    deviation = float(apart.std(ddof=1) / len(apart) ** 0.5) if len(apart) >= ENOUGH_EPISODES else np.inf
+    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
+    above = float(apart.mean()) / max(deviation, 1e-12) if recorded else None
+    return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))
+
+
+def examine_recorded(dataset: Dataset, policy: Policy) -> Examined:
+    """What was recorded alone, of the first so many episodes.
+
+    Arguments:
+        policy: of the same spaces.
+    """
+    logs, taken, steps = [], [], 0
+    with contextlib.closing(step_batches(dataset, policy, by_column=True, needs_next_obs=False)) as batches:
+        for batch in batches:
+            logs.append(recorded_logs(batch, dataset.location.uri))
+            taken.append(leaves_of(batch, columns.ACTIONS))
+            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
+                break
+    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
+    return Examined([], None, np.concatenate(logs), actions, None, 0.0)
+
+
+def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:
+    """(by tenths of probability: what was said, what was done, actions) and the expected calibration error.
+
+    Guo et al. 2017 (arXiv 1706.04599), of all actions and not of the most likely one alone.
+
+    Arguments:
+        said: (N,) probability of each action that could be taken.
+        done: (N,) 1 where it was taken.
+    """
+    tenth = np.minimum((said * TENTHS).astype(int), TENTHS - 1)
+    parts = [(said[tenth == number], done[tenth == number]) for number in range(TENTHS)]
+    found = [(float(said.mean()), float(done.mean()), len(said)) for said, done in parts if len(said)]
+    return found, sum(abs(mean - share) * count for mean, share, count in found) / len(said)

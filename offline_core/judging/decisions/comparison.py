@@ -1,0 +1,131 @@
+"""A candidate beside what runs today, on the same episodes: the difference, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import t as student
+
+from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation.bootstrap import resampled_counts
+from offline_core.judging.estimation.estimators import METHODS, size_by_time
+from offline_core.judging.estimation.influence import carrying, influence, varying
+from offline_core.judging.estimation.trajectories import Trajectories
+
+SMALLEST_SHARE = 1e-9
+"""A standard error below this share of the returns is one of rounding."""
+
+
+def compare(
+    candidate: Trajectories,
+    today: Trajectories | None,
+    *,
+    beyond: float,
+    risk: float,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Difference:
+    """Value of a candidate minus that of what runs today, paired by episode.
+
+    Both are estimated by wdr; what the log recorded needs no estimate. The interval and the p-value are of the studentised
+    bootstrap (Efron & Tibshirani 1993, chapter 12): each resample is divided by its own standard error, which the influence
+    of each episode gives.
+
+    Arguments:
+        today: None: what the log recorded.
+        beyond: the p-value is of a difference that is no larger.
+        risk: of the one-sided bound.
+        confidence: of the interval.
+    """
+    parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
+    value = float(_differences(candidate, today, np.ones((1, len(candidate))))[0])
+    error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
+    weights, carried = size_by_time(candidate), carrying(parts)
+    told = {
+        "effective_episodes": weights.episodes,
+        "carrying_episodes": carried.episodes,
+        "largest_share": max(weights.largest**2 * weights.episodes, carried.largest),
+    }
+    scale = max(float(np.abs(candidate.returns).mean()), abs(value))
+    if error <= SMALLEST_SHARE * scale:  # it does what runs today does
+        p_value = float(value <= beyond + SMALLEST_SHARE * scale)
+        return certain(value, p_value, **told)
+    ratios = np.concatenate(
+        [
+            (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
+            for counts in resampled_counts(len(parts), resamples=resamples, seed=seed)
+        ]
+    )
+    outside = (1 - confidence) / 2
+    most, least = np.quantile(ratios, [1 - outside, outside])
+    # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count and vary.
+    few = student(max(1.0, varying(candidate.returns, weights.episodes) - 1))
+    p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
+    return Difference(
+        value=value,
+        low=float(value - max(most, few.ppf(1 - outside)) * error),
+        high=float(value + max(-least, few.ppf(1 - outside)) * error),
+        standard_error=error,
+        at_least=float(value - max(np.quantile(ratios, 1 - risk), few.ppf(1 - risk)) * error),
+        p_value=float(max(p_value, few.sf((value - beyond) / error))),
+        **told,
+    )
+
+
+def certain(
+    value: float, p_value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float
+) -> Difference:
+    """A difference that no other episodes could change."""
+    return Difference(
+        value=value,
+        low=value,
+        high=value,
+        standard_error=0.0,
+        at_least=value,
+        p_value=p_value,
+        effective_episodes=effective_episodes,
+        carrying_episodes=carrying_episodes,
+        largest_share=largest_share,
+    )
+
+
+def combined(differences: Sequence[Difference], fitted: Sequence[float]) -> np.ndarray:
+    """(candidates,) what each is taken for where they are ranked: its wdr difference, and that of its Q function beside it.
+
+    Each counts by its precision. That of the Q functions is told from how far they are from wdr, beyond its standard errors,
+    over all candidates (empirical Bayes). So they count where wdr knows little and where they were right elsewhere.
+    """
+    values = np.array([each.value for each in differences])
+    variances = np.array([each.standard_error**2 for each in differences])
+    weights = np.where(np.isfinite(values), 1 / np.maximum(variances, 1e-12), 0.0)
+    values, variances = np.where(weights > 0, values, 0.0), np.where(weights > 0, variances, 0.0)
+    if not weights.any():
+        return np.array(fitted)
+    apart = np.sum(weights * ((np.array(fitted) - values) ** 2 - variances)) / np.sum(weights)
+    spread = max(float(apart), float(variances[weights > 0].min()), 1e-12)
+    return np.asarray((weights * values + np.array(fitted) / spread) / (weights + 1 / spread))
+
+
+def holm(p_values: Sequence[float], risk: float) -> list[bool]:
+    """Which are shown at this risk over all of them (Holm 1979)."""
+    shown = [False] * len(p_values)
+    for rank, number in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        if p_values[number] > risk / (len(p_values) - rank):
+            break
+        shown[number] = True
+    return shown
+
+
+def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
+    estimate = METHODS["wdr"].estimate
+    other = (counts @ candidate.returns) / counts.sum(axis=1) if today is None else estimate(today, counts)
+    return np.asarray(estimate(candidate, counts) - other)
+
+
+def _errors(parts: np.ndarray, counts: np.ndarray, *, least: float) -> np.ndarray:
+    """(b,) the standard error of each resample."""
+    number = counts.sum(axis=1)
+    means = (counts @ parts) / number
+    return np.asarray(np.maximum(np.sqrt(np.maximum((counts @ parts**2) / number - means**2, 0) / number), least))

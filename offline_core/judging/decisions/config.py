@@ -1,0 +1,117 @@
+"""Parameters of a decision."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from offline_core.data.store.allowed_roots import IsUri
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.runtime.config import Config
+
+BEHAVIOUR = "behaviour"
+"""What `against` calls the policy, or the policies, that recorded the log."""
+
+
+class Guardrail(Config):
+    """A return besides the reward's that may not fall."""
+
+    name: str = Field(min_length=1, max_length=100, description="In the card and in messages, such as comfort.")
+    expression: str = Field(
+        min_length=1,
+        description="What a step is paid, in SQL on the columns of a step, higher is better: -cost, or "
+        "case when temperature > 24 then -1 else 0 end.",
+    )
+    max_fall: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        title="May fall by",
+        description="Discounted return that it may lose, at most. 0: it has to be shown not to fall at all.",
+    )
+
+
+class DecisionConfig(Config):
+    """How candidates are held against what runs today."""
+
+    against: Annotated[str, IsUri(but=BEHAVIOUR)] = Field(
+        BEHAVIOUR,
+        description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
+        "runs/registry/hvac@champion.",
+    )
+    by: str = Field(
+        "episodes",
+        min_length=1,
+        description="How the log is split into the side that selects and the side that judges. episodes: by lot. time: the "
+        "later episodes judge, in the order of the dataset. Any other word is a column, such as a building's number: episodes "
+        "with the same value stay on one side.",
+    )
+    judge_share: float = Field(
+        0.5,
+        ge=0.1,
+        le=0.9,
+        title="Judging share",
+        description="Share of the episodes that judge; the others select.",
+    )
+    finalists: int = Field(
+        3, ge=1, le=100, description="Candidates that are judged, those that the selecting side ranks first."
+    )
+    risk: float = Field(
+        0.05,
+        gt=0,
+        lt=0.5,
+        description="Chance of promoting a policy that is no better, or breaks a guardrail, over all finalists (Holm).",
+    )
+    margin: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="Discounted return by which a candidate has to be better, at least."
+    )
+    guardrails: Annotated[list[Guardrail], Field(max_length=20)] = Field(
+        [], description="Other returns that may not fall, each shown within the same risk."
+    )
+    min_overlap: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        title="Overlap",
+        description="Share of a candidate's actions that the behaviour would plausibly take, at least; with less it is not "
+        "judged.",
+    )
+    estimate: OffPolicyConfig = Field(
+        OffPolicyConfig(),
+        title="Estimate",
+        description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
+        "recorded action_logp, or a clone that is fitted to the selecting side.",
+    )
+    clone_updates: int = Field(
+        20_000,
+        ge=1,
+        le=1_000_000,
+        title="Clone's updates",
+        description="Updates, at most, of the clone of what acted where action_logp was not recorded; it stops once it no "
+        "longer gets better on the judging side.",
+    )
+    examine_updates: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        title="Examining updates",
+        description="Updates, at most, of a clone that recorded action_logp is examined by: it may find no action more "
+        "probable, on average. 0: none is trained, and action_logp is believed.",
+    )
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the split, the clone, the Q functions and the resamples.")
+
+    @model_validator(mode="after")
+    def _leaves_the_rest_to_itself(self) -> DecisionConfig:
+        if self.estimate.require_return is not None:
+            raise ValueError("estimate.require_return is for offline estimate: set margin")
+        if self.estimate.seed:
+            raise ValueError("estimate.seed has no effect: set seed")
+        if self.risk / self.finalists < 1 / (1 + self.estimate.resamples):
+            raise ValueError(
+                f"a risk of {self.risk:g} over {self.finalists} finalists cannot be shown by {self.estimate.resamples:,} "
+                f"resamples: set estimate.resamples to {int(self.finalists / self.risk) + 1:,} or more"
+            )
+        if len({each.name for each in self.guardrails}) < len(self.guardrails):
+            raise ValueError("guardrails have a name twice")
+        return self

@@ -1,0 +1,56 @@
+"""The policies of a decision, with their weights and short names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offline_core.data.datasets.manifest import Parent
+from offline_core.errors import ConfigError
+from offline_core.judging.decisions.names import readable_names
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import PolicyManifest, find_policy
+from offline_core.policies.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A candidate with its weights."""
+
+    uri: str
+    name: str
+    manifest: PolicyManifest
+    policy: Policy
+
+    @property
+    def parent(self) -> Parent:
+        """It, as an input of the decision."""
+        return self.manifest.parent_entry(self.uri)
+
+
+def contenders_of(policies: Sequence[str]) -> list[Contender]:
+    """Load policies by their checkpoints or addresses.
+
+    Raises:
+        CheckpointError: One cannot be read.
+        ConfigError: There is none, or one twice.
+    """
+    found = [find_policy(policy) for policy in policies]
+    uris, manifests = [uri for uri, _ in found], [manifest for _, manifest in found]
+    if not uris:
+        raise ConfigError("There is no candidate: name one policy or more.")
+    if len({manifest.fingerprint for manifest in manifests}) < len(uris):
+        raise ConfigError(f"A candidate, or a copy of it, is named twice among {', '.join(policies)}: leave one.")
+    names = readable_names(names_of(uris), manifests)
+    return [Contender(*each, load_policy(each[0], each[2])) for each in zip(uris, names, manifests, strict=True)]
+
+
+def names_of(uris: Sequence[str]) -> list[str]:
+    """The parts of paths in which they differ, or the last one."""
+    parts = [uri.rstrip("/").split("/") for uri in uris]
+    if len(parts) == 1:
+        return ["/".join(parts[0][-2:])]
+    shortest = min(map(len, parts))
+    begin = next((i for i in range(shortest) if len({each[i] for each in parts}) > 1), shortest - 1)
+    end = next((i for i in range(shortest - begin) if len({each[-1 - i] for each in parts}) > 1), 0)
+    return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]

@@ -1,0 +1,137 @@
+"""Why a log, or a candidate on it, cannot be judged: sentences that say what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.stats import ks_2samp, mannwhitneyu
+
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
+from offline_core.errors import OfflineError
+from offline_core.judging.decisions.behaviour import Examined
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.overlap import is_deterministic
+from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation import diagnostics
+from offline_core.policies.lineage import Lineage, episodes_in
+
+MOST_CARRIED = 0.25
+"""Share of one episode above which it carries too much, see `Difference.largest_share`."""
+DRIFT_RISK = 1e-4
+STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
+"""Of the log-probability by which a model exceeds what was recorded."""
+REWARD_DISTANCE = 0.3
+"""Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
+FEW, ENOUGH = 5, 30
+"""Episodes of a third, for returns and for rewards."""
+MOST_MISCALIBRATED = 0.1
+"""Expected calibration error of a behaviour model, above which it is not believed."""
+
+
+def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """The log has too little of what a policy does."""
+    if overlap < config.min_overlap:
+        yield (
+            f"the behaviour would plausibly take {100 * overlap:.0f} % of its actions, and "
+            f"{100 * config.min_overlap:.0f} % are needed (min_overlap): record with a behaviour that is more like it"
+        )
+    wanted = config.estimate.min_effective_episodes
+    if effective_episodes < wanted:
+        yield (
+            f"{effective_episodes:.1f} effective episodes are left, and {wanted:g} are needed "
+            "(estimate.min_effective_episodes): record more, or with a behaviour that is more like it"
+        )
+
+
+def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """Why a difference means nothing."""
+    yield from about_support(found.effective_episodes, config, overlap)
+    if found.largest_share > MOST_CARRIED:
+        yield (
+            f"one episode carries {100 * found.largest_share:.0f} % of the evidence, and may carry {100 * MOST_CARRIED:.0f} % "
+            "at most: record more episodes"
+        )
+    elif found.carrying_episodes < config.estimate.min_effective_episodes:
+        yield (
+            f"a few episodes carry the estimate (they count as {found.carrying_episodes:.1f}, and "
+            f"{config.estimate.min_effective_episodes:g} are needed, estimate.min_effective_episodes): record more episodes"
+        )
+    if not np.isfinite([found.value, found.low, found.high]).all():
+        yield "its value has no bound on this log: record more episodes"
+
+
+def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
+    """It has learned from episodes that judge it: by lineage, or by content."""
+    if any(diagnostics.about_learning(log, candidate)):
+        yield (
+            "it has learned from episodes of this log, and seems better on them than it is: split first (offline split), learn "
+            "from one side and decide on the other"
+        )
+        return
+    own = _contents(judging)
+    taught = {parent for parent, child in candidate.edges if candidate.nodes[child].kind == "checkpoint"}
+    for node in episodes_in(candidate):
+        if node.kind != "dataset" or node.state != "found" or candidate.nodes.index(node) not in taught:
+            continue
+        try:
+            learned = _contents(open_dataset(node.uri, node.version))
+        except OfflineError:
+            continue  # what it learned from is gone
+        if shared := len(own & learned):
+            told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
+            yield f"{told}, which it has learned from: leave them out"
+
+
+def about_drift(dataset: Dataset) -> Iterator[str]:
+    """The end of the log is not like its beginning, in the order of the dataset."""
+    index = episode_index(dataset, [columns.RETURN, columns.LENGTH])
+    returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
+    third = len(index) // 3
+    if third < FEW:
+        return
+    if mannwhitneyu(returns[:third], returns[-third:]).pvalue < DRIFT_RISK:
+        yield (
+            f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
+            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed: decide on the later part "
+            "(by=time), or on a log of the present."
+        )
+    distance = float(ks_2samp(paid[:third], paid[-third:]).statistic)
+    if distance > REWARD_DISTANCE and third >= ENOUGH:
+        yield (
+            f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "
+            "beginning): if the definition of the reward was changed, compute all rewards anew before anything is decided."
+        )
+
+
+def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:
+    """Whether it did the same in the same state, and whether its probabilities can be what they are said to be.
+
+    Arguments:
+        listed: the actions are a list, and not numbers.
+        recorded: their probabilities were recorded; otherwise they are the model's.
+    """
+    if is_deterministic(model.log_chances, model.actions, listed=listed):
+        yield (
+            "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling "
+            "is meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."
+        )
+    elif recorded and model.excess is not None and model.excess > STANDARD_ERRORS and model.excess_nats > NOTICED_NATS:
+        yield (
+            f"The recorded {columns.ACTION_LOGP} cannot be how probable the actions were: a model that was fitted to other "
+            f"episodes finds them {np.exp(model.excess_nats):.3g} times as probable. They are of another policy, in other "
+            "units, or were recorded without exploration: record again, or leave that column out at import."
+        )
+    elif not recorded and model.error is not None and model.error > MOST_MISCALIBRATED:
+        yield (
+            f"The model of the behaviour is off by {100 * model.error:.0f} % of probability on average (expected calibration "
+            "error): record action_logp, or name a better model (estimate.behaviour)."
+        )
+
+
+def _contents(dataset: Dataset) -> set[tuple[str, str]]:
+    """Ids with contents: short episodes may be equal by chance, and recordings of one seed have the same ids."""
+    index = episode_index(dataset, [columns.EPS_ID, columns.CONTENT]).drop_nulls()
+    return {*zip(index[columns.EPS_ID].to_list(), index[columns.CONTENT].to_list(), strict=True)}

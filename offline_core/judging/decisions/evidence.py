@@ -1,0 +1,82 @@
+"""The two sides of a decision's log, and what each says of a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from offline_core.data.curation.condition import Condition
+from offline_core.data.curation.pieces import EPISODE, step_frame
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.row_groups import row_groups
+from offline_core.errors import ConfigError
+from offline_core.judging.decisions.comparison import compare
+from offline_core.judging.decisions.config import DecisionConfig, Guardrail
+from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation.config import Method, OffPolicyConfig
+from offline_core.judging.estimation.evidence import Evidence, gather
+from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.policies.lineage import Lineage
+from offline_core.policies.policy import Policy
+from offline_core.runtime.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the log."""
+
+    name: str
+    dataset: Dataset
+    config: DecisionConfig
+    history: Lineage
+    behaviour: Policy | None
+    today: Policy | None
+    """None: what the log recorded."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ref: DatasetRef,
+        config: DecisionConfig,
+        history: Lineage,
+        behaviour: Policy | None,
+        today: Policy | None,
+    ) -> Side:
+        return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
+
+    def evidence(
+        self, policies: Sequence[Policy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
+    ) -> list[Evidence]:
+        """What this side says of each policy."""
+        estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
+        seed = derive_seed(self.config.seed, "decide", self.name)
+        return gather(estimate, policies, self.behaviour, self.dataset, history=self.history, seed=seed, rewards=rewards)
+
+    def difference(self, candidate: Trajectories, today: Trajectories | None, *, beyond: float) -> Difference:
+        estimate: OffPolicyConfig = self.config.estimate
+        return compare(
+            candidate,
+            today,
+            beyond=beyond,
+            risk=self.config.risk / self.config.finalists,
+            confidence=estimate.confidence,
+            resamples=estimate.resamples,
+            seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
+        )
+
+
+def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
+    """(N,) what each step of a dataset is paid by a guardrail.
+
+    Raises:
+        ConfigError: It cannot be computed from the columns of a step.
+    """
+    try:
+        condition = Condition.sql(guardrail.expression)
+        frames = (step_frame(episodes, condition) for group in row_groups(dataset) if (episodes := group.episodes()))
+        return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
+    except ConfigError as error:
+        raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error

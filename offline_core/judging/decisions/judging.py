@@ -1,0 +1,180 @@
+"""What each side of a log says of the candidates: one ranks them, the other judges the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
+from offline_core.judging.decisions import diagnosis
+from offline_core.judging.decisions.comparison import certain, combined
+from offline_core.judging.decisions.contenders import Contender
+from offline_core.judging.decisions.evidence import Side, paid
+from offline_core.judging.decisions.overlap import overlap_of, regions, supported
+from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
+from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.config import Method
+from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
+from offline_core.judging.estimation.evidence import Evidence
+from offline_core.judging.estimation.influence import influence
+from offline_core.judging.estimation.logged import LOG_RATIOS
+from offline_core.policies.lineage import lineage
+
+JUDGES: tuple[Method, ...] = ("fqe", "wdr")
+"""What every decision goes by; other methods are shown."""
+CARRIED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A contender as the selecting side has it."""
+
+    contender: Contender
+    difference: Difference
+    estimates: dict[str, float]
+    overlap: float
+    reasons: list[str]
+    """Why this side could not judge it."""
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All candidates, the finalists judged."""
+
+    candidates: list[Candidate]
+    first: Evidence
+    """Of the first finalist."""
+    refusals: list[str]
+    """Why nothing can be held against what runs today."""
+
+
+def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
+    """Contenders as this side ranks them, the best first."""
+    found, today = _with_today(side, contenders)
+    recorded = found[0].episodes.returns.mean() if today is None else _estimates(today, JUDGES)["fqe"]
+    ranked = []
+    for contender, evidence in zip(contenders, found, strict=True):
+        difference = _difference(side, evidence, today, beyond=side.config.margin)
+        overlap = overlap_of(evidence.episodes.log_ratios)
+        reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
+        ranked.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons))
+    scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
+    order = np.argsort(-scores, kind="stable")
+    return [replace(ranked[number], score=float(scores[number])) for number in order]
+
+
+def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
+    """Judge the first of those that the other side could judge, then of the rest."""
+    config = side.config
+    finalists = sorted(ranked, key=lambda each: bool(each.reasons))[: config.finalists]
+    contenders = [each.contender for each in finalists]
+    found, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
+    guardrails = _guardrails(side, contenders)
+    candidates = []
+    for each in ranked:
+        about: dict[str, object] = {
+            "reasons": each.reasons,
+            "estimates": each.estimates,
+            "judged": None,
+            "overlap": each.overlap,
+        }
+        if each in finalists:
+            number = finalists.index(each)
+            difference = _difference(side, found[number], today, beyond=config.margin)
+            about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
+        known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
+        known |= {"name": each.contender.name}
+        candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
+    return Judged(candidates, found[0], [] if today is None else [*_about_today(side, today)])
+
+
+def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
+    """What this side says of contenders, and of what runs today; None: that is what the log recorded."""
+    policies = [each.policy for each in contenders]
+    if side.today is None:
+        return side.evidence(policies, [*JUDGES, *more]), None
+    *found, today = side.evidence([*policies, side.today], [*JUDGES, *more])
+    return found, today
+
+
+def _difference(side: Side, evidence: Evidence, today: Evidence | None, *, beyond: float) -> Difference:
+    return side.difference(evidence.episodes, None if today is None else today.episodes, beyond=beyond)
+
+
+def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:
+    """What is said of each guardrail, for each contender."""
+    found: list[list[GuardrailFinding]] = [[] for _ in contenders]
+    policies = [each.policy for each in contenders] + ([] if side.today is None else [side.today])
+    for guardrail in side.config.guardrails:
+        rewards = paid(side.dataset, guardrail)
+        size = side.dataset.ref.episodes
+        if not rewards.any():  # no step of the log touches it
+            known = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
+            differences = [known] * len(contenders)
+        else:
+            found_here = side.evidence(policies, JUDGES, rewards=rewards)
+            today = None if side.today is None else found_here[-1]
+            beyond = -guardrail.max_fall
+            differences = [_difference(side, each, today, beyond=beyond) for each in found_here[: len(contenders)]]
+        for findings, apart in zip(found, differences, strict=True):
+            passed = apart.p_value <= side.config.risk
+            findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
+    return found
+
+
+def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
+    once = np.ones((1, len(evidence.episodes)))
+    return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
+
+
+def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
+    """What is told of a finalist.
+
+    Arguments:
+        number: of its distribution in what was read.
+    """
+    config, episodes, seen = side.config, evidence.episodes, evidence.seen
+    assert seen is not None
+    overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
+    weights = np.abs(influence(episodes))
+    order = np.argsort(-weights, kind="stable")[:CARRIED]
+    index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
+    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
+    log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
+    told_regions = partial(regions, seed=config.seed, made_of=side.dataset.manifest.input_columns)
+    ratios = np.exp(np.minimum(log_ratios, 0.0))
+    return {
+        "judged": difference,
+        "overlap": overlap,
+        "reasons": [
+            *diagnosis.about_difference(difference, config, overlap),
+            *diagnosis.about_learning(lineage(contender.uri), side.history, side.dataset),
+            *diagnostics.about_weights(episodes, by=_by(side)),
+            *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
+        ],
+        "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
+        "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
+        "unsupported_where": told_regions(seen, supported(log_ratios), "the log has {share} of what it does"),
+        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
+    }
+
+
+def _about_today(side: Side, today: Evidence) -> list[str]:
+    """Why this log cannot tell what runs today comes to."""
+    episodes = today.episodes
+    overlap, size = overlap_of(episodes.log_ratios), size_by_time(episodes).episodes
+    reasons = [
+        *diagnosis.about_support(size, side.config, overlap),
+        *diagnostics.about_weights(episodes, by=_by(side)),
+    ]
+    return [f"Of {side.config.against}, which runs today, it cannot tell the value: {reason}" for reason in reasons]
+
+
+def _by(side: Side) -> str:
+    """Where the probabilities of actions are from."""
+    return "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP

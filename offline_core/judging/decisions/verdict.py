@@ -1,0 +1,117 @@
+"""The verdict: one of five words, and the sentence that says why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import norm
+
+from offline_core.judging.decisions.comparison import holm
+from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
+from offline_core.judging.decisions.result import Candidate, Difference, Verdict
+
+PROMISING = 0.2
+"""P-value below which an A/B test is worth it."""
+MOST_COUNTED = 1e6
+"""Times as many episodes as there are, above which a number says nothing."""
+MOST_TIMES = 20
+"""How many times the log's episodes may be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What follows from the candidates."""
+
+    verdict: Verdict
+    sentence: str
+    first: Candidate
+    """That the sentence is about."""
+    candidates: list[Candidate]
+    """The best first."""
+    worth_testing: list[str]
+    episodes_needed: int | None
+
+
+def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: int, refusals: Sequence[str]) -> Ruling:
+    """Decide between candidates that were judged.
+
+    Arguments:
+        episodes: of the log.
+        refusals: why the log cannot be judged at all.
+    """
+    today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
+    judged = [each for each in candidates if each.judged is not None and not each.reasons]
+    shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
+    ranked = sorted(candidates, key=lambda each: -each.score)
+    if refusals or not judged:
+        why = " ".join(refusals) or _reason(ranked)
+        return Ruling("refused", f"This log cannot tell: {why}", ranked[0], ranked, [], None)
+    first = min(judged, key=lambda each: (not shown[each.checkpoint], -_rank(each)))
+    found = _judged(first)
+    if shown[first.checkpoint]:
+        sentence = (
+            f"Promote {first.name}: its discounted return is {found.value:.4g} above that of {today} (at least "
+            f"{found.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
+        )
+        return Ruling("promote", sentence, first, ranked, [], None)
+    by_value = sorted(judged, key=lambda each: -_rank(each))
+    testing = [each for each in by_value if _judged(each).value > config.margin and p_of(each) <= PROMISING]
+    if testing:
+        first = testing[0]
+        names = ", ".join(each.name for each in testing)
+        sure = f"the log is {100 * (1 - p_of(first)):.0f} % sure that {first.name} is better than {today}, not "
+        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %{_held_back(first, config)}."
+        needed = _needed(first, config, episodes, len(judged))
+        return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
+    needed = _needed(first, config, episodes, len(judged))
+    if needed is not None and needed <= MOST_TIMES * episodes:
+        missing = f"{episodes:,} do not show it{_held_back(first, config)}"
+        sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
+        return Ruling("collect", sentence, first, ranked, [], needed)
+    if found.p_value <= config.risk:
+        sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first, config)}."
+    else:
+        sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
+    return Ruling("keep", sentence, first, ranked, [], None)
+
+
+def p_of(candidate: Candidate) -> float:
+    """Of an improvement and all guardrails together: the largest, since all of them have to be shown."""
+    return max(_judged(candidate).p_value, *(each.difference.p_value for each in candidate.guardrails), 0.0)
+
+
+def _judged(candidate: Candidate) -> Difference:
+    assert candidate.judged is not None
+    return candidate.judged
+
+
+def _rank(candidate: Candidate) -> float:
+    """By both sides where it was judged; a cautious value, as few episodes make large ones."""
+    known = [each for each in (candidate.judged, candidate.selected) if each is not None]
+    if not known:
+        return -math.inf
+    weights = [1 / max(each.standard_error, 1e-9) ** 2 for each in known]
+    value = sum(weight * each.value for weight, each in zip(weights, known, strict=True)) / sum(weights)
+    return float(value - sum(weights) ** -0.5)
+
+
+def _reason(ranked: Sequence[Candidate]) -> str:
+    return f"{ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
+
+
+def _held_back(candidate: Candidate, config: DecisionConfig) -> str:
+    """Which guardrails are not shown to hold."""
+    open_ones = [each.name for each in candidate.guardrails if each.difference.p_value > config.risk]
+    return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
+
+
+def _needed(candidate: Candidate, config: DecisionConfig, episodes: int, tests: int) -> int | None:
+    """By the interval's root of n, of the difference and each guardrail; None: no number would do, or it is unknown."""
+    shown_at = float(norm.ppf(1 - config.risk / tests))
+    margins = [(_judged(candidate), config.margin), *((each.difference, -each.max_fall) for each in candidate.guardrails)]
+    if any(found.value <= beyond or not math.isfinite(found.standard_error) for found, beyond in margins):
+        return None
+    times = max((shown_at * found.standard_error / (found.value - beyond)) ** 2 for found, beyond in margins)
+    return max(1, math.ceil(episodes * (times - 1))) if times < MOST_COUNTED else None

@@ -1,0 +1,206 @@
+"""Warnings about an estimate: sentences that say why, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimators import FAR, fitting
+from offline_core.judging.estimation.result import Estimate
+from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.policies.lineage import Lineage, episodes_in
+from offline_core.policies.manifest import PolicyManifest
+from offline_core.policies.policy import Policy
+
+CHOSEN_BY = ("prune_dataset",)
+"""Operations that leave only a selection of the episodes that a policy played."""
+OF_VALUES = ("dqn", "cql")
+"""Algorithms whose logits for Discrete actions are values: the most likely action is meant, and no distribution."""
+STANDARD_ERRORS = 4.0
+NOTICED = 0.01
+"""How far a mean ratio may be from 1 for the precision of what was recorded."""
+ENOUGH_STEPS = 30
+"""Effective ones, without which a mean ratio has no standard error to speak of."""
+MOST_UNRECORDED = 0.5
+"""Share of an estimate that may be about what was not recorded."""
+MOST_MISSING = 0.5
+"""Share of the recorded return that the Q function may be off by, on average."""
+MOST_WEIGHT = 0.25
+"""Share of one episode in all weights, above which an estimate is about that one."""
+TIMES_TO_CONVERGE = 4.0
+"""How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
+TIMES_A_STEP = 2.0
+"""Of a fixed horizon: a target network that follows by a share takes one over that share of updates to look a step further."""
+
+
+def about_learning(dataset: Lineage, policy: Lineage) -> Iterator[str]:
+    """It was learned from episodes that it is estimated on: both come from the same, and not from the two sides of a split."""
+    common = _sources(dataset, beyond_splits=False) & _sources(policy)
+    common |= _sources(dataset) & _sources(policy, beyond_splits=False)
+    if common:
+        yield (
+            f"{policy.nodes[0].uri} has learned from episodes that are, or may be, in {dataset.nodes[0].uri}, and on those it "
+            "seems better than it is. Split first, learn from one side, and estimate on the other ('offline split', held_out)."
+        )
+
+
+def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
+    """The episodes are no fair sample of what a policy did, or it is unknown whether they are."""
+    uri = dataset.location.uri
+    made = [node for node in episodes_in(graph) if node.kind == "dataset"]
+    recordings = [open_dataset(n.uri, n.version) for n in made if n.operation == "record_episodes"]
+    if greedy := [each.ref.uri for each in recordings if each.manifest.operation.config.get("explore") is False]:
+        yield (
+            f"{greedy[0]} was recorded without exploration: its actions were not drawn by any probabilities, and it does not "
+            "hold other actions. Record with explore."
+        )
+    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY}):
+        yield (
+            f"Episodes of {uri} were selected ({', '.join(chosen)}): if that was by their returns, no weight makes up for it. "
+            "Estimate on what was recorded."
+        )
+    lost = [node.uri for node in made if node.state != "found"]
+    if lost or not graph.is_whole:
+        yield (
+            f"The history of {uri} is unknown{f', as {lost[0]} has changed or is gone' if lost else ''}: its episodes may have "
+            "been selected by their returns, or recorded without exploration."
+        )
+
+
+def about_sampling(manifest: PolicyManifest, policy: Policy) -> Iterator[str]:
+    """Actions are sampled from what is no distribution."""
+    algorithm = manifest.operation.config.get("algorithm")
+    if algorithm in OF_VALUES and isinstance(policy.action_space, gym.spaces.Discrete):
+        yield (
+            f"What {algorithm} learns of Discrete actions are their values, and this samples by them as if they were logits, "
+            "which they are not. Set explore to false for the greedy policy."
+        )
+
+
+def about_parts(begins_late: np.ndarray) -> Iterator[str]:
+    """(E,) bool which episodes begin after the first step."""
+    if begins_late.any():
+        yield (
+            f"{begins_late.sum():,} of {len(begins_late):,} episodes begin after their first step, or go on with another: they "
+            "are taken for whole ones, so the estimates are of what comes from there on, and the intervals too narrow. "
+            "Estimate on whole episodes (at import, set episodes.incomplete to drop)."
+        )
+
+
+def about_weights(episodes: Trajectories, *, by: str) -> Iterator[str]:
+    """Ratios that cannot be, and none where they are needed.
+
+    The mean of π/b over what b did is 1, at each step: its errors do not add up, as what came before says nothing of them.
+
+    Arguments:
+        by: who says how probable the actions were.
+    """
+    largest = float(episodes.log_ratios.max())
+    largest = largest if np.isfinite(largest) else 0.0
+    ratios, expected = np.exp(episodes.log_ratios - largest), np.exp(min(-largest, FAR))  # in units of the largest
+    error = ratios.std() / len(ratios) ** 0.5
+    size = ratios.sum() ** 2 / (ratios**2).sum() if ratios.any() else 0.0
+    if size >= ENOUGH_STEPS and abs(ratios.mean() - expected) > max(STANDARD_ERRORS * error, NOTICED * expected):
+        yield (
+            f"An action is {ratios.mean() / expected:.3g} times as likely to this policy as it was, on average; of what "
+            f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So {by} is not how "
+            "probable the actions were (of another policy, or in other units), or steps were left out: trust no "
+            "estimate."
+        )
+    if episodes.lost_at is not None:
+        yield (
+            f"At step {episodes.lost_at} every episode has done what this policy never does: from there on pdis counts "
+            "nothing, dr and wdr are what the Q function says, and is, wis and wpdis have nothing to say at all. Record "
+            "more of what it would do."
+        )
+
+
+def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndarray, share: float) -> Iterator[str]:
+    """Most of what an estimate is of was not recorded.
+
+    Arguments:
+        lengths: (E,) steps that were recorded and count.
+        is_open: (E,) bool which recordings end before the horizon.
+        share: see `unrecorded_share`.
+    """
+    if share <= MOST_UNRECORDED:
+        return
+    ends, counts = np.unique(lengths[is_open], return_counts=True)
+    usual = int(counts.argmax())
+    fitted = fitting(config.methods)
+    others = [name for name in config.methods if name not in fitted]
+    most = f"{counts[usual]:,} of them after {ends[usual]:,} steps"
+    said = [f"{', '.join(fitted)} have the Q function's word for it alone"] if fitted else []
+    said += [f"{', '.join(others)} leave it out"] if others else []
+    yield (
+        f"{100 * share:.0f} % of the return was not recorded: {is_open.sum():,} of {len(lengths):,} episodes did not "
+        f"terminate, and their recordings end too early ({most}). Of what follows, "
+        f"{'; '.join(said)}. If episodes end there, set horizon to recorded or to a number of steps; otherwise record longer "
+        "episodes, or lower gamma."
+    )
+
+
+def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int | None = None) -> Iterator[str]:
+    """The Q function has had no time to look as far as open episodes go on."""
+    fitted = fitting(config.methods)
+    discounted = TIMES_TO_CONVERGE / (1 - config.gamma) if config.gamma < 1 else np.inf
+    needed = min(discounted, np.inf if horizon is None else TIMES_A_STEP * horizon)
+    done = config.fqe.updates * config.fqe.target_rate
+    if not fitted or not open_episodes or done >= needed:
+        return
+    left = f"still has {100 * np.exp(-done * (1 - config.gamma)):.0f} % of what it began with"
+    yield (
+        f"{open_episodes:,} episodes are open, and of what follows them {', '.join(fitted)} know too little: the Q function "
+        f"{left if needed == discounted else f'has not looked {horizon:,} steps ahead'}. Raise fqe.updates or fqe.target_rate "
+        f"until their product is {needed:,.0f}, or lower {'gamma' if horizon is None else 'gamma or horizon'}."
+    )
+
+
+def about_q(episodes: Trajectories) -> Iterator[str]:
+    """The Q function does not fit what was recorded.
+
+    Of the right one, r + γ V(s') - Q(s, a) is 0 on average after any action of any policy. Discounted and added up over an
+    episode, these are what the recorded actions came to beyond what it said of them.
+    """
+    if episodes.model is None:
+        return
+    missing = np.add.reduceat(episodes.discounts * episodes.model.errors, episodes.starts)
+    error = missing.std() / len(episodes) ** 0.5
+    scale = max(abs(episodes.returns.mean()), float(episodes.returns.std()))
+    if abs(missing.mean()) > max(MOST_MISSING * scale, STANDARD_ERRORS * error):
+        told = "less" if missing.mean() > 0 else "more"
+        yield (
+            f"The Q function expects {abs(missing.mean()):.4g} {told} of an episode than its recorded steps show, on average; "
+            f"the recorded return is {episodes.returns.mean():.4g}. It has not learned how much the returns are: fqe is as "
+            "wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or fqe.target_rate."
+        )
+
+
+def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> Iterator[str]:
+    """Too few episodes are left once they are weighed, or one has too much of the weights."""
+    few = {
+        name: each.effective_episodes
+        for name, each in estimates.items()
+        if each.effective_episodes is not None and each.effective_episodes < config.min_effective_episodes
+    }
+    if few:
+        told = ", ".join(f"{name} {size:.1f}" for name, size in few.items())
+        yield (
+            f"So few episodes count that these estimates mean nothing (effective episodes: {told}). Record more, or episodes "
+            "of a policy that is more like this one."
+        )
+    heavy = {name: each.largest_weight or 0.0 for name, each in estimates.items() if name not in few}
+    if heavy := {name: share for name, share in heavy.items() if share > MOST_WEIGHT}:
+        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in heavy.items())
+        yield (
+            f"One episode has too much of all weights ({told}), so the estimates are mostly what it returned. Record more, or "
+            "episodes of a policy that is more like this one."
+        )
+
+
+def _sources(graph: Lineage, *, beyond_splits: bool = True) -> set[str | None]:
+    return {node.fingerprint for node in episodes_in(graph, beyond_splits=beyond_splits) if node.kind != "checkpoint"}

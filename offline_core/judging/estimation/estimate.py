@@ -1,0 +1,241 @@
+"""Estimates what a policy would come to from what another has played: no environment is needed, and none is touched."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, PromotionError, StorageError
+from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.bootstrap import interval
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
+from offline_core.judging.estimation.evidence import gather
+from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.encoder import leaf_spaces
+from offline_core.policies.lineage import lineage
+from offline_core.policies.manifest import find_policy, fingerprint_of
+from offline_core.policies.policy import Policy
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
+
+log = logging.getLogger(__name__)
+
+ESTIMATES = "_estimates"
+"""Folder inside a checkpoint."""
+_GATE = {"require_return", "gate_method"}
+
+
+def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> OffPolicyResult:
+    """What the policy would come to where the dataset was recorded, by each method, with an interval.
+
+    The result is kept at `<policy>/_estimates`, and found by the next call for the same. What the policy has to come to is
+    not looked at here: see `enforce`.
+
+    Arguments:
+        policy: URI of a checkpoint, or the address of a registered one.
+        dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
+            `config.behaviour` does.
+        version: of the dataset; the latest if None.
+
+    Raises:
+        CheckpointError: there is no policy, or no behaviour.
+        ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
+        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
+        LearningError: the Q function grew beyond every number.
+    """
+    start = time.perf_counter()
+    policy, manifest = find_policy(policy)
+    opened = open_dataset(dataset, version)
+    acted = None
+    if config.behaviour is not None:
+        behaviour_uri, acted = find_policy(config.behaviour)
+        config = config.model_copy(update={"behaviour": behaviour_uri})
+    operation = Operation.of("estimate_policy", config, version=6, exclude={*_GATE, "behaviour"})
+    parents = [manifest.parent_entry(policy), opened.parent_entry]
+    if acted is not None and config.behaviour is not None:
+        parents.append(acted.parent_entry(config.behaviour))
+    identity = identity_of(operation, parents)
+    place = Location.of(policy).child(f"{ESTIMATES}/{identity}.json")
+    if found := load_result(place, identity, OffPolicyResult, fingerprint=fingerprint_of):
+        return _told(found)
+    evaluated = load_policy(policy, manifest)
+    behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
+    check_policies(config, evaluated, behaviour, opened)
+    history = lineage(opened.location.uri, opened.manifest.version)
+    seed = derive_seed(config.seed, "estimate_policy")
+    [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
+    episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
+    recorded, estimates = _estimated(config, episodes)
+    open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
+    result = OffPolicyResult(
+        uri=place.uri,
+        checkpoint=policy,
+        dataset=opened.ref,
+        behaviour=config.behaviour,
+        explore=config.explore,
+        gamma=config.gamma,
+        horizon=horizon,
+        confidence=config.confidence,
+        recorded=recorded,
+        estimates=estimates,
+        warnings=[
+            *diagnostics.about_learning(history, lineage(policy)),
+            *diagnostics.about_history(opened, history),
+            *diagnostics.about_parts(evidence.begins_late),
+            *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
+            *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
+            *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
+            *([*diagnostics.about_convergence(config, open_episodes, horizon)] or diagnostics.about_q(episodes)),
+            *diagnostics.about_size(estimates, config),
+        ],
+        open_episodes=open_episodes,
+        unrecorded_share=share,
+        seconds=time.perf_counter() - start,
+    )
+    try:
+        store_result(place, identity, result, fingerprints={policy: manifest.fingerprint})
+    except StorageError as error:  # the policy's location may be read-only, and the caller has the result
+        log.warning("The estimate is not kept beside the policy: %s", error)
+    return _told(result)
+
+
+def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
+    """Stops unless the lower end of the interval of `config.gate_method` reaches `config.require_return`.
+
+    Raises:
+        ConfigError: that method was not asked for its estimate.
+        PromotionError: it does not, too few episodes count or one counts too much, or most of it was not recorded.
+    """
+    if config.require_return is None:
+        return
+    name, wanted = config.gate_method, config.require_return
+    if name not in result.estimates:
+        raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
+    found = result.estimates[name]
+    told = (
+        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
+        f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
+        f"{found.value:.4g}, {100 * result.confidence:g} % of resamples are within {found.low:.4g} to {found.high:.4g}"
+    )
+    size = found.effective_episodes
+    if size is not None and size < config.min_effective_episodes:
+        raise PromotionError(
+            f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
+            "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
+        )
+    if (largest := found.largest_weight or 0.0) > diagnostics.MOST_WEIGHT:
+        raise PromotionError(
+            f"{told}, but one episode has {100 * largest:.0f} % of all weights. Record more episodes, or episodes of a policy "
+            "that is more like this one."
+        )
+    if result.unrecorded_share > diagnostics.MOST_UNRECORDED:
+        raise PromotionError(
+            f"{told}, but most of that return was not recorded, and nothing shows what is said of it. If episodes end where "
+            "their recordings do, set horizon to recorded or to a number of steps; otherwise record longer episodes, or lower "
+            "gamma."
+        )
+    if not wanted <= found.low < np.inf:
+        raise PromotionError(
+            f"{told}. Record more episodes if the value reaches it and its interval is wide, train a better policy, or lower "
+            "require_return."
+        )
+    log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, found.low, wanted)
+
+
+def _told(result: OffPolicyResult) -> OffPolicyResult:
+    for warning in result.warnings:
+        log.warning("%s", warning)
+    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
+    where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
+    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
+    return result
+
+
+def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | None, dataset: Dataset) -> None:
+    """Check that a policy, trained or not, can be estimated so from this dataset.
+
+    Raises:
+        ConfigError: It does not fit the data, the behaviour or the methods.
+    """
+    for each in (policy, *([behaviour] if behaviour else [])):
+        _check_spaces(each, dataset)
+        if each.network.transformer is not None:
+            raise ConfigError(
+                "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "
+                "'offline evaluate'."
+            )
+    _check_methods(config, policy)
+    if weighing(config.methods):
+        _check_behaviour(policy, behaviour)
+
+
+def _check_spaces(policy: Policy, dataset: Dataset) -> None:
+    observation_space, action_space = spaces_of(dataset)
+    if observation_space is not None and action_space is not None:
+        policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
+
+
+def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
+    fitted, weighed = fitting(config.methods), weighing(config.methods)
+    if policy.network.recurrent and fitted:
+        raise ConfigError(
+            f"{', '.join(fitted)}: a Q function sees single observations, and this policy goes by all before them, too. "
+            "Set methods to some of is, wis, pdis, wpdis."
+        )
+    if not config.explore and weighed and any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space)):
+        raise ConfigError(
+            f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
+            "true, or methods to [fqe]."
+        )
+
+
+def _check_behaviour(policy: Policy, behaviour: Policy | None) -> None:
+    if behaviour is None or policy.network.squash or not behaviour.network.squash:
+        return
+    raise ConfigError(
+        "The behaviour squashes its actions, and so never did what this policy does, which clips them to the bounds of their "
+        "Box: no weights tell what comes of that. Name a behaviour whose network.squash is that of this one, or set methods "
+        "to [fqe]."
+    )
+
+
+def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, dict[str, Estimate]]:
+    """(what was recorded, what each method says)"""
+    bounds = functools.partial(
+        interval,
+        episodes=len(episodes),
+        resamples=config.resamples,
+        confidence=config.confidence,
+        seed=derive_seed(config.seed, "estimate_policy", "resamples"),
+    )
+    once = np.ones((1, len(episodes)))
+    low, high = bounds(lambda counts: (counts @ episodes.returns) / len(episodes))
+    recorded = Interval(value=float(episodes.returns.mean()), low=low, high=high)
+    estimates: dict[str, Estimate] = {}
+    with progress(len(config.methods), what="resample", unit="method") as bar:
+        for name in config.methods:
+            method = METHODS[name]
+            low, high = bounds(functools.partial(method.estimate, episodes))
+            size = method.size(episodes) if method.size else None
+            estimates[name] = Estimate(
+                value=float(method.estimate(episodes, once)[0]),
+                low=low,
+                high=high,
+                effective_episodes=size.episodes if size else None,
+                largest_weight=size.largest if size else None,
+            )
+            bar.update(1)
+    return recorded, estimates

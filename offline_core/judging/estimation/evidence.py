@@ -1,0 +1,183 @@
+"""What the episodes of a log say of policies: how much more likely they make what was done, and what a Q function expects."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.errors import ConfigError
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.estimators import fitting, weighing
+from offline_core.judging.estimation.horizon import cut_to, find_horizon, open_before, unrecorded_steps
+from offline_core.judging.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts, step_batches, weigh
+from offline_core.judging.estimation.trajectories import Model, Trajectories
+from offline_core.policies.lineage import Lineage, episodes_in
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.policies.policy import Policy
+from offline_core.runtime.seeding import derive_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Recorded episodes as estimators take them, and what they are of."""
+
+    episodes: Trajectories
+    logged: EpisodeBatch
+    """The steps that count, with the logs of `read_logged`."""
+    seen: EpisodeBatch | None
+    """Those that Q functions are fitted to, with observations and actions; None: no method fits one."""
+    horizon: int | None
+    """Steps of an episode that count; None: all until it terminates."""
+    is_open: np.ndarray
+    """(E,) bool, see `open_before`."""
+    begins_late: np.ndarray
+    """(E,) bool which ones begin after the first step."""
+
+
+def gather(
+    config: OffPolicyConfig,
+    policies: Sequence[Policy],
+    behaviour: Policy | None,
+    dataset: Dataset,
+    *,
+    history: Lineage,
+    seed: int,
+    rewards: np.ndarray | None = None,
+) -> list[Evidence]:
+    """Read a log once for several policies, and fit a Q function of each to it if a method asks for one.
+
+    Arguments:
+        policies: their observations are equal.
+        behaviour: the policy that acted; None: by `action_logp`.
+        history: of the dataset.
+        rewards: (N,) float64 of all steps in the order of `read_logged`, in the place of those that were recorded.
+    """
+    squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
+    weighs = Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighing(config.methods) else None
+    together, begins_late, lengths = read_parts(dataset)
+    chosen = _by_lot(together, lengths, config.fqe.max_steps, seed=seed) if fitting(config.methods) else None
+    logged, seen = read_logged(dataset, policies, weighs, seen=chosen)
+    logged = _paid(logged, rewards)
+    horizon = find_horizon(config.horizon, logged)
+    logged = cut_to(logged, horizon)
+    is_open = open_before(logged, horizon)
+    episodes = [
+        Trajectories(
+            lengths=logged.lengths,
+            rewards=logged.of_steps(columns.REWARDS),
+            log_ratios=logged.of_steps(LOG_RATIOS)[:, number],
+            gamma=config.gamma,
+            unrecorded=unrecorded_steps(logged, horizon, config.gamma),
+        )
+        for number in range(len(policies))
+    ]
+    if seen is not None and chosen is not None:
+        numbers = np.flatnonzero(chosen)
+        paid = None if rewards is None else np.split(rewards, np.cumsum(lengths)[:-1])
+        seen = _paid(seen, None if paid is None else np.concatenate([paid[number] for number in numbers]))
+        seen = cut_to(seen, horizon)
+        _refuse_endless(config, is_open, horizon)
+        models = _models(
+            config,
+            policies,
+            seen,
+            horizon,
+            dataset,
+            returns=episodes[0].returns,
+            numbers=numbers,
+            together=together,
+            paid=paid,
+            seed=seed,
+        )
+        episodes = [replace(each, model=model) for each, model in zip(episodes, models, strict=True)]
+    return [Evidence(each, logged, seen, horizon, is_open, begins_late) for each in episodes]
+
+
+def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: int) -> np.ndarray:
+    """(E,) bool of whole trajectories, up to so many steps, one at least; all if they are no more."""
+    if lengths.sum() <= max_steps:
+        return np.ones(len(lengths), bool)
+    heads, of = np.unique(together, return_inverse=True)
+    order = np.random.default_rng(derive_seed(seed, "fqe", "steps")).permutation(len(heads))
+    steps = np.bincount(of, weights=lengths)[order]
+    return np.asarray(np.isin(of, order[: max(1, int(np.searchsorted(np.cumsum(steps), max_steps, side="right")))]))
+
+
+def _paid(logged: EpisodeBatch, rewards: np.ndarray | None) -> EpisodeBatch:
+    if rewards is None:
+        return logged
+    paid = np.zeros(logged.rows)
+    paid[logged.is_step] = rewards
+    return replace(logged, columns={**logged.columns, columns.REWARDS: paid})
+
+
+def _refuse_endless(config: OffPolicyConfig, is_open: np.ndarray, horizon: int | None) -> None:
+    if config.gamma == 1 and horizon is None and is_open.any():
+        raise ConfigError(
+            f"{', '.join(fitting(config.methods))}: {is_open.sum():,} of {len(is_open):,} episodes were truncated or "
+            "cut off, and without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or "
+            "to a number of steps, or methods to some of is, wis, pdis, wpdis."
+        )
+
+
+def _models(
+    config: OffPolicyConfig,
+    policies: Sequence[Policy],
+    seen: EpisodeBatch,
+    horizon: int | None,
+    dataset: Dataset,
+    *,
+    returns: np.ndarray,
+    numbers: np.ndarray,
+    together: np.ndarray,
+    paid: Sequence[np.ndarray] | None,
+    seed: int,
+) -> list[Model]:
+    """What Q functions that are fitted to episodes `numbers` say of all."""
+    from offline_core.judging.estimation.fqe import fit, say
+
+    fitted = fit(
+        seen,
+        policies,
+        config.fqe,
+        gamma=config.gamma,
+        horizon=horizon,
+        explore=config.explore,
+        returns=returns[numbers],
+        together=together[numbers],
+        seed=seed,
+    )
+    if len(numbers) == len(returns):
+        return say(fitted, [(numbers, seen)])
+    place = np.full(len(returns), -1)
+    place[numbers] = np.arange(len(numbers))
+    place[place < 0] = len(numbers) + np.arange(len(returns) - len(numbers))  # never seen: any part may speak of them
+
+    def again() -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
+        begin = 0
+        with contextlib.closing(step_batches(dataset, policies[0], by_column=False, needs_next_obs=True)) as batches:
+            for batch in batches:
+                read = weigh(batch, policies, None, dataset.location.uri, seen=True)
+                end = begin + read.num_episodes
+                read = _paid(read, None if paid is None else np.concatenate(paid[begin:end]))
+                yield place[begin:end], cut_to(read, horizon)
+                begin = end
+
+    return say(fitted, again())
+
+
+def _was_squashed(history: Lineage) -> bool:
+    """Whether all policies that recorded are known, and squashed their actions."""
+    recorded = episodes_in(history)
+    recorders = [
+        history.nodes[parent]
+        for parent, child in history.edges
+        if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
+    ]
+    known = [read_policy_manifest(each.uri).network.squash for each in recorders if each.state == "found"]
+    return bool(recorders) and len(known) == len(recorders) and all(known)

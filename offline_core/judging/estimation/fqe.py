@@ -1,0 +1,290 @@
+"""Fitted Q evaluation: what actions are worth if a policy takes all later ones (Le, Voloshin & Yue 2019, arXiv 1903.08738).
+
+Q functions of several policies, parts of the episodes and members of an ensemble are fitted together, as one batched network.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from offline_core.data.episodes import EpisodeBatch, nested
+from offline_core.errors import LearningError
+from offline_core.judging.estimation.clock import Clock
+from offline_core.judging.estimation.config import FQEConfig
+from offline_core.judging.estimation.fqe_steps import FQESteps
+from offline_core.judging.estimation.observations import BYTES_AT_A_TIME
+from offline_core.judging.estimation.q_function import QFunction, chosen, taken
+from offline_core.judging.estimation.trajectories import Model
+from offline_core.policies.policy import Policy
+from offline_core.runtime.adam import Adam
+from offline_core.runtime.progress import Bar, progress
+from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_settings import torch_threads
+
+UPDATES_BETWEEN_LOOKS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Q functions of policies, and which episodes each has not seen."""
+
+    functions: list[list[list[QFunction]]]
+    """By part of the episodes, policy and member of the ensemble: fitted to the episodes of all other parts."""
+    part: np.ndarray
+    """(E,) int64, the part of each episode."""
+    policies: Sequence[Policy]
+    config: FQEConfig
+    gamma: float
+    horizon: int | None
+    explore: bool
+    seed: int
+
+
+def fit(
+    logged: EpisodeBatch,
+    policies: Sequence[Policy],
+    config: FQEConfig,
+    *,
+    gamma: float,
+    horizon: int | None = None,
+    explore: bool,
+    returns: np.ndarray,
+    together: np.ndarray,
+    seed: int,
+) -> Fitted:
+    """Fit Q functions to recorded steps, for each part of the episodes one that has not seen it.
+
+    Of episodes that it was fitted to, a function seems more certain than it is: its errors there are too small to weigh
+    anything by (Chernozhukov et al. 2018, "Double/debiased machine learning", whose cross-fitting this is).
+
+    Each update moves it to r + γ V(s') by the square of what it lacks, where V is that of a target network that follows it,
+    and 0 after a terminal step. After a truncation it is not: that is no end. Of a fixed horizon, Q knows the steps that
+    remain (`Clock`), and V is 0 after the last of them. The same arguments give the same numbers: Torch computes with one
+    thread.
+
+    Arguments:
+        logged: with the columns of `read_logged` that are seen by Q functions.
+        horizon: steps of an episode that count; `logged` has no others. None: all until it terminates.
+        returns: (E,) discounted, that were recorded.
+        together: (E,) int64; episodes with the same number are fitted to, or asked about, together.
+
+    Raises:
+        LearningError: One grew beyond every number.
+    """
+    steps = FQESteps(logged, policies, horizon)
+    sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(steps.precise_rewards.numpy()).mean())
+    scale = {"center": float(returns.mean()), "scale": float(max(sizes)) or 1.0}
+    part = _parts(together, config.folds, seed=seed)
+    with (
+        torch_threads(1),
+        torch.random.fork_rng(devices=[]),
+        progress(config.updates * len(policies) * (int(part.max()) + 1) * config.ensemble, what="fit", unit="update") as bar,
+    ):
+        functions: list[list[list[QFunction]]] = []
+        for number in range(part.max() + 1):
+            learned = steps.of(part != number if part.any() else part == number)
+            functions.append([])
+            for policy in policies:
+                functions[-1].append([])
+                for member in range(config.ensemble):
+                    torch.manual_seed(derive_seed(seed, "fqe", number, member) if member else derive_seed(seed, "fqe", number))
+                    clock = None if horizon is None else Clock(horizon, gamma)
+                    function = QFunction(policy, config.network, **scale, clock=clock).requires_grad_(True)
+                    steps.fill_statistics(function, learned)
+                    functions[-1][-1].append(function)
+        fitted = Fitted(functions, part, policies, config, gamma, horizon, explore, seed)
+        for group in _groups(fitted):
+            _fit_together(fitted, group, steps, bar)
+    return fitted
+
+
+@torch.no_grad()
+def say(fitted: Fitted, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
+    """What the function of each episode says of it, for each policy; the mean of an ensemble.
+
+    Arguments:
+        batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
+            seen have numbers from that of the last one on.
+    """
+    said: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in fitted.policies]
+    parts = len(fitted.functions)
+    with torch_threads(1):
+        for numbers, batch in batches:
+            steps = FQESteps(batch, fitted.policies, fitted.horizon)
+            known = numbers < len(fitted.part)
+            part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
+            for policy, parts_said in enumerate(said):
+                parts_said.append(_said_of(fitted, policy, steps, part))
+    return [Model(*(np.concatenate(each) for each in zip(*one, strict=True))) for one in said]
+
+
+def _said_of(fitted: Fitted, policy: int, steps: FQESteps, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(values of the start states, errors of the steps, values after the last step), see `Model`."""
+    start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
+    for number in np.unique(part):
+        functions = fitted.functions[number][policy]
+        own = part == number
+        rows = steps.of(own)
+        generator = torch.Generator().manual_seed(derive_seed(fitted.seed, "last actions"))
+        values = _mean(_values(fitted, each, policy, steps, steps.rows[rows] + 1, generator) for each in functions)
+        following = steps.goes_on[rows].double() * values
+        q = _mean(_taken_values(each, fitted.policies[policy], steps, rows) for each in functions)
+        errors[rows.numpy()] = (steps.precise_rewards[rows] + fitted.gamma * following - q).numpy()
+        ends[own] = following[torch.isin(rows, steps.last)].numpy()
+        starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
+        start_values[own] = _mean(_values(fitted, each, policy, steps, starts, generator) for each in functions).numpy()
+    return start_values, errors, ends
+
+
+def _mean(values: Iterable[Tensor]) -> Tensor:
+    return torch.stack([*values]).mean(dim=0)
+
+
+def _values(fitted: Fitted, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
+    """(rows,) float64 V."""
+    head, config = fitted.policies[policy].head, fitted.config
+    found = []
+    for each in steps.in_parts(function, rows):
+        inputs = steps.inputs[policy][each]
+        actions = chosen(head, inputs, explore=fitted.explore, samples=config.action_samples, generator=generator)
+        found.append(function(steps.seen(each, frames=function.frames), steps.remaining[each], actions))
+    return torch.cat(found).double()
+
+
+def _taken_values(function: QFunction, policy: Policy, steps: FQESteps, numbers: Tensor) -> Tensor:
+    """(numbers,) float64 Q of recorded steps."""
+    parts = steps.in_parts(function, steps.rows[numbers])
+    return torch.cat(
+        [
+            function(steps.seen(each, frames=function.frames), steps.remaining[each], taken(policy.head, steps.actions(each)))
+            for each in parts
+        ]
+    ).double()
+
+
+def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
+    """(E,) the part of each episode; those that belong together have the same."""
+    order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(np.unique(together))
+    found = np.zeros(len(together), np.int64)
+    for number, part in enumerate(np.array_split(order, min(folds, len(order)))):
+        found[np.isin(together, part)] = number
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One function of a stack."""
+
+    function: QFunction
+    part: int
+    policy: int
+    number: int
+
+
+def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
+    """Functions that are fitted at once: of one shape, and no more than fit into memory with their batches."""
+    members = [
+        _Member(function, part, policy, number)
+        for part, policies in enumerate(fitted.functions)
+        for policy, ensemble in enumerate(policies)
+        for number, function in enumerate(ensemble)
+    ]
+    shapes: dict[Any, list[_Member]] = {}
+    for each in members:
+        network = fitted.policies[each.policy].network
+        shapes.setdefault((network.frames, network.image_layout, each.function.listed), []).append(each)
+    for alike in shapes.values():
+        frames = fitted.policies[alike[0].policy].network.frames
+        bytes_each = 4 * fitted.config.batch_size * frames * max(1, alike[0].function.encoder.size)
+        at_once = max(1, BYTES_AT_A_TIME // bytes_each)
+        yield from (alike[begin : begin + at_once] for begin in range(0, len(alike), at_once))
+
+
+def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar: Bar) -> None:
+    """Fit the functions; each ends as its target network, the mean of the last ones, and so smoother than any of them."""
+    config, heads = fitted.config, [fitted.policies[each.policy].head for each in group]
+    parameters, buffers = torch.func.stack_module_state([each.function for each in group])
+    base = copy.deepcopy(group[0].function).requires_grad_(False)
+    learning, target = _together(base), _together(copy.deepcopy(base).eval())
+    targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    behind, ahead = [*targets.values()], [*parameters.values()]
+    optimizer = Adam([{"params": ahead, "lr": config.learning_rate}], fused=True)
+    parts = [fitted.part != each.part if fitted.part.any() else fitted.part == each.part for each in group]
+    learned = [steps.of(part) for part in parts]
+    size = min(config.batch_size, *map(len, learned))
+    batches = [
+        _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", each.part)) for rows, each in zip(learned, group, strict=True)
+    ]
+    generators = [torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", each.part, each.number)) for each in group]
+    scale = base.scale
+    for update in range(config.updates):
+        numbers = torch.stack([next(batch) for batch in batches])
+        rows = steps.rows[numbers]
+        seen = steps.seen(torch.stack([rows, rows + 1]), frames=base.frames)
+        before, after = (nested.map_leaves(lambda leaf: leaf[i], seen) for i in (0, 1))  # noqa: B023
+        with torch.no_grad():
+            choices = [
+                chosen(
+                    head, steps.inputs[each.policy][to], explore=fitted.explore, samples=config.action_samples, generator=own
+                )
+                for head, each, to, own in zip(heads, group, rows + 1, generators, strict=True)
+            ]
+            following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
+            wanted = steps.rewards[numbers] + fitted.gamma * steps.goes_on[numbers] * following
+        done = taken(heads[0], nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
+        done = nested.map_leaves(lambda leaf: leaf.unflatten(0, rows.shape), done)  # noqa: B023
+        q = learning(parameters, buffers, before, steps.remaining[rows], done)
+        losses = ((q - wanted) / scale).square().mean(dim=1)
+        optimizer.zero_grad()
+        losses.sum().backward()
+        for rates in optimizer.param_groups:
+            rates["lr"] = config.learning_rate * (1 - update / config.updates)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(behind, ahead, config.target_rate)
+        if update % UPDATES_BETWEEN_LOOKS == 0 or update == config.updates - 1:
+            if not torch.isfinite(losses).all():
+                raise LearningError(
+                    f"The Q function of fqe is NaN or infinite at update {update}: lower fqe.learning_rate or "
+                    "fqe.target_rate, or choose methods that need none (is, wis, pdis, wpdis)."
+                )
+            bar.note(loss=losses.mean().item())
+        bar.update(len(group))
+    with torch.no_grad():
+        for number, each in enumerate(group):
+            for name, parameter in each.function.named_parameters():
+                parameter.copy_(targets[name][number])
+            for name, buffer in each.function.named_buffers():
+                buffer.copy_(buffers[name][number])
+            each.function.requires_grad_(False).eval()
+
+
+def _together(function: QFunction) -> Callable[..., Tensor]:
+    """A function of stacked weights, buffers and batches, (functions, …) each → (functions, B)."""
+
+    def one(parameters: Any, buffers: Any, seen: Any, remaining: Tensor, actions: Any) -> Tensor:
+        return torch.func.functional_call(function, (parameters, buffers), (seen, remaining, actions))  # type: ignore[no-any-return]
+
+    return torch.func.vmap(one, randomness="different")
+
+
+def _stacked(parts: Sequence[nested.Nested]) -> nested.Nested:
+    return nested.map_leaves(lambda *leaves: torch.stack(leaves), *parts)
+
+
+def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:
+    """Batches of so many of these numbers, each once before any comes again, without end."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order"))
+    left = steps[:0]
+    while True:
+        while len(left) < size:
+            left = torch.cat([left, steps[torch.randperm(len(steps), generator=generator)]])
+        yield left[:size]
+        left = left[size:]

@@ -1,0 +1,64 @@
+"""What each episode adds to a weighted doubly robust estimate, and how few carry it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from offline_core.judging.estimation.estimators import relative_weights, times_of
+from offline_core.judging.estimation.trajectories import Trajectories
+
+
+def influence(episodes: Trajectories) -> np.ndarray:
+    """(E,) float64 derivatives of wdr by how often an episode counts, times E; their mean is 0.
+
+    The infinitesimal jackknife (Efron 1982): their standard deviation over the root of E is the standard error of the
+    estimate, to first order. Without a Q function it is that of wpdis.
+    """
+    model = episodes.model
+    values = np.zeros(len(episodes)) if model is None else model.start_values
+    errors = episodes.rewards if model is None else model.errors
+    found = values - values.mean()
+    for times, rows, active in times_of(episodes, len(episodes)):
+        weights = relative_weights(episodes.log_weights[rows])
+        mean = weights.mean(axis=0)
+        there = mean > 0
+        errors_now = np.where(active, errors[rows], 0.0)[:, there]
+        shares = weights[:, there] / mean[there]
+        centred = shares * (errors_now - (shares * errors_now).mean(axis=0))
+        found += centred @ (episodes.gamma ** times[there].astype(np.float64))
+    return np.asarray(found)
+
+
+class Carrying(NamedTuple):
+    """How much of an estimate single episodes carry."""
+
+    episodes: float
+    """Effective number (Kish 1965) of the sizes of their influences."""
+    largest: float
+    """The largest one's share in their sum."""
+
+
+def carrying(influences: np.ndarray) -> Carrying:
+    """Of influences, whose mean is 0; of rewards that few episodes have, such as clicks, some four times as many as those."""
+    sizes = np.abs(influences)
+    if not sizes.any():
+        return Carrying(float(len(sizes)), 1 / len(sizes))
+    return Carrying(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
+
+
+def varying(returns: np.ndarray, effective: float) -> float:
+    """Degrees of freedom of a weighted variance of returns, at most as many as episodes count.
+
+    By the kurtosis of the returns (Satterthwaite 1946), which weights do not change where they do not depend on them: that is
+    how many of the rare ones can be expected among the episodes that weigh much, whether or not one was seen there.
+
+    Arguments:
+        effective: episodes that are left by their weights.
+    """
+    apart = (returns - returns.mean()) ** 2
+    if not apart.any():
+        return effective
+    excess = max(2.0, float((apart**2).mean() / apart.mean() ** 2) - 1)
+    return 2 * effective / excess

@@ -1,0 +1,191 @@
+"""Reads a dataset for an estimate: what was recorded, and how probable it is to the policy and to the behaviour."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.episode_index import episode_index, first_parts
+from offline_core.data.datasets.read_errors import not_imported, reading
+from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
+from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
+from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
+from offline_core.judging.estimation.probabilities import log_probabilities
+from offline_core.learning.prelearner.mapper import Mapper
+from offline_core.learning.prelearner.pipeline import Pipeline
+from offline_core.learning.prelearner.prelearner import PreLearner
+from offline_core.policies.policy import Policy
+from offline_core.runtime.progress import progress
+
+LOG_RATIOS = "log_ratios"
+"""(R, policies) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
+LOG_BEHAVIOUR = "log_behaviour"
+"""(R,) float64 log b(a|s); 0 where no method asks for it."""
+LIGHT = (columns.REWARDS, columns.TERMINATEDS, LOG_RATIOS, LOG_BEHAVIOUR)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How the weights of recorded actions are computed."""
+
+    behaviour: Policy | None
+    """The policy that acted; None: by the recorded `action_logp`."""
+    explore: bool
+    """See `log_probabilities`."""
+    reaches_bounds: bool = False
+    """Likewise: the behaviour squashed, too, so that both give an action at a bound the same density."""
+
+
+def inputs_of(number: int) -> str:
+    """Name of the column (R, inputs) float32 of a policy's distribution."""
+    return f"inputs {number}"
+
+
+def read_logged(
+    dataset: Dataset, policies: Sequence[Policy], weighing: Weighing | None, *, seen: np.ndarray | None
+) -> tuple[EpisodeBatch, EpisodeBatch | None]:
+    """All episodes of a dataset that have a step, in its order, and those to which Q functions are fitted.
+
+    The first have `rewards` (float64), `terminateds`, `LOG_RATIOS` and `LOG_BEHAVIOUR`; the second also the columns that a Q
+    function sees (`obs`, `actions`, and `inputs_of` each policy), and the last observations.
+
+    Memory: 17 bytes a step and 8 for each policy; those of the second besides, twice at the end, when what was read file by
+    file is joined.
+
+    Arguments:
+        weighing: None: no method asks for `LOG_RATIOS`.
+        seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
+
+    Raises:
+        SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
+        SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
+    """
+    uri = dataset.location.uri
+    by_column = weighing is not None and weighing.behaviour is None
+    if dataset.is_foreign:
+        raise not_imported(uri)
+    with reading(dataset):
+        if by_column:
+            check_probabilities(dataset)
+        read, kept, begin = [], [], 0
+        with contextlib.closing(step_batches(dataset, policies[0], by_column, seen is not None)) as batches:
+            for batch in batches:
+                weighed = weigh(batch, policies, weighing, uri, seen=seen is not None)
+                if seen is not None and (chosen := seen[begin : begin + weighed.num_episodes]).any():
+                    kept.append(weighed if chosen.all() else weighed.select(chosen))
+                light = {name: weighed[name] for name in LIGHT}
+                read.append(replace(weighed, columns=light))
+                begin += weighed.num_episodes
+    return EpisodeBatch.concatenate(read), EpisodeBatch.concatenate(kept) if kept else None
+
+
+def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and their steps.
+
+    Raises:
+        EmptyDatasetError: there is no step.
+    """
+    with reading(dataset):
+        index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
+    index = index.filter(pl.col(columns.LENGTH) > 0)
+    if index.is_empty():
+        raise EmptyDatasetError(f"{dataset.location.uri} holds no steps to estimate from.", uri=dataset.location.uri)
+    first = first_parts(index)
+    begins_late = (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
+    return first, begins_late, index[columns.LENGTH].to_numpy()
+
+
+def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
+    """Whole episodes, flat; without those that have no step."""
+    format = dataset.manifest.format
+    wanted = [columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS]
+    wanted += [columns.ACTION_LOGP] if by_column else []
+    given: dict[str, Any] = {
+        "format": format,
+        "wanted": wanted,
+        "needs_next_obs": needs_next_obs,
+        "where": dataset.location.uri,
+    }
+    mapper = Mapper(None, given, Pipeline.of((), (policy.observation_space, policy.action_space)))
+    names = PreLearner(**given).stored_columns()
+    assert names is not None
+    with progress(dataset.ref.steps, what="weigh", unit="step") as bar:
+        for table in prefetch_tables(list(row_groups(dataset, names)), names):
+            batch = mapper(table)
+            if batch.rows:
+                yield batch
+                bar.update(len(batch))
+
+
+def weigh(batch: EpisodeBatch, policies: Sequence[Policy], weighing: Weighing | None, uri: str, *, seen: bool) -> EpisodeBatch:
+    """The columns of `read_logged`.
+
+    Arguments:
+        seen: with those that Q functions see.
+    """
+    observations = Observations(batch, policies[0].observation_space)
+    inputs = [distribution_inputs(policy, observations) for policy in policies]
+    ratios, acted = np.zeros((batch.rows, len(policies))), np.zeros(batch.rows)
+    if weighing is not None:
+        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policies[0].action_space)
+        if weighing.behaviour is None:
+            acted = recorded_logs(batch, uri)
+        else:
+            said = distribution_inputs(weighing.behaviour, observations)
+            acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
+        given = {"explore": weighing.explore, "reaches_bounds": weighing.reaches_bounds}
+        for number, policy in enumerate(policies):
+            ratios[:, number] = log_probabilities(policy, inputs[number], taken, **given).numpy() - acted
+    rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
+    found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
+    found |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
+    if seen:
+        found |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
+        found |= {inputs_of(number): each.numpy() for number, each in enumerate(inputs)}
+    return replace(batch, columns=found)
+
+
+def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
+    """(R,) float64 of a batch.
+
+    Raises:
+        SchemaError: They are not one number a step.
+    """
+    logs = batch[columns.ACTION_LOGP]
+    if logs.size != len(logs):
+        raise SchemaError(
+            f"{uri}: Column {columns.ACTION_LOGP} has values of shape {logs.shape[1:]} a step; it has to be one number, of the "
+            "whole action. Sum them up over its components before the import.",
+            uri=uri,
+            column=columns.ACTION_LOGP,
+        )
+    return logs.reshape(len(logs)).astype(np.float64)  # type: ignore[no-any-return]
+
+
+def check_probabilities(dataset: Dataset) -> None:
+    """Check that the episodes of a dataset hold the probabilities of their actions.
+
+    Raises:
+        SchemaError: They do not.
+    """
+    if not has_probabilities(dataset):
+        raise SchemaError(
+            f"{dataset.location.uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. "
+            "Record with keep_action_distribution, or map the column that says it at import; or else name the policy that "
+            "acted, or a clone of it (offline train, algorithm bc), by 'behaviour'."
+        )
+
+
+def has_probabilities(dataset: Dataset) -> bool:
+    """Whether the episodes of a dataset hold the probabilities of their actions."""
+    if dataset.manifest.format == "table":
+        return columns.ACTION_LOGP in schema_of(dataset).names
+    first = next((table for table in tables(dataset, [columns.ITEM]) if table.num_rows), None)
+    return first is None or columns.ACTION_LOGP in decode(first[columns.ITEM][0].as_py()).extras

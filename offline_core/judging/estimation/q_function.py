@@ -1,0 +1,95 @@
+"""What actions are worth: the function that fitted Q evaluation fits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from offline_core.data.episodes import nested
+from offline_core.judging.estimation.clock import Clock
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.encoder import Encoder
+from offline_core.policies.head import Head
+from offline_core.policies.layers import ACTIVATIONS, make_layers
+from offline_core.policies.policy import Policy
+
+
+class QFunction(nn.Module):
+    """Q(s, a), or its mean over several actions: V(s) for those of a policy.
+
+    Actions are weights (B, A) of all that a Discrete space has, else S of them for each observation: nested (B, S, …).
+
+    Arguments:
+        policy: one to be evaluated, for its spaces and frames.
+        network: layers.
+        center, scale: what it makes of nothing, and the unit it computes in; of the returns that were recorded, say.
+        clock: of a fixed horizon; what is told then is of the steps that remain.
+    """
+
+    def __init__(
+        self, policy: Policy, network: NetworkConfig, *, center: float, scale: float, clock: Clock | None = None
+    ) -> None:
+        super().__init__()
+        self.center, self.scale, self.clock = center, scale, clock
+        network = network.model_copy(update={"image_layout": policy.network.image_layout, "frames": policy.network.frames})
+        self.frames = network.frames
+        self.encoder = Encoder(
+            policy.observation_space, normalize=network.normalize_observations, image_layout=network.image_layout
+        )
+        self.hidden, features = make_layers(self.encoder, network)
+        self.listed = is_listed(policy.head)
+        """All actions are valued at once."""
+        beside = clock.size if clock else 0
+        if not self.listed:
+            self.actions = Encoder(policy.action_space, normalize=True)
+            beside += self.actions.size
+        values = policy.head.inputs_size if self.listed else 1
+        if not beside:
+            self.last: nn.Module = nn.Linear(features, values)
+        else:  # one more layer, that sees them and the features together
+            joined = nn.Linear(features + beside, features + beside if clock else max(features, 1))
+            self.last = nn.Sequential(joined, ACTIVATIONS[network.activation](), nn.Linear(joined.out_features, values))
+
+    def forward(self, observations: nested.Nested, remaining: Tensor, actions: nested.Nested) -> Tensor:
+        """Observations (B, …) or (B, frames, …), steps that remain (B,), and actions → (B,)."""
+        features: Tensor = self.hidden(self.encoder(observations, axes=2 if self.frames > 1 else 1))
+        if self.clock:
+            features = torch.cat([features, self.clock(remaining)], dim=1)
+        if self.listed:
+            numbers: Tensor = (actions * self.last(features)).sum(dim=1)
+        else:
+            encoded = self.actions(actions, axes=2)
+            beside = features[:, None].expand(-1, encoded.shape[1], -1)
+            numbers = self.last(torch.cat([beside, encoded], dim=2)).squeeze(2).mean(dim=1)
+        values: Tensor = self.center + self.scale * numbers
+        return values * features[:, -1] if self.clock else values
+
+
+def is_listed(head: Head) -> bool:
+    """Whether its actions are the numbers of a list."""
+    return isinstance(head, CategoricalHead) and len(head.sizes) == 1
+
+
+def taken(head: Head, actions: nested.Nested) -> nested.Nested:
+    """Recorded actions (B, …) as a `QFunction` takes them."""
+    if not is_listed(head):
+        return nested.map_leaves(lambda leaf: leaf[:, None], actions)
+    assert isinstance(head, CategoricalHead)
+    return functional.one_hot(actions.reshape(len(actions)).long() - head.starts, head.sizes[0]).float()
+
+
+def chosen(head: Head, inputs: Tensor, *, explore: bool, samples: int, generator: Generator) -> nested.Nested:
+    """A policy's actions for its distribution inputs (B, inputs) as a `QFunction` takes them.
+
+    Arguments:
+        explore: of the policy that samples; otherwise of the one that takes the most likely action.
+        samples: actions of each; of a list all count, by their probability.
+    """
+    if is_listed(head):
+        return inputs.softmax(1) if explore else functional.one_hot(inputs.argmax(1), inputs.shape[1]).float()
+    if not explore:
+        return nested.map_leaves(lambda leaf: leaf[:, None], head.mode(inputs))
+    drawn = head.sample(inputs.repeat_interleave(samples, dim=0), generator)
+    return nested.map_leaves(lambda leaf: leaf.unflatten(0, (len(inputs), samples)), drawn)

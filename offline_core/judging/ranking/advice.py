@@ -1,0 +1,119 @@
+"""Which algorithm a dataset speaks for, by rules of the literature."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.judging.ranking.measures import Measures
+
+ALIKE = 0.15
+"""Spread of the returns below which all episodes are about as good as each other."""
+CONSTANT = 0.25
+"""Stochasticity below which a state has one action: returns then differ by where episodes start."""
+BY_LOT = 0.97
+"""Stochasticity above which what acted did so by lot."""
+FEW_STEPS, FEW_EPISODES = 5_000, 50
+ENOUGH_BEST = 2_000
+"""Steps of the best tenth of the episodes that are enough to clone it alone."""
+
+KUMAR = "Kumar et al. 2022, arXiv 2204.05618"
+SCHWEIGHOFER = "Schweighofer et al. 2022, arXiv 2111.04714"
+CHEN = "Chen et al. 2021, arXiv 2106.01345, whose %BC this is"
+KOSTRIKOV = "Kostrikov et al. 2022, arXiv 2110.06169"
+FUJIMOTO = "Fujimoto & Gu 2021, arXiv 2106.06860"
+
+Kind = Literal["expert", "random", "mixed", "one_policy"]
+
+
+class Advice(BaseModel):
+    """What to train first, why, and what next."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind = Field(description="What the data seems to be.")
+    first: str = Field(description="The algorithm, or a pruning and an algorithm.")
+    second: str = Field(description="What to try next.")
+    confidence: Literal["low", "medium", "high"]
+    because: str
+    source: str
+    sentences: list[str] = Field(description="The measures in words.")
+
+    def __str__(self) -> str:
+        return f"Train {self.first} first, then {self.second} ({self.confidence} confidence): {self.because} ({self.source})."
+
+
+def advise(measures: Measures, *, target: float | None = None) -> Advice:
+    """Rules of the literature, whose limits are ours; only a sweep shows what is best.
+
+    Arguments:
+        target: a return known to be good; without it nothing tells whether episodes that are alike are all good or all bad,
+            but that nothing good is done by lot.
+    """
+    kind, is_listed = kind_of(measures, target), measures.has_listed_actions
+    by_value = "cql" if is_listed else "td3_bc"
+    if kind == "expert":
+        first, second, source = "bc", "marwil", KUMAR
+        because = (
+            "the episodes are alike in return, or in what is done in a state, so it can be copied, and little is left to choose"
+        )
+        confidence = "high" if target is not None or (measures.stochasticity or 1) < 0.5 else "medium"
+    elif kind == "random":
+        first, second = ("iql", "cql") if is_listed else ("td3_bc", "iql")
+        source = f"{KOSTRIKOV}; {SCHWEIGHOFER}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
+        because = "what acted did so by lot, so copying it is no use, and it tried all actions, so their values can be learned"
+        confidence = "medium" if measures.coverage >= 0.2 else "low"
+    elif kind == "one_policy":
+        first, second, source = "marwil", by_value, f"{KUMAR}; {SCHWEIGHOFER}"
+        because = "the returns differ by chance more than by what was done, so the better actions have to be told from luck"
+        confidence = "low"
+    elif measures.near_best * measures.steps >= ENOUGH_BEST and measures.near_best >= 0.05:
+        first, second, source = "bc on the best episodes (prune, keep_top_fraction)", "iql", f"{CHEN}; {KUMAR}"
+        because = "some episodes are far better than others, and they alone are enough to copy"
+        confidence = "medium"
+    else:
+        first, second, source = "iql", "marwil", f"{KOSTRIKOV}; {KUMAR}"
+        because = "some episodes are far better than others, and those are too few to copy: the best parts have to be joined"
+        confidence = "medium"
+    if measures.steps < FEW_STEPS or measures.episodes < FEW_EPISODES:
+        confidence = "low"
+    return Advice(
+        kind=kind,
+        first=first,
+        second=second,
+        confidence=confidence,
+        because=because,
+        source=source,
+        sentences=_sentences(measures, target),
+    )
+
+
+def kind_of(measures: Measures, target: float | None = None) -> Kind:
+    """What the data seems to be."""
+    by_lot = measures.stochasticity is not None and measures.stochasticity >= BY_LOT
+    if by_lot:
+        return "random"
+    constant = measures.stochasticity is not None and measures.stochasticity <= CONSTANT
+    alike = constant or measures.spread <= ALIKE or measures.near_best >= 0.75
+    if alike and (target is None or measures.near_best >= 0.5):
+        return "expert"
+    return "one_policy" if alike else "mixed"
+
+
+def _sentences(m: Measures, target: float | None) -> list[str]:
+    goal = "the best of them" if target is None else f"the target of {target:g}"
+    found = [
+        f"Size: {m.episodes:,} episodes, {m.steps:,} steps; half of the episodes have at least {m.median_length:,.0f}.",
+        f"Expertise: {m.expertise:.2f} (1 is {goal}); {m.near_best:.0%} of the episodes are near it. Returns: "
+        f"{m.worst_return:.4g} (lowest twentieth), {m.median_return:.4g} (median), {m.best_return:.4g} (highest twentieth).",
+    ]
+    if m.stochasticity is not None:
+        found.append(f"Stochasticity: {m.stochasticity:.2f} (0 always acts alike in a state, 1 by lot).")
+    found.append(f"Coverage: {m.coverage:.2f} of what points all over the space of states and actions reach.")
+    found.append(f"Rewards: {m.reward_density:.0%} of the steps have another one than the most common.")
+    if target is None and m.near_best >= 0.75:
+        found.append("All episodes are alike, and whether that is good the data cannot tell: give target_return.")
+    if m.steps < FEW_STEPS or m.episodes < FEW_EPISODES:
+        found.append("That is little: any algorithm may be better by chance. Compare several by a sweep.")
+    return found

@@ -1,0 +1,110 @@
+"""What acted, by cloning: how surprising an action is to a policy that was fitted to other episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.judging.estimation.observations import Observations, distribution_inputs, tensors_of
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.sample import PARTS, Sample
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.gaussian import GaussianHead
+from offline_core.policies.head import Head
+from offline_core.policies.policy import Policy
+from offline_core.runtime.adam import Adam
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_settings import torch_threads
+
+BATCH_SIZE, LEARNING_RATE, MOST_EPOCHS = 512, 1e-3, 20
+LARGEST_LOSS = 20.0
+"""Nats of one step: those of an impossible action teach nothing."""
+
+
+class Clone:
+    """A policy for each part of the episodes, fitted by maximum likelihood to the actions of the other part.
+
+    Raises:
+        ConfigError: no policy can have these spaces.
+    """
+
+    def __init__(self, sample: Sample, spaces: tuple[gym.Space[Any], gym.Space[Any]], config: OutlierConfig) -> None:
+        observations = Observations(_finite(sample.batch), spaces[0])
+        actions = nested.unflatten(tensors_of(_finite(sample.batch), columns.ACTIONS), columns.ACTIONS, spaces[1])
+        self._policies = []
+        with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
+            for number in range(PARTS):
+                rows = torch.from_numpy(np.flatnonzero(sample.part != number))
+                rows = rows if len(rows) else torch.arange(len(sample.part))
+                seed = derive_seed(config.seed, "outliers", "clone", number)
+                policy = Policy(*spaces, NetworkConfig(hidden_sizes=[64, 64], normalize_observations=True), seed=seed)
+                policy.encoder.update_statistics(observations.at(rows))
+                updates = min(config.updates, MOST_EPOCHS * -(-len(rows) // BATCH_SIZE))
+                _fit(policy, observations, actions, rows, updates, seed)
+                self._policies.append(policy.eval().requires_grad_(False))
+                bar.update(config.updates)
+
+    @torch.no_grad()
+    def look(self, batch: EpisodeBatch, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) two: how far -log π(a|s) is above its expectation, the entropy of π(·|s); and what `noise_of` says.
+
+        Arguments:
+            part: (E,) of each episode.
+        """
+        finite = _finite(batch)
+        surprise, noise = np.zeros(batch.rows), np.zeros(batch.rows)
+        with torch_threads(1):
+            for number, policy in enumerate(self._policies):
+                if not batch.rows or not (own := part == number)[batch.episode].any():
+                    continue
+                some, rows = finite.select(own & (batch.lengths > 0)), own[batch.episode]
+                inputs = distribution_inputs(policy, Observations(some, policy.observation_space))
+                actions = nested.unflatten(tensors_of(some, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                logs = policy.head.log_prob(inputs, actions)
+                surprise[rows] = (-logs - policy.head.entropy(inputs)).double().numpy()
+                noise[rows] = noise_of(policy.head, inputs, actions, logs)
+        return surprise, noise
+
+
+def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarray:
+    """(N,) how little the state says of the action: near 0 for one that always acts alike, near 1 for one by lot.
+
+    Of lists -log π(a|s) in units of that of equal chances; of boxes the squared distance from the mean in units of the
+    variance of a uniform action (of unbounded ones, in their own). NaN for spaces of several kinds.
+    """
+    if isinstance(head, CategoricalHead):
+        return (-logs.double() / float(np.sum(np.log(np.maximum(head.sizes, 2))))).numpy()
+    if isinstance(head, GaussianHead):
+        apart = head.scaled(actions) - head.mean_action(inputs).clamp(-1, 1)
+        return (3 * apart.double().square().mean(dim=1)).numpy()
+    return np.full(len(logs), np.nan)
+
+
+def _fit(policy: Policy, observations: Observations, actions: Any, rows: Tensor, updates: int, seed: int) -> None:
+    optimizer = Adam([{"params": [*policy.parameters()], "lr": LEARNING_RATE}], fused=True)
+    generator = torch.Generator().manual_seed(seed)
+    for update in range(updates):
+        some = rows[torch.randint(len(rows), (min(BATCH_SIZE, len(rows)),), generator=generator)]
+        taken = nested.map_leaves(lambda leaf: leaf[some], actions)  # noqa: B023
+        loss = -policy.head.log_prob(policy(observations.at(some)), taken).clamp(min=-LARGEST_LOSS).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for rates in optimizer.param_groups:
+            rates["lr"] = LEARNING_RATE * (1 - update / updates)
+        optimizer.step()
+
+
+def _finite(batch: EpisodeBatch) -> EpisodeBatch:
+    """The same with 0 for NaN and infinity, which a network cannot see."""
+    return batch | {
+        name: np.nan_to_num(leaf, nan=0.0, posinf=0.0, neginf=0.0)
+        for name, leaf in batch.columns.items()
+        if leaf.dtype.kind == "f"
+    }

@@ -1,0 +1,97 @@
+"""What is looked at of an episode: one row of numbers each, without a loop over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.data.episodes import columns
+from offline_core.data.quality.steps import StepBatch
+from offline_core.judging.ranking.steps import Numbers
+
+BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the bounds of", "cut off before", "missing steps"
+LENGTH, RETURN = "length", "return"
+MOST_CUT = 0.25
+"""Share of the episodes; where more are cut off, that is how the log was made."""
+MEAN, SPREAD, JUMP, STILL = "mean of", "spread of", "largest jump of", "share of unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """F numbers of E episodes."""
+
+    names: Sequence[str]
+    values: np.ndarray
+    """(E, F) float64; NaN: not known."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.values[:, self.names.index(name)]
+
+    def __or__(self, other: Features) -> Features:
+        return Features([*self.names, *other.names], np.column_stack([self.values, other.values]))
+
+
+def features_of(batch: StepBatch, numbers: Numbers) -> Features:
+    """Return, length, and of each number of a step its mean, spread, largest jump and the share of steps where it stays."""
+    rows = batch.lengths > 0
+    starts, lengths = batch.offsets[:-1][rows], batch.lengths[rows].astype(float)
+    values, finite = np.where(np.isfinite(numbers.values), numbers.values, 0.0), np.isfinite(numbers.values)
+    found: dict[str, np.ndarray] = {RETURN: batch.returns(), LENGTH: batch.lengths.astype(float)}
+
+    def add(name: str, of_episodes: np.ndarray) -> None:
+        found[name] = np.full(batch.num_episodes, np.nan)
+        found[name][rows] = of_episodes
+
+    if not rows.any():
+        starts = np.zeros(0, int)
+    many = np.maximum(_sum(finite, starts), 1)
+    mean = _sum(values, starts) / many
+    apart = np.where(finite, values - np.repeat(mean, lengths.astype(int), axis=0), 0.0)
+    spread = np.sqrt(_sum(apart**2, starts) / many)
+    steps = np.abs(np.diff(values, axis=0, prepend=values[:1]))
+    steps[starts] = 0.0
+    jump, still = _max(steps, starts), (_sum(steps == 0, starts) - 1) / np.maximum(lengths - 1, 1)[:, None]
+    for i, (name, column) in enumerate(zip(numbers.names, numbers.columns, strict=True)):
+        if column != columns.TIME:  # grows with each episode
+            add(f"{MEAN} {name}", mean[:, i])
+        if column == columns.ACTIONS and isinstance(batch.action_space, gym.spaces.Discrete):
+            continue  # the mean says all of actions of a list
+        if column != columns.TIME:
+            add(f"{SPREAD} {name}", spread[:, i])
+        add(f"{JUMP} {name}", jump[:, i])
+        if column == columns.OBS:
+            add(f"{STILL} {name}", np.where(lengths > 1, still[:, i], np.nan))
+    for root in (columns.OBS, columns.ACTIONS, columns.REWARDS):
+        broken = ~finite[:, [column == root for column in numbers.columns]].all(axis=1, keepdims=True)
+        add(f"{BROKEN} {root}", (_sum(broken, starts) / lengths[:, None])[:, 0])
+    if isinstance(batch.action_space, gym.spaces.Box):
+        space, actions = batch.action_space, numbers.of(columns.ACTIONS)
+        if actions.shape[1] == space.low.size:
+            bound = np.asarray((actions <= space.low.ravel()) | (actions >= space.high.ravel())).any(axis=1, keepdims=True)
+            add(f"{AT_BOUNDS} {columns.ACTIONS}", (_sum(np.asarray(bound), starts) / lengths[:, None])[:, 0])
+    gaps = np.diff(batch.t, prepend=batch.t[:1]).astype(float)[:, None] - 1
+    gaps[starts] = 0.0
+    add(MISSING, _max(gaps, starts)[:, 0])
+    terminated = batch.any_in_piece(batch.terminated)
+    return Features([*found, CUT], np.column_stack([*found.values(), np.where(terminated, np.nan, batch.lengths)]))
+
+
+def cut_before(features: Features) -> np.ndarray:
+    """(E,) 1 for an episode that ends without a termination, and not at a time limit; 0 for all where many do.
+
+    A time limit is the longest length of all.
+    """
+    cut = features[CUT] < features[LENGTH].max()  # NaN where it terminates
+    return cut.astype(float) if cut.mean() <= MOST_CUT else np.zeros(len(cut))
+
+
+def _sum(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """(episodes, …) sums of (N, …) over the rows of each."""
+    return np.add.reduceat(values.astype(float), starts, axis=0) if len(starts) else np.zeros((0, values.shape[1]))
+
+
+def _max(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    return np.maximum.reduceat(values, starts, axis=0) if len(starts) else np.zeros((0, values.shape[1]))

@@ -1,0 +1,110 @@
+"""What a dataset is like: how good, how varied, how random what acted was, how dense its rewards are."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.episodes import columns
+from offline_core.judging.ranking.sample import Sample
+from offline_core.runtime.seeding import derive_seed
+
+PLANES = 10
+"""Random hyperplanes: 1,024 bins at most."""
+BEST = 0.95
+"""The quantile of the returns that stands for the best: the best alone may be luck."""
+NEAR = 0.1
+"""Of the distance between the worst and the best returns."""
+
+
+class Measures(BaseModel):
+    """Schweighofer et al. 2022 (arXiv 2111.04714) measure a dataset by its returns (TQ) and its states and actions (SACo)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    episodes: int
+    steps: int
+    median_length: float = Field(description="The horizon, in steps.")
+    worst_return: float = Field(description="5 % of the episodes are at most this good.")
+    median_return: float
+    best_return: float = Field(description="5 % of the episodes are at least this good.")
+    expertise: float = Field(
+        description="Mean return, 1 for the target or else the best and 0 for the worst; above 0.9 where all are alike."
+    )
+    near_best: float = Field(description="Share of the episodes at most a tenth of that distance below.")
+    spread: float = Field(description="Best less worst return, in units of the larger of both.")
+    stochasticity: float | None = Field(
+        description="How little the state says of the action, by a clone on episodes that it was not fitted to: 0 for one that "
+        "always acts alike, 1 for one by lot. None: nothing could be cloned."
+    )
+    coverage: float = Field(
+        description="Bins of random hyperplanes that states and actions spread over, as the exponential of their entropy, in "
+        "units of points all over the space between the extremes: 1 is everywhere."
+    )
+    reward_density: float = Field(description="Share of the steps whose reward is not the most common one.")
+    has_listed_actions: bool = Field(description="Discrete, and not continuous.")
+
+
+def coverage_of(sample: Sample, *, seed: int) -> float:
+    """See `Measures.coverage`; the bins are those of SimHash (Charikar 2002; Tang et al. 2017 count states by it)."""
+    values = sample.numbers.of(columns.OBS, columns.ACTIONS)
+    low, high = np.quantile(np.where(np.isfinite(values), values, 0.0), [0.005, 0.995], axis=0)
+    varies = high > low
+    if not varies.any():
+        return 0.0
+    rng = np.random.default_rng(derive_seed(seed, "outliers", "coverage"))
+    scaled = np.clip((2 * (values[:, varies] - low[varies]) / (high - low)[varies]) - 1, -1, 1)
+    scaled = np.where(np.isfinite(scaled), scaled, 0.0)
+    size = scaled.shape[1]
+    planes, shifts = rng.normal(size=(size, PLANES)), rng.normal(size=PLANES) * (size / 12) ** 0.5
+    everywhere = rng.uniform(-1, 1, scaled.shape)
+    spread, most = (_effective((points @ planes + shifts > 0) @ (1 << np.arange(PLANES))) for points in (scaled, everywhere))
+    return min(1.0, spread / most)
+
+
+def _effective(bins: np.ndarray) -> float:
+    shares = np.bincount(bins) / max(1, len(bins))
+    return float(np.exp(-np.sum(shares[shares > 0] * np.log(shares[shares > 0]))))
+
+
+def density_of(rewards: np.ndarray) -> float:
+    """See `Measures.reward_density`."""
+    _, counts = np.unique(rewards, return_counts=True)
+    return 1 - float(counts.max()) / len(rewards) if len(rewards) else 0.0
+
+
+def measures_of(
+    returns: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    target: float | None,
+    noise: np.ndarray | None,
+    coverage: float,
+    density: float,
+    is_box: bool,
+) -> Measures:
+    """Out of the returns (E,), lengths (E,) and the clone's noise (N,)."""
+    finite = returns[np.isfinite(returns)]
+    worst, median, best = np.quantile(finite, [1 - BEST, 0.5, BEST]) if len(finite) else (0.0, 0.0, 0.0)
+    size = max(abs(worst), abs(best))
+    spread = float((best - worst) / size) if size else 0.0
+    goal = best if target is None else target
+    distance = max(goal - worst, 0.1 * max(abs(goal), abs(worst)), 1e-12)  # where all are alike, none is far from the best
+    known = None if noise is None or np.isnan(noise).any() else float(np.clip(noise.mean(), 0, 1))
+    if known is not None and is_box:
+        known = known**0.5
+    return Measures(
+        episodes=len(returns),
+        steps=int(lengths.sum()),
+        median_length=float(np.median(lengths)) if len(lengths) else 0.0,
+        worst_return=float(worst),
+        median_return=float(median),
+        best_return=float(best),
+        expertise=float(np.clip(1 - (goal - finite.mean()) / distance, 0, 1)) if len(finite) else 0.0,
+        near_best=float((finite >= goal - NEAR * distance).mean()) if len(finite) else 0.0,
+        spread=spread,
+        stochasticity=known,
+        coverage=coverage,
+        reward_density=density,
+        has_listed_actions=not is_box,
+    )

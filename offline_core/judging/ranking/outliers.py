@@ -1,0 +1,194 @@
+"""Rank the episodes of a dataset by how unlike the others they are, and say what the dataset speaks for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offline_core.data.curation.scores import SCORES, write_scores
+from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.reader import spaces_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.judging.ranking import features as f
+from offline_core.judging.ranking import reasons
+from offline_core.judging.ranking.advice import advise
+from offline_core.judging.ranking.clone import Clone
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.dynamics import Dynamics
+from offline_core.judging.ranking.features import Features, cut_before, features_of
+from offline_core.judging.ranking.measures import Measures, coverage_of, density_of, measures_of
+from offline_core.judging.ranking.result import Outlier, OutlierResult
+from offline_core.judging.ranking.sample import Lots, Sample, numbered
+from offline_core.judging.ranking.scores import deviations, least_deviations
+
+log = logging.getLogger(__name__)
+
+MOST_SHOWN = 20
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> OutlierResult:
+    """Score each episode by the feature in which it is farthest from the others, in robust deviations.
+
+    Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
+    stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
+    is read twice. Memory: 12 bytes a step, and what `max_steps` steps take.
+
+    Arguments:
+        dataset: URI of a dataset.
+        output: folder of `scores.parquet` and `result.json`.
+        version: of the dataset, the latest if None.
+
+    Raises:
+        EmptyDatasetError: there is no step.
+        SchemaError: the episodes do not have the same columns; or the files were never imported.
+        CorruptFileError: a file is damaged.
+    """
+    start = time.perf_counter()
+    source = open_committed(dataset, version)
+    identity = identity_of(Operation.of("find_outliers", config, version=2), [source.parent_entry])
+    folder = Location.of(output).make_folder()
+    place, scores = folder.child(RESULT_FILE), folder.child(SCORES)
+    with folder.locked():
+        if found := load_result(place, identity, OutlierResult, fingerprint=_hash):
+            return found
+        invalidate_result(place)
+        looked = _look(source, config)
+        features, found_by = looked.features, ["" for _ in looked.features.values]
+        least = least_deviations(features.names, features.values)
+        apart = deviations(features.values, least, config.common_share)
+        score = np.abs(apart).max(axis=1)
+        order = np.argsort(-score, kind="stable")
+        medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
+        for i in order[: int((score >= config.threshold).sum())].tolist():
+            said = features.names, features.values[i], apart[i], medians, looked.where(i)
+            found_by[i] = reasons.reason(*said, threshold=config.threshold)
+        index = episode_index(source, [columns.EPS_ID, columns.T_STARTED])
+        write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
+        ids = index[columns.EPS_ID].to_list()
+        outliers = [
+            Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
+            for i in order[:MOST_SHOWN].tolist()
+            if found_by[i]
+        ]
+        result = OutlierResult(
+            uri=folder.uri,
+            scores=scores.uri,
+            dataset=source.ref,
+            threshold=config.threshold,
+            count=int((score >= config.threshold).sum()),
+            outliers=outliers,
+            quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
+            notes=looked.notes,
+            measures=looked.measures,
+            advice=advise(looked.measures, target=config.target_return),
+            seconds=time.perf_counter() - start,
+        )
+        store_result(place, identity, result, fingerprints={scores.uri: size_and_hash(scores)[1]})
+    log.info("%s: %d of %d episodes are outliers", source.ref, result.count, len(score))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """All that was seen of a dataset."""
+
+    features: Features
+    signals: dict[str, np.ndarray]
+    """(N,) float32 by name, of steps."""
+    usual: dict[str, float]
+    offsets: np.ndarray
+    measures: Measures
+    notes: list[str]
+
+    def where(self, episode: int) -> dict[str, tuple[int, int]]:
+        """Steps of an episode where each signal is unusual."""
+        begin, end = self.offsets[episode], self.offsets[episode + 1]
+        if begin == end:
+            return {}
+        return {n: reasons.most_unusual_run(np.abs(s[begin:end]), self.usual[n]) for n, s in self.signals.items()}
+
+
+def _look(source: Dataset, config: OutlierConfig) -> _Looked:
+    lots = Lots.of(source.ref.episodes, source.ref.steps, config)
+    sample = Sample.draw(source, lots)
+    if sample is None:
+        raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
+    dynamics = Dynamics(sample, seed=config.seed)
+    clone, notes = _clone(sample, spaces_of(source), config)
+    found, lengths, noise = [], [], []
+    signals: dict[str, list[np.ndarray]] = {}
+    for episodes, batch, numbers in numbered(source, what="outliers"):
+        part = lots.part[episodes]
+        observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
+        own = {reasons.TRANSITIONS: observed, reasons.REWARDS: reward}
+        if clone is not None:
+            own[reasons.ACTIONS], clones_noise = clone.look(batch, part)
+            noise.append(clones_noise)
+        found.append(features_of(batch, numbers) | _surprises(own, batch.offsets))
+        lengths.append(batch.lengths)
+        for name, signal in own.items():
+            signals.setdefault(name, []).append(signal.astype(np.float32))
+    features = Features(found[0].names, np.concatenate([each.values for each in found]))
+    features.values[:, features.names.index(f.CUT)] = cut_before(features)
+    joined = {name: np.concatenate(parts) for name, parts in signals.items()}
+    rewards = sample.numbers.of(columns.REWARDS).sum(axis=1)
+    all_lengths = np.concatenate(lengths)
+    measures = measures_of(
+        features[f.RETURN],
+        all_lengths,
+        target=config.target_return,
+        noise=np.concatenate(noise) if noise else None,
+        coverage=coverage_of(sample, seed=config.seed),
+        density=density_of(rewards),
+        is_box=isinstance(spaces_of(source)[1], gym.spaces.Box),
+    )
+    offsets = np.concatenate([[0], np.cumsum(all_lengths)])
+    usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}
+    return _Looked(features, joined, usual, offsets, measures, notes)
+
+
+def _clone(
+    sample: Sample, spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None], config: OutlierConfig
+) -> tuple[Clone | None, list[str]]:
+    if spaces[0] is None or spaces[1] is None:
+        return None, ["No action surprise: the dataset does not name its spaces."]
+    try:
+        return Clone(sample, (spaces[0], spaces[1]), config), []
+    except ConfigError as error:
+        return None, [f"No action surprise: {error}"]
+
+
+def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
+    """Means of the signals by episode, and the largest transition and reward."""
+    lengths = np.diff(offsets)
+    rows, starts = lengths > 0, offsets[:-1][lengths > 0]
+    found: dict[str, np.ndarray] = {}
+
+    def add(name: str, of_episodes: np.ndarray) -> None:
+        found[name] = np.full(len(lengths), np.nan)
+        found[name][rows] = of_episodes
+
+    for name, signal in signals.items():
+        if not rows.any():
+            add(name, np.zeros(0))
+            continue
+        add(name, np.add.reduceat(signal, starts) / lengths[rows])
+        if name in (reasons.TRANSITIONS, reasons.REWARDS):
+            add(f"largest {name}", np.maximum.reduceat(np.abs(signal), starts))
+    return Features([*found], np.column_stack([*found.values()]))
+
+
+def _hash(uri: str) -> str | None:
+    place = Location.of(uri)
+    return size_and_hash(place)[1] if place.is_file() else None

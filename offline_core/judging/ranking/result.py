@@ -1,0 +1,42 @@
+"""What comes of a look for outliers."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.judging.ranking.advice import Advice
+from offline_core.judging.ranking.measures import Measures
+from offline_core.runtime.result import Result
+
+
+class Outlier(BaseModel):
+    """An episode that is unlike the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    episode: int = Field(description="Its number in the order of the dataset, from 0.")
+    eps_id: str
+    score: float = Field(description="Robust deviations of what is farthest from the other episodes.")
+    reason: str
+
+    def __str__(self) -> str:
+        return f"episode {self.episode:,} ({self.eps_id}): {self.reason}"
+
+
+class OutlierResult(Result):
+    """The episodes by how unlike the others they are, and what the dataset speaks for."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    uri: str = Field(description="Folder of the scores; what `outliers` of a pruning takes.")
+    scores: str = Field(description="Parquet, a row an episode in the order of the dataset: score, reason and all features.")
+    dataset: DatasetRef
+    threshold: float
+    count: int = Field(description="Episodes with a score of the threshold or more.")
+    outliers: list[Outlier] = Field(description="The first of them, the farthest first.")
+    quantiles: dict[str, float] = Field(description="Scores that so large a share of the episodes is below.")
+    notes: list[str] = Field([], description="What could not be looked at, and why.")
+    measures: Measures
+    advice: Advice
+    seconds: float

@@ -1,0 +1,95 @@
+"""Whole episodes drawn by lot, in two parts: what is fitted to one judges the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.quality.batches import step_batches
+from offline_core.data.quality.steps import StepBatch
+from offline_core.judging.ranking.config import OutlierConfig
+from offline_core.judging.ranking.steps import Numbers, next_observations, numbers_of, same_names
+from offline_core.runtime.progress import progress
+from offline_core.runtime.seeding import derive_seed
+
+PARTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lots:
+    """Which part each of E episodes is in, and which ones are fitted to."""
+
+    part: np.ndarray
+    """(E,) int64"""
+    seen: np.ndarray
+    """(E,) bool"""
+
+    @classmethod
+    def of(cls, episodes: int, steps: int, config: OutlierConfig) -> Lots:
+        """Parts of equal size, in an order by lot; as many seen as have about `max_steps`."""
+        rng = np.random.default_rng(derive_seed(config.seed, "outliers", "parts"))
+        part = np.arange(episodes) % PARTS
+        rng.shuffle(part)
+        return cls(part, rng.random(episodes) < config.max_steps / max(1, steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The steps of the episodes that are fitted to."""
+
+    batch: EpisodeBatch
+    """With observations and actions as they are stored."""
+    numbers: Numbers
+    following: np.ndarray
+    """(N, …) float64, see `next_observations`."""
+    part: np.ndarray
+    """(N,) of each step."""
+
+    @classmethod
+    def draw(cls, dataset: Dataset, lots: Lots) -> Sample | None:
+        """None if no episode with a step was drawn."""
+        batches, numbers, following, part = [], [], [], []
+        for episodes, batch, found in numbered(dataset, what="sample"):
+            chosen = lots.seen[episodes] & (batch.lengths > 0)
+            if not chosen.any():
+                continue
+            rows = chosen[batch.episode]
+            named = {name: leaf for name, leaf in batch.columns.items() if name.partition("/")[0] in _MODELLED}
+            plain = EpisodeBatch(columns=named, offsets=batch.offsets)
+            batches.append(plain.select(chosen))
+            numbers.append(found.values[rows])
+            following.append(next_observations(batch)[rows])
+            part.append(lots.part[episodes][batch.episode][rows])
+        if not batches:
+            return None
+        joined = EpisodeBatch.concatenate(batches)
+        return cls(
+            joined,
+            Numbers(found.names, found.columns, np.concatenate(numbers)),
+            np.concatenate(following),
+            np.concatenate(part),
+        )
+
+
+def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, Numbers]]:
+    """(numbers of the episodes, their steps, the numbers of these) of a dataset, in its order.
+
+    Raises:
+        SchemaError: The episodes do not have the same columns.
+    """
+    begin, known = 0, None
+    with progress(dataset.ref.steps or None, what=what, unit="step") as bar:
+        for batch in step_batches(dataset):
+            found = numbers_of(batch, dataset.manifest.input_columns)
+            known = known or found.names
+            same_names(known, found.names, batch)
+            yield np.arange(begin, begin + batch.num_episodes), batch, found
+            begin += batch.num_episodes
+            bar.update(len(batch))
+
+
+_MODELLED = (columns.OBS, columns.ACTIONS)

@@ -1,0 +1,124 @@
+"""Trains many settings with many seeds, and compares what they came to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from offline_core.data.datasets.manifest import Operation, identity_of
+from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.store.location import Location
+from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import SweepResult
+from offline_core.judging.sweeps.runs import PlannedRun, checked_runs, planned_runs
+from offline_core.judging.sweeps.scheduling import Outcome, parallel_runs, run_all
+from offline_core.judging.sweeps.search import Search
+from offline_core.judging.sweeps.settings import settings_of
+from offline_core.judging.sweeps.summary import scores_of, summary, sweep_error
+from offline_core.learning.run import Run
+from offline_core.learning.train import reads_by_ray
+from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.runtime.ray_session import ray_session
+
+log = logging.getLogger(__name__)
+
+
+def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> SweepResult:
+    """Train each setting with each seed in `<output>/runs/<digest of the setting>/<seed>`, and compare the settings.
+
+    Each run is what `train_policy` makes of the same parameters, however many train at once. A finished one is reused, an
+    unfinished one resumes; so a sweep that is killed, or gets more settings or seeds, makes only what is missing. A run that
+    fails ends no other one: see `enforce`. A search goes on by itself until all samples are tried, and is resumed likewise.
+
+    Arguments:
+        dataset: URI of a dataset, or of what `training.data` says how to read.
+        output: URI of a folder, created if need be.
+        version: of the dataset, the latest if None; the same for all runs.
+
+    Raises:
+        ConfigError: A setting is invalid, does not fit the data, runs cannot be compared, or Optuna is not installed:
+            before anything starts. Or a search came upon values that cannot be.
+        StorageError, DataError: The dataset cannot be opened.
+        SweepError: All runs failed.
+        BusyError: Another sweep is writing there.
+    """
+    settings = settings_of(config)
+    search = Search(config) if config.search == "optuna" else None
+    with contextlib.ExitStack() as stack:
+        if any(reads_by_ray(setting.config.data) for setting in settings) or _joins_cluster(config):
+            stack.enter_context(ray_session())
+        checked = checked_runs(settings, dataset=dataset, output=output, version=version)
+        runs = planned_runs(config, settings, checked)
+        folder = Location.of(output)
+        stack.enter_context(folder.make_folder().locked())
+        place, identity = folder.child(RESULT_FILE), _identity(config, runs, checked)
+        shows = all(run.changes_show for run in checked)
+        if shows and (found := load_result(place, identity, SweepResult, fingerprint=fingerprint_of)):
+            return found
+        start = time.time()
+        invalidate_result(place)
+        if search is not None and parallel_runs(config.parallel, len(runs), checked) > 1:
+            stack.enter_context(ray_session())  # one for all that it goes on to
+        outcomes = _trained(config, runs, checked)
+        while search is not None:
+            scores, minimize = scores_of(runs, outcomes), runs[0].scoring.score == "held_out_loss"
+            if not (more := search.next(settings, scores, minimize=minimize)):
+                break
+            settings += more
+            checked += checked_runs(more, dataset=dataset, output=output, version=checked[0].dataset.version or None)
+            runs = planned_runs(config, settings, checked)
+            outcomes += _trained(config, runs[len(outcomes) :], checked)
+        result = summary(config, runs, outcomes, dataset=checked[0].dataset, seconds=time.time() - start)
+        if shows and not result.failures:
+            made = {run.checkpoint for setting in result.settings for run in setting.runs}
+            store_result(place, identity, result, fingerprints={uri: read_policy_manifest(uri).fingerprint for uri in made})
+    best = result.settings[0]
+    log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
+    return result
+
+
+def _trained(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> list[Outcome]:
+    """Train what is not done, and score all."""
+    done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
+    parallel = parallel_runs(config.parallel, len(runs) - len(done), checked)
+    log.info(
+        "%s settings with %s seeds: %s of %s runs are done; %s at once",
+        f"{len(runs) // len(config.all_seeds):,}",
+        f"{len(config.all_seeds):,}",
+        f"{len(done):,}",
+        f"{len(runs):,}",
+        f"{parallel:,}",
+    )
+    return run_all(runs, done, parallel)
+
+
+def enforce(result: SweepResult, config: SweepConfig) -> None:
+    """Check that all runs were trained.
+
+    Raises:
+        SweepError: Some failed; it names them.
+    """
+    if result.failures:
+        number = len(result.failures) + sum(len(setting.runs) for setting in result.settings)
+        raise sweep_error(result.failures, number)
+
+
+def _joins_cluster(config: SweepConfig) -> bool:
+    """Whether the number of CPUs is that of a cluster."""
+    return config.parallel == "auto" and bool(os.environ.get("RAY_ADDRESS"))
+
+
+def _identity(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> str:
+    """Of all that decides the result; what a search goes on to does so by its parameters, and by where it begins."""
+    searched = {"search", "random", "samples"} if config.search != "random" else set()
+    told = config.model_dump(mode="json", include={"seed", "confidence", "resamples", *searched})
+    scoring = runs[0].scoring
+    told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
+    parents = [checked[0].source.origin.parent]
+    if scoring.estimate_on is not None:
+        told["estimate"] = scoring.estimate.model_dump(mode="json")
+        parents.append(scoring.estimate_on.parent_entry)
+    return identity_of(Operation(name="sweep_settings", config=told), parents)

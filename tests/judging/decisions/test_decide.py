@@ -1,0 +1,208 @@
+"""Decisions from logs of a process whose values are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline_core.data.datasets.manifest import Operation
+from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.contenders import names_of
+from offline_core.judging.decisions.decide import decide
+from offline_core.judging.decisions.result import MODEL, DecisionResult
+from offline_core.policies.checkpoint import save_policy
+from offline_core.runtime.config import parse
+from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, played, policy_of, recorded, true_value
+from tests.learning.datasets import dataset_of
+
+TARGET = np.array([[0.65, 0.35], [0.55, 0.45], [0.5, 0.5]])
+BETTER = np.array([[0.56, 0.44], [0.64, 0.36], [0.44, 0.56]])
+WORSE = np.array([[0.4, 0.6], [0.8, 0.2], [0.3, 0.7]])
+EPISODES = 1_500
+FEW = 300
+FQE: dict[str, Any] = {"updates": 80, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs with and without probabilities, and policies."""
+    folder = tmp_path_factory.mktemp("decisions")
+    for name, chances in (("target", TARGET), ("better", BETTER), ("worse", WORSE), ("same", BEHAVIOUR)):
+        save_policy(policy_of(chances), str(folder / name), operation=Operation(name="test"))
+    for name, count, logp in (("known", EPISODES, True), ("unknown", EPISODES, False), ("few", FEW, True)):
+        dataset_of(folder / name, recorded(played(count, seed=8), logp=logp), spaces=SPACES, environment=None)
+    return folder
+
+
+def decided(place: Path, log: str, *names: str, output: Path, **config: Any) -> DecisionResult:
+    values = {
+        "estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE},
+        "examine_updates": 100,
+        "clone_updates": 1_000,
+    } | config
+    candidates = [str(place / name) for name in names]
+    return decide(parse(DecisionConfig, values), dataset=str(place / log), candidates=candidates, output=str(output))
+
+
+def test_the_best_of_several_is_promoted_and_the_rest_is_ranked(place: Path, tmp_path: Path) -> None:
+    found = decided(place, "known", "worse", "target", "same", "better", output=tmp_path)
+    assert found.verdict == "promote"
+    assert found.promoted in (str(place / "target"), str(place / "better"))
+    assert [each.name for each in found.candidates] == ["target", "better", "same", "worse"]
+    assert sum(each.judged is not None for each in found.candidates) == 3
+    target = found.candidates[0]
+    assert target.judged is not None
+    assert target.judged.low < true_value(TARGET) - true_value(BEHAVIOUR) < target.judged.high
+    assert target.overlap > 0.95
+    assert len(target.carried_by) == 10
+    assert (found.behaviour, found.calibration_error) == (None, None)
+    assert found.selecting.episodes + found.judging.episodes == EPISODES
+
+
+def test_the_same_question_is_answered_from_what_is_there(place: Path, tmp_path: Path) -> None:
+    first = decided(place, "few", "worse", "same", output=tmp_path)
+    again = decided(place, "few", "worse", "same", output=tmp_path)
+    assert again == first.model_copy(update={"reused": True})
+    assert decided(place, "few", "worse", "same", output=tmp_path, seed=1).reused is False
+
+
+@pytest.mark.slow
+def test_another_question_is_another_decision(place: Path, tmp_path: Path) -> None:
+    """The same two policies: both as candidates, and one as what runs today."""
+    both = decided(place, "known", "worse", "target", output=tmp_path)
+    against = decided(place, "known", "worse", output=tmp_path, against=str(place / "target"))
+    assert (both.verdict, against.verdict, against.reused) == ("promote", "keep", False)
+
+
+@pytest.mark.slow
+def test_methods_that_are_shown_do_not_change_what_is_judged(place: Path, tmp_path: Path) -> None:
+    known = {"gamma": GAMMA, "resamples": 200, "fqe": FQE}
+    default = decided(place, "few", "target", output=tmp_path / "default")
+    shown = decided(place, "few", "target", output=tmp_path / "shown", estimate=known | {"methods": ["wis"]})
+    assert shown.candidates[0].judged == default.candidates[0].judged
+    assert set(shown.candidates[0].estimates) == {"fqe", "wdr", "wis"}
+
+
+def test_both_sides_are_like_the_log_where_episodes_are_equal(tmp_path: Path, place: Path) -> None:
+    """Most episodes of one step are equal, and those of a kind are on both sides."""
+    states = np.random.default_rng(1).integers(0, 3, size=(2_000, 1))
+    actions = (np.random.default_rng(2).random((2_000, 1)) >= BEHAVIOUR[states, 0]).astype(int)
+    log = recorded([*zip(states, actions, strict=True)])
+    dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 200}
+    config = parse(DecisionConfig, values)
+    found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
+    truth = (np.array([TARGET - BEHAVIOUR]) * REWARDS).sum(axis=(0, 2)).mean()
+    judged, selected = found.candidates[0].judged, found.candidates[0].selected
+    assert judged is not None and selected is not None
+    assert judged.value == pytest.approx(truth, abs=0.12) and selected.value == pytest.approx(truth, abs=0.12)
+    assert (found.selecting.episodes, found.judging.episodes) == (1_000, 1_000)
+
+
+def test_a_worse_candidate_leaves_what_runs_today(place: Path, tmp_path: Path) -> None:
+    found = decided(place, "known", "worse", output=tmp_path)
+    assert (found.verdict, found.promoted, found.worth_testing) == ("keep", None, [])
+    assert "Keep what the log recorded" in found.sentence
+
+
+def test_a_policy_that_runs_today_takes_the_place_of_the_log(place: Path, tmp_path: Path) -> None:
+    found = decided(place, "known", "better", "same", output=tmp_path, against=str(place / "target"))
+    assert found.verdict == "keep"
+    judged = found.candidates[0].judged
+    assert judged is not None and judged.low < true_value(BETTER) - true_value(TARGET) < judged.high
+
+
+def test_without_probabilities_a_model_of_the_behaviour_is_fitted_and_examined(
+    place: Path,
+    tmp_path: Path,
+) -> None:
+    found = decided(place, "unknown", "target", "worse", output=tmp_path)
+    assert found.verdict == "promote"
+    assert found.behaviour is not None and Path(found.behaviour).is_dir()
+    assert found.calibration_error is not None and found.calibration_error < 0.05
+    assert sum(count for _, _, count in found.calibration) > 1_000
+
+
+def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path) -> None:
+    """Actions are the most likely ones, and said to have been drawn."""
+    rng = np.random.default_rng(0)
+    states = [rng.integers(0, 3, size=4) for _ in range(300)]
+    greedy = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
+    dataset_of(tmp_path / "log", greedy, spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 200}
+    found = decide(
+        parse(DecisionConfig, values),
+        dataset=str(tmp_path / "log"),
+        candidates=[str(place / "target")],
+        output=str(tmp_path / "o"),
+    )
+    assert found.verdict == "refused"
+    assert "did the same in the same state" in found.sentence or "cannot be how probable" in found.sentence
+
+
+@pytest.mark.parametrize("updates", [0, 20])
+def test_a_clone_that_examines_what_was_recorded_has_the_bound_that_is_asked(place: Path, tmp_path: Path, updates: int) -> None:
+    found = decided(place, "few", "target", output=tmp_path, examine_updates=updates)
+    assert (found.behaviour, found.calibration) == (None, [])
+    trained = [*tmp_path.glob(f"{MODEL}/**/policy.json")]
+    assert bool(trained) == bool(updates) == (tmp_path / MODEL).exists()
+    if updates:
+        [result] = tmp_path.glob(f"{MODEL}/result.json")
+        assert json.loads(result.read_text())["result"]["updates"] == updates
+
+
+def test_a_log_that_says_it_always_did_the_same_is_refused_without_a_clone(place: Path, tmp_path: Path) -> None:
+    states = [np.random.default_rng(seed).integers(0, 3, size=4) for seed in range(60)]
+    log = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
+    log = [replace(e, extras={"action_logp": np.zeros(4, np.float32)}) for e in log]
+    dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
+    config = parse(DecisionConfig, {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0})
+    found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "o"))
+    assert found.verdict == "refused" and "did the same in the same state" in found.sentence
+
+
+def test_guardrails_are_judged_with_the_same_risk(place: Path, tmp_path: Path) -> None:
+    held = {"name": "second action", "expression": "case when actions = 1 then 0 else -0.01 end", "max_fall": 1.0}
+    broken = {"name": "steps", "expression": "rewards", "max_fall": 0.0}
+    untouched = {"name": "never", "expression": "0 * rewards"}
+    found = decided(place, "known", "target", output=tmp_path / "held", guardrails=[held, broken, untouched])
+    assert [guardrail.passed for guardrail in found.candidates[0].guardrails] == [True, True, True]
+    assert found.verdict == "promote"
+    against = {"name": "first action", "expression": "case when actions = 0 then -1 else 0 end"}
+    found = decided(place, "known", "target", output=tmp_path / "broken", guardrails=[against])
+    assert not found.candidates[0].guardrails[0].passed
+    assert found.verdict != "promote"
+
+
+def test_wrong_guardrails_and_candidates_are_named(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="names the column 'cost'"):
+        decided(place, "known", "target", output=tmp_path, guardrails=[{"name": "cost", "expression": "-cost"}])
+    with pytest.raises(ConfigError, match="is named twice"):
+        decided(place, "known", "target", "target", output=tmp_path)
+    with pytest.raises(ConfigError, match="There is no candidate"):
+        decided(place, "known", output=tmp_path)
+    with pytest.raises(ConfigError, match="cannot be shown by 50 resamples"):
+        decided(place, "known", "target", output=tmp_path, estimate={"resamples": 50})
+    with pytest.raises(ConfigError, match=r"set margin"):
+        decided(place, "known", "target", output=tmp_path, estimate={"require_return": 1.0})
+
+
+def test_a_log_of_one_episode_has_no_two_sides(place: Path, tmp_path: Path) -> None:
+    dataset_of(tmp_path / "one", recorded(played(1, seed=0)), spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "fqe": FQE}}
+    with pytest.raises(EmptyDatasetError, match="one side of the split without an episode"):
+        config = parse(DecisionConfig, values)
+        decide(config, dataset=str(tmp_path / "one"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
+
+
+def test_names_are_the_parts_in_which_paths_differ() -> None:
+    assert names_of(["runs/a/best", "runs/b/best"]) == ["a", "b"]
+    assert names_of(["runs/a/iterations/100", "runs/a/iterations/200"]) == ["100", "200"]
+    assert names_of(["runs/a/best"]) == ["a/best"]
+    assert names_of(["x/a", "x/a/best"]) == ["a", "a/best"] or len({*names_of(["x/a", "x/a/best"])}) == 2

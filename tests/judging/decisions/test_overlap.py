@@ -1,0 +1,57 @@
+"""How much of what a candidate does the log has, and where."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.judging.decisions.overlap import is_deterministic, overlap_of, regions, supported
+
+
+def drawn(behaviour: np.ndarray, candidate: np.ndarray, steps: int = 20_000) -> np.ndarray:
+    """Log-ratios of actions that the behaviour drew."""
+    actions = np.random.default_rng(0).choice(len(behaviour), size=steps, p=behaviour)
+    return np.log(candidate[actions]) - np.log(behaviour[actions])
+
+
+def test_overlap_is_the_share_of_its_actions_that_the_behaviour_would_take() -> None:
+    behaviour = np.array([0.5, 0.49, 0.01])
+    assert overlap_of(drawn(behaviour, np.array([0.1, 0.9, 1e-9]))) > 0.97
+    assert abs(overlap_of(drawn(behaviour, np.array([0.3, 0.1, 0.6]))) - 0.4) < 0.03, "60 times as likely as it was"
+    never = np.array([0.7, 0.3, 0.0])
+    with np.errstate(divide="ignore"):
+        assert abs(overlap_of(drawn(np.array([0.5, 0.5]), np.array([0.4, 0.1]))) - 0.5) < 0.03, "half of it was never taken"
+    assert overlap_of(np.zeros(10)) == 1.0
+    assert never.sum() == 1
+
+
+def test_a_behaviour_without_exploration_is_told_from_one_that_explores() -> None:
+    rng = np.random.default_rng(0)
+    choices = {"actions": rng.integers(0, 2, 1_000)}
+    assert is_deterministic(np.full(1_000, -0.001), choices, listed=True)
+    assert not is_deterministic(np.log(rng.choice([0.9, 0.1], 1_000, p=[0.9, 0.1])), choices, listed=True)
+    seen = rng.normal(size=1_000)
+    noise = 0.005 * rng.normal(size=1_000)
+    certain = -0.5 * (noise / 0.005) ** 2 - np.log(0.005) - 0.5 * np.log(2 * np.pi)
+    assert is_deterministic(certain, {"actions": seen + noise}, listed=False)
+    wide = -0.5 * rng.normal(size=1_000) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+    assert not is_deterministic(wide, {"actions": seen + 0.5 * rng.normal(size=1_000)}, listed=False)
+    assert is_deterministic(np.zeros(1_000), {"actions": seen}, listed=False), "no density is 1 everywhere"
+
+
+def test_the_region_that_lacks_support_is_named() -> None:
+    rng = np.random.default_rng(0)
+    seen = rng.uniform(-1, 1, size=(2_000, 2))
+    batch = EpisodeBatch(columns={"obs": seen}, offsets=np.array([0, 2_000]))
+    ratios = np.where(seen[:, 1] > 0.5, np.log(0.2), 0.05)
+    [found] = [each for each in regions(batch, supported(ratios), "the log has {share}", seed=0) if "20 %" in each]
+    assert found.startswith("obs[1] ≥ 0.5") or "obs[1] ≥ 0.4" in found, "counted from 0, as in the report"
+    made_of = InputColumns(steps=RowSteps(), obs=["sensors.tin", "sensors.tout"])
+    told = regions(batch, supported(ratios), "the log has {share}", seed=0, made_of=made_of)
+    assert [each.replace("sensors.tout", "obs[1]") for each in told] == regions(
+        batch, supported(ratios), "the log has {share}", seed=0
+    )
+    assert "sensors.tout ≥ 0." in " ".join(told)
+    assert regions(batch, np.ones(2_000), "{share}", seed=0) == []

@@ -1,0 +1,29 @@
+"""A decision in plain sentences."""
+
+from __future__ import annotations
+
+from offline_core.judging.decisions.words import in_words
+from tests.judging.decisions.made_up import candidate, difference, guardrail, made_up
+
+
+def test_the_gain_the_evidence_the_guardrails_and_the_next_step_are_said() -> None:
+    first = candidate("a", judged=difference(2.0, effective_episodes=24.8), guardrails=[])
+    other = candidate("b", judged=difference(1.8, effective_episodes=300.0))
+    said = in_words(
+        made_up("promote", candidates=[first, other], checkpoint=first.checkpoint, recorded=4.0, against="behaviour")
+    )
+    assert said[0].startswith("The log returned 4 an episode; a is +50 % from that")
+    assert "thin" in said[1] and "about 25 count" in said[1]
+    assert said[2].startswith("No guardrail was set")
+    assert said[3] == "b gains 1.8 on stronger evidence (about 300)."
+    assert said[-1].startswith("Next: let it run on a part first")
+
+
+def test_a_guardrail_that_is_not_shown_is_named() -> None:
+    held, broken = guardrail("cost", 0.5, max_fall=0.1, passed=True), guardrail("comfort", -0.5, max_fall=0.1, passed=False)
+    first = candidate("a", judged=difference(2.0), guardrails=[held, broken])
+    assert "Not shown to hold: comfort." in in_words(made_up("test", candidates=[first], checkpoint=first.checkpoint))
+
+
+def test_of_a_log_that_cannot_tell_nothing_is_said_but_what_to_do() -> None:
+    assert in_words(made_up("refused")) == ["Next: nothing changes; mend what is said above, and decide again."]
